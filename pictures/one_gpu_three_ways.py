@@ -12,8 +12,8 @@ from kubernetes_rules.quantity import parse_quantity
 from pictures.scene import ALL_TIERS, Wanted, claimed, published
 
 if TYPE_CHECKING:
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState, Holding
+    from gpuctl.fleet.gpus import GpuState, Holding
+    from gpuctl.fleet.nodes import NodeView
     from pictures.scene import Object
 
 MACHINE = "hgx-h100"

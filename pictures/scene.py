@@ -13,9 +13,10 @@ from driver.health.incident import Incident, verdicts_of
 from driver.health.verdict import taints_of
 from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
+from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.node.planned import plan_inventory, plan_node
 from gpuctl.simulate.device_classes import load_classes
-from gpuctl.status.cluster_state import NodeView, views_of
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.claim_defaults import defaulted_claim_spec
 

@@ -20,7 +20,7 @@ from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from gpuctl.cli.cluster_view import ClusterView
-from gpuctl.status.cluster_state import views_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
 from pictures.node_pictures import PODS, SICK_GPU, XID
 from pictures.scene import ROOT, SceneImpossible, Wanted

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuctl.describe.gpu import taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
-from gpuctl.status.memory import shown
+from gpuctl.fleet.memory import shown
 
 if TYPE_CHECKING:
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState, Holding
+    from gpuctl.fleet.gpus import GpuState, Holding
+    from gpuctl.fleet.nodes import NodeView
 
 Object = Mapping[str, Any]
 

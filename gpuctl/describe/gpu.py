@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuctl.describe.sections import Section, events_section, fields, meaning
+from gpuctl.fleet.memory import shown
 from gpuctl.node.topology_matrix import label
 from gpuctl.status.bars import bar
-from gpuctl.status.memory import shown
 
 if TYPE_CHECKING:
+    from gpuctl.fleet.gpus import GpuState, Holding
     from gpuctl.node.topology_matrix import Matrix
-    from gpuctl.status.gpus import GpuState, Holding
 
 Object = Mapping[str, Any]
 

@@ -9,14 +9,14 @@ from gpuctl.cli.plain import plain_text
 from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.fleet.memory import not_held, shown
 from gpuctl.node.topology_matrix import matrix_table
-from gpuctl.status.memory import not_held, shown
 from gpuctl.status.picture import HEADS, rows
 
 if TYPE_CHECKING:
+    from gpuctl.fleet.gpus import GpuState
+    from gpuctl.fleet.nodes import NodeView
     from gpuctl.node.topology_matrix import Matrix
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState
 
 Object = Mapping[str, Any]
 

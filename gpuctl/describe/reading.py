@@ -9,13 +9,14 @@ from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
 from driver.kube.errors import Forbidden, NotFound
 from gpuctl.cli.cluster_view import DRA
-from gpuctl.status.cluster_state import NodeView, views_of
+from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.nodes import NodeView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuctl.cli.cluster_view import ClusterView, Object
-    from gpuctl.status.gpus import GpuState
+    from gpuctl.fleet.gpus import GpuState
 
 
 def node_view(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:

@@ -9,7 +9,7 @@ from driver.devices import taints
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuctl.status.fleet import Taint
+    from gpuctl.fleet.devices import Taint
 
 Remedy = Literal["reset", "reboot", "other"]
 """``reset`` can be done from here. ``reboot``: the machine has to be restarted, which is only said.

@@ -10,8 +10,8 @@ from driver.kinds.partition.kind import STATIC
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.fleet.devices import Taint, attribute, gpus_of, taints_of
 from gpuctl.heal.remedies import REMEDIES, remedy_of
-from gpuctl.status.fleet import Taint, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -81,8 +81,7 @@ def sick_gpu(slices: Iterable[Object], pci: PciAddress) -> SickGpu:
     devices = [device for device, gpus in _devices(slices) if pci in gpus]
     tainted: dict[Taint, list[str]] = {}
     for device in devices:
-        for one in device.get("taints") or ():
-            taint = Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"]))
+        for taint in taints_of(device):
             if taint.key in REMEDIES:
                 tainted.setdefault(taint, []).append(str(device["name"]))
     illnesses = (
@@ -111,5 +110,4 @@ def is_kept_free(slices: Iterable[Object], gpus: Iterable[PciAddress]) -> bool:
 def _devices(slices: Iterable[Object]) -> Iterator[tuple[Object, tuple[PciAddress, ...]]]:
     """The devices, each with the GPUs that it is or lies on."""
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        name = KINDS.parse(str(device["name"]))
-        yield device, () if name is None else tuple(region.pci for region in name.regions)
+        yield device, tuple(gpu for gpu in gpus_of(device) if isinstance(gpu, PciAddress))

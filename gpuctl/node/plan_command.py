@@ -50,10 +50,10 @@ def _name(one: dict[str, Any]) -> str:
 
 
 def _svg(planned: PlannedNode) -> str:
+    from gpuctl.fleet.cluster import views_of
+    from gpuctl.fleet.gpus import GpuState
     from gpuctl.node.picture import ranges
-    from gpuctl.status.cluster_state import views_of
     from gpuctl.status.forms_svg import forms_svg
-    from gpuctl.status.gpus import GpuState
 
     alike: dict[object, list[GpuState]] = {}
     for gpu in (gpu for view in views_of(planned.slices, ()) for gpu in view.gpus):

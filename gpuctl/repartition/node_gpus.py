@@ -11,7 +11,7 @@ from driver.devices.names import DRIVER_NAME
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
-from gpuctl.status.fleet import attribute
+from gpuctl.fleet.devices import attribute
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = Mapping[str, Any]

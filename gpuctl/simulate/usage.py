@@ -8,9 +8,9 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
+from gpuctl.fleet.devices import attribute, tier_of
 from gpuctl.simulate.level import Level
 from gpuctl.simulate.results import GpuResult, TierResult
-from gpuctl.status.fleet import attribute, tier_of
 
 Object = Mapping[str, Any]
 Device = tuple[str, str, str]

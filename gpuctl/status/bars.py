@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from gpuctl.status.gpus import GpuState, Kind
+    from gpuctl.fleet.devices import Kind
+    from gpuctl.fleet.gpus import GpuState
 
 SIGNS: Mapping[Kind, tuple[str, str]] = {
     "whole": ("█", "blue"),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.fleet.nodes import NodeState
     from gpuctl.status.deleted_claims import Orphan
-    from gpuctl.status.fleet import NodeState
 
 AMISS_EXIT_CODE = 3
 INTERRUPTED_EXIT_CODE = 130
@@ -53,7 +53,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
-    from gpuctl.status.fleet import fleet
+    from gpuctl.fleet.cluster import states_of
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
@@ -63,14 +63,14 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         watch_live(client, console, view)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     slices, claims = view.slices(), view.claims()
-    nodes = fleet(slices, claims)
+    nodes = states_of(slices, claims)
     lost = _orphans(view, nodes, claims)
     waiting = _waiting(view)
 
     show = partial(_show, lost, waiting, output, lambda: _svg(slices, claims))
     show(nodes)
     if watch:
-        from gpuctl.status.follow import follow
+        from gpuctl.fleet.follow import follow
         from gpuctl.status.news import News
 
         news = News(nodes, wide=output == "wide")
@@ -112,7 +112,7 @@ def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Obj
 def _waiting(view: ClusterView) -> tuple[str, ...]:
     """The pods with device requests that the scheduler could not place; none where pods may not be listed."""
     from driver.kube.errors import Forbidden
-    from kubernetes_rules.extended_resources import asked_resources
+    from gpuctl.fleet.waiting import asks_devices
 
     try:
         pods = view.listed("/api/v1/pods", fieldSelector="status.phase=Pending")
@@ -121,7 +121,7 @@ def _waiting(view: ClusterView) -> tuple[str, ...]:
     return tuple(
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in pods
-        if (pod["spec"].get("resourceClaims") or asked_resources(pod)) and _is_unschedulable(pod)
+        if asks_devices(pod) and _is_unschedulable(pod)
     )
 
 
@@ -142,7 +142,7 @@ def _screen() -> Console | None:
 
 
 def _svg(slices: Sequence[Object], claims: Sequence[Object]) -> str:
-    from gpuctl.status.cluster_state import views_of
+    from gpuctl.fleet.cluster import views_of
     from gpuctl.status.occupancy_svg import occupancy_svg
 
     return occupancy_svg(views_of(slices, claims))

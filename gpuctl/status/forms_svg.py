@@ -9,7 +9,8 @@ from gpuctl.status.live_picture import holder
 from gpuctl.svg.drawing import Drawing, fitted
 
 if TYPE_CHECKING:
-    from gpuctl.status.gpus import Form, GpuState, Holding, Place
+    from gpuctl.fleet.devices import Place
+    from gpuctl.fleet.gpus import Form, GpuState, Holding
 
 _WIDTH, _MARGIN, _LABEL, _ROW = 960, 16, 190, 28
 _BAR = _WIDTH - 2 * _MARGIN - _LABEL

@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from gpuctl.cli.printable import PrintablePicture
-from gpuctl.status.cluster_state import ClusterState, NodeView
-from gpuctl.status.follow import Followed, broke_off
+from gpuctl.fleet.cluster import Fleet
+from gpuctl.fleet.follow import Followed, broke_off
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.status.live_picture import live_picture
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def watch_live(
     It fills the screen, and what was on it before comes back at the end. A picture is drawn when the API
     server told a change, or when the terminal has another size. Raises ApiError where the first look fails.
     """
-    state = ClusterState()
+    state = Fleet()
     views = state.look(view.slices(), view.claims())
     drawn: object = None
     drawn_at = clock() - LEAST_SECONDS

@@ -12,8 +12,9 @@ from gpuctl.cli.printable import in_one_line
 from gpuctl.status.bars import WORDS, bar, cell, legend
 
 if TYPE_CHECKING:
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState, Holding, Kind
+    from gpuctl.fleet.devices import Kind
+    from gpuctl.fleet.gpus import GpuState, Holding
+    from gpuctl.fleet.nodes import NodeView
 
 _BAR = 24
 _FRAME_LINES = 4

@@ -10,7 +10,7 @@ from gpuctl.cli.output import say
 from gpuctl.status.picture import HEADS, WIDE_HEADS, rows, sentences
 
 if TYPE_CHECKING:
-    from gpuctl.status.fleet import NodeState
+    from gpuctl.fleet.nodes import NodeState
     from gpuctl.status.picture import Row
 
 

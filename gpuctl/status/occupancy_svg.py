@@ -10,8 +10,8 @@ from gpuctl.status.live_picture import holder, sum_of
 from gpuctl.svg.drawing import LINE, Drawing, fitted
 
 if TYPE_CHECKING:
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState, Holding
+    from gpuctl.fleet.gpus import GpuState, Holding
+    from gpuctl.fleet.nodes import NodeView
 
 MOST_CARDS = 24
 """Of more nodes each GPU is a square."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuctl.cli.columns import columns
-from gpuctl.status.memory import memory_lines, not_held
+from gpuctl.fleet.memory import memory_lines, not_held
 
 if TYPE_CHECKING:
+    from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
     from gpuctl.status.deleted_claims import Orphan
-    from gpuctl.status.fleet import NodeState, Tainted, TierCount
 
 HEADS = (
     *("node", "gpu", "tier", "devices", "allocated", "free", "at-once"),

@@ -41,7 +41,7 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     from driver.errors import ConfigError
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
-    from gpuctl.status.cluster_state import views_of
+    from gpuctl.fleet.cluster import views_of
     from gpuctl.top.picture import devices_picture, groups_picture
     from gpuctl.top.scrape import scrape
     from gpuctl.top.usage import by_use, grouped, read_all, usages

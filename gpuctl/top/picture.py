@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuctl.cli.columns import columns
-from gpuctl.status.memory import shown
+from gpuctl.fleet.memory import shown
 
 if TYPE_CHECKING:
     from gpuctl.top.scrape import Scraped

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from gpuctl.status.cluster_state import NodeView
-    from gpuctl.status.gpus import GpuState, Holding
+    from gpuctl.fleet.gpus import GpuState, Holding
+    from gpuctl.fleet.nodes import NodeView
     from gpuctl.top.scrape import Scraped
 
 By = Literal["claim", "namespace", "class", "node"]

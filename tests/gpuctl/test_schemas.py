@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.documents import API_VERSION, as_data
+from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.planned import plan_node
-from gpuctl.status.fleet import TierCount
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]

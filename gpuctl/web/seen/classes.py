@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.web.seen.published import Published
+from gpuctl.fleet.published import PublishedNode
 from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.gates import SelectorResults
 
@@ -81,7 +81,7 @@ class Selected:
         """The names of all classes, sorted."""
         return sorted(self._classes)
 
-    def look(self, read: Published) -> None:
+    def look(self, read: PublishedNode) -> None:
         """Ask all selectors about the devices of a node."""
         results = SelectorResults()
         self._fresh.add(read.name)
@@ -101,7 +101,7 @@ def _expressions(device_class: Object) -> Iterator[str]:
             yield str(selector["cel"]["expression"])
 
 
-def _selected(read: Published, expressions: Sequence[str], results: SelectorResults) -> Iterator[str]:
+def _selected(read: PublishedNode, expressions: Sequence[str], results: SelectorResults) -> Iterator[str]:
     for pool in read.pools:
         for device in pool.devices:
             try:

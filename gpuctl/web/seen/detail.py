@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.devices.names import DRIVER_NAME
-from gpuctl.status.pool_counters import counters_in
-from gpuctl.web.seen.gpus import FormView, GpuView, NodeView, form_views, held_by
-from gpuctl.web.seen.holders import holdings
-from gpuctl.web.seen.published import published
+from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.nodes import DeviceState, NodeView, device_states
+from gpuctl.fleet.published import read_node
 from gpuctl.web.seen.view import View
 from kubernetes_rules.errors import RuleError
 
@@ -17,8 +17,8 @@ from kubernetes_rules.errors import RuleError
 class GpuDetail:
     """A GPU with its forms, held ones first."""
 
-    gpu: GpuView
-    forms: tuple[FormView, ...]
+    gpu: GpuState
+    forms: tuple[DeviceState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,14 @@ def node_detail(view: View, name: str) -> NodeDetail | None:
         if one["spec"].get("nodeName") == name and one["spec"].get("driver") == DRIVER_NAME
     ]
     try:
-        read = published(name, slices)
+        read = read_node(name, slices)
         pools = read.pool_names
-        claims = [one for one in view.objects.claims if any(held.pool in pools for held in holdings(one))]
-        counters = counters_in(read.pools, held_by(claims))
-        forms = form_views(read, claims, counters)
+        claims = [one for one in view.objects.claims if any(held.pool in pools for held in allocated(one))]
+        devices = device_states(read, claims)
     except RuleError:
         return NodeDetail(node, ())
-    by_gpu: dict[str, list[FormView]] = {}
-    for one in forms:
-        by_gpu.setdefault(one.form.gpu, []).append(one)
-    return NodeDetail(
-        node,
-        tuple(
-            GpuDetail(gpu, tuple(sorted(by_gpu.get(gpu.gpu, ()), key=lambda one: _RANK[one.state])))
-            for gpu in node.gpus
-        ),
-    )
+    by_gpu: dict[str, list[DeviceState]] = {}
+    for one in sorted(devices, key=lambda one: _RANK[one.state]):
+        for part in one.device.lies_on:
+            by_gpu.setdefault(part.gpu, []).append(one)
+    return NodeDetail(node, tuple(GpuDetail(gpu, tuple(by_gpu.get(gpu.device, ()))) for gpu in node.gpus))

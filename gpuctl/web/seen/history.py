@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from gpuctl.web.seen.gpus import GpuView, NodeView
-from gpuctl.web.seen.holders import Holding
-from gpuctl.web.seen.waiting import WaitingPod
+from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.holders import Allocated
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.waiting import WaitingPod
 
 Object = Mapping[str, Any]
 Tone = Literal["bad", "good", "plain"]
@@ -58,38 +59,34 @@ def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> It
             words = f"publishes {len(node.gpus)} GPUs" if after else "publishes no GPUs any more"
             yield Change(at, "node", node.name, words, "plain" if after else "bad")
         return
-    if before.problem != after.problem:
+    if before.state.pool_problem != after.state.pool_problem:
         words = (
-            f"nothing of its pool can be given: {after.problem}"
-            if after.problem
+            f"nothing of its pool can be given: {after.state.pool_problem}"
+            if after.state.pool_problem
             else "its pool is well again"
         )
-        yield Change(at, "node", after.name, words, "bad" if after.problem else "good")
-    old = {gpu.gpu: gpu for gpu in before.gpus}
+        yield Change(at, "node", after.name, words, "bad" if after.state.pool_problem else "good")
+    old = {gpu.device: gpu for gpu in before.gpus}
     for gpu in after.gpus:
-        for change in _gpu_changes(old.pop(gpu.gpu, None), gpu):
+        for change in _gpu_changes(old.pop(gpu.device, None), gpu):
             yield Change(at, "node", after.name, *change)
     for gone in old.values():
-        yield Change(at, "node", after.name, f"{_title(gone)} is published no more", "bad")
+        yield Change(at, "node", after.name, f"{gone.title} is published no more", "bad")
 
 
-def _gpu_changes(before: GpuView | None, after: GpuView) -> Iterator[tuple[str, Tone]]:
+def _gpu_changes(before: GpuState | None, after: GpuState) -> Iterator[tuple[str, Tone]]:
     if before is None:
-        yield f"{_title(after)} is published", "plain"
-    known = set(before.taints) if before else set()
-    for taint in after.taints:
-        if taint not in known:
-            yield f"{_title(after)} is tainted {taint}", "bad"
-    for taint in sorted(known - set(after.taints), key=str):
-        yield f"{_title(after)} is tainted {taint} no more", "good"
-
-
-def _title(gpu: GpuView) -> str:
-    return gpu.gpu if gpu.index is None else f"GPU {gpu.index} ({gpu.gpu})"
+        yield f"{after.title} is published", "plain"
+    known = {one.taint for one in before.taints} if before else set()
+    present = {one.taint for one in after.taints}
+    for taint in sorted(present - known, key=str):
+        yield f"{after.title} is tainted {taint}", "bad"
+    for taint in sorted(known - present, key=str):
+        yield f"{after.title} is tainted {taint} no more", "good"
 
 
 def claim_changes(
-    at: str, claim: str, before: Sequence[Holding], after: Sequence[Holding]
+    at: str, claim: str, before: Sequence[Allocated], after: Sequence[Allocated]
 ) -> Iterator[Change]:
     """What a claim was given, gave back, and whether its devices are ready."""
     had, has = {(one.pool, one.device): one for one in before}, {(one.pool, one.device): one for one in after}
@@ -98,10 +95,10 @@ def claim_changes(
     if gone := [f"{pool}/{device}" for pool, device in had if (pool, device) not in has]:
         yield Change(at, "claim", claim, f"gave back {', '.join(gone)}")
     for place, one in has.items():
-        was = had[place].ready if place in had else None
-        if was != one.ready:
-            words = f"{one.device} is not ready: {one.ready}" if one.ready else f"{one.device} is ready again"
-            yield Change(at, "claim", claim, words, "bad" if one.ready else "good")
+        was = had[place].trouble if place in had else None
+        if was != one.trouble:
+            words = f"not ready: {one.trouble}" if one.trouble else "ready again"
+            yield Change(at, "claim", claim, f"{one.device} is {words}", "bad" if one.trouble else "good")
 
 
 def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) -> Iterator[Change]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuctl.status.fleet import Taint
+from gpuctl.fleet.devices import Taint
+from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.waiting import WaitingPod
 from gpuctl.web.seen.classes import Tier
-from gpuctl.web.seen.gpus import FREE, GpuView, NodeView
 from gpuctl.web.seen.history import Change
-from gpuctl.web.seen.waiting import WaitingPod
 
 Object = Mapping[str, Any]
 
@@ -20,12 +21,12 @@ PARTS = ("summary", "sick", "waiting", "tiers", "nodes", "history")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The cluster in numbers. ``given`` adds up parts of GPUs; ``sick`` are those with a taint."""
+    """The cluster in numbers. ``used`` adds up the parts of GPUs that claims have."""
 
     nodes: int = 0
     gpus: int = 0
     free: int = 0
-    given: float = 0.0
+    used: float = 0.0
     sick: int = 0
     blocked: int = 0
     waiting: int = 0
@@ -84,7 +85,7 @@ class View:
 
 def ordered(nodes: Mapping[str, NodeView]) -> tuple[str, ...]:
     """The names of the nodes: sick ones first, then by name."""
-    return tuple(sorted(nodes, key=lambda name: (not nodes[name].is_sick, name)))
+    return tuple(sorted(nodes, key=lambda name: (not nodes[name].is_amiss, name)))
 
 
 def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Summary:
@@ -96,9 +97,9 @@ def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Sum
     return Summary(
         len(nodes),
         len(gpus),
-        sum(gpu.use == FREE and not gpu.blocked for gpu in gpus),
-        sum(node.given for node in nodes.values()),
-        sum(bool(gpu.taints) for gpu in gpus),
+        sum(gpu.use == "free" and not gpu.blocked for gpu in gpus),
+        sum(node.used for node in nodes.values()),
+        sum(gpu.is_sick for gpu in gpus),
         sum(gpu.blocked for gpu in gpus),
         len(waiting),
         uses,
@@ -107,24 +108,20 @@ def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Sum
 
 def sick(nodes: Mapping[str, NodeView], order: Sequence[str]) -> tuple[Sick, ...]:
     """All that is wrong, what keeps claims away first."""
-    found = [one for name in order if nodes[name].is_sick for one in _sick(nodes[name])]
+    found = [one for name in order if nodes[name].is_amiss for one in _sick(nodes[name])]
     return tuple(sorted(found, key=lambda one: not one.blocks))
 
 
 def _sick(node: NodeView) -> Iterator[Sick]:
-    if node.problem:
-        yield Sick(node.name, "its pool", f"nothing of it can be given: {node.problem}")
+    if node.state.pool_problem:
+        yield Sick(node.name, "its pool", f"nothing of it can be given: {node.state.pool_problem}")
     for gpu in node.gpus:
         if gpu.taints:
-            yield Sick(node.name, gpu_title(gpu), _extent(gpu), gpu.taints, gpu.since, blocks=gpu.blocked)
-    for claim, why in node.not_ready:
-        yield Sick(node.name, f"claim {claim}", why, blocks=False)
+            taints = tuple(one.taint for one in gpu.taints)
+            yield Sick(node.name, gpu.title, _extent(gpu), taints, gpu.since, blocks=gpu.blocked)
+    for one in node.not_ready:
+        yield Sick(node.name, f"claim {one.claim}", f"{one.device}: {one.trouble}", blocks=False)
 
 
-def gpu_title(gpu: GpuView) -> str:
-    """``GPU 3 (0000:1b:00.0)``, or the address or name alone."""
-    return gpu.gpu if gpu.index is None else f"GPU {gpu.index} ({gpu.gpu})"
-
-
-def _extent(gpu: GpuView) -> str:
-    return "" if gpu.tainted == gpu.forms else f"{gpu.tainted} of its {gpu.forms} forms"
+def _extent(gpu: GpuState) -> str:
+    return "" if gpu.tainted == gpu.devices else f"{gpu.tainted} of its {gpu.devices} forms"

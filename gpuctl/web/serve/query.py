@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
 from urllib.parse import urlencode
 
-from gpuctl.web.seen.gpus import FREE, NodeView
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.web.seen.view import View
 
 Item = TypeVar("Item")
@@ -85,7 +85,7 @@ def chosen(view: View, query: Query) -> list[NodeView]:
     return [
         node
         for node in nodes
-        if (not wanted or wanted in node.name.lower() or wanted in (node.product or "").lower())
+        if (not wanted or wanted in node.name.lower() or wanted in (node.state.product or "").lower())
         and _shown(node, query.show)
     ]
 
@@ -93,10 +93,10 @@ def chosen(view: View, query: Query) -> list[NodeView]:
 def _shown(node: NodeView, show: Show) -> bool:
     match show:
         case "sick":
-            return node.is_sick
+            return node.is_amiss
         case "free":
-            return any(gpu.use == FREE and not gpu.blocked for gpu in node.gpus)
+            return any(gpu.use == "free" and not gpu.blocked for gpu in node.gpus)
         case "used":
-            return any(gpu.use != FREE for gpu in node.gpus)
+            return any(gpu.use != "free" for gpu in node.gpus)
         case _:
             return True

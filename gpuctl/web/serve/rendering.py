@@ -18,9 +18,9 @@ import jinja2
 from markupsafe import Markup
 
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.web.seen.detail import node_detail
-from gpuctl.web.seen.gpus import NodeView
-from gpuctl.web.seen.view import View, gpu_title
+from gpuctl.web.seen.view import View
 from gpuctl.web.serve.query import (
     HISTORY_PER_PAGE,
     LINES_PER_PAGE,
@@ -75,7 +75,6 @@ class Renderer:
             gpu_words=gpu_words,
             use_of=use_of,
             node_words=node_words,
-            gpu_title=gpu_title,
             percent=percent,
             node_link=node_link,
             pod_link=pod_link,

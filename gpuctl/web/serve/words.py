@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
-from gpuctl.web.seen.gpus import FREE, SEVERAL, GpuView, NodeView
-from gpuctl.web.seen.published import MACHINE
+from gpuctl.fleet.gpus import GpuState, Use
+from gpuctl.fleet.nodes import NodeView
 
-USE_WORDS: Mapping[str, str] = {
+USE_WORDS: Mapping[Use, str] = {
     "whole": "whole",
-    "partitions": "in partitions",
-    "shares": "in shares",
-    MACHINE: "for a virtual machine",
-    SEVERAL: "in several forms",
-    FREE: "free",
+    "partition": "in partitions",
+    "shared": "in shares",
+    "machine": "for a virtual machine",
+    "several": "in several forms",
+    "free": "free",
 }
-"""How a GPU is used, by ``GpuView.use``."""
+"""How a GPU is used, by ``GpuState.use``."""
 
 _UNAVAILABLE = "unavailable"
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -33,28 +33,30 @@ def percent(part: float) -> str:
     return f"{whole} %"
 
 
-def gpu_words(gpu: GpuView) -> str:
+def gpu_words(gpu: GpuState) -> str:
     """``GPU 3: in partitions, 43 % given to 3 claims; tainted gpu.nvidia.com/xid=79:NoSchedule``."""
-    name = gpu.gpu if gpu.index is None else f"GPU {gpu.index}"
-    taints = f"; tainted {', '.join(map(str, gpu.taints))}" if gpu.taints else ""
+    name = gpu.title if gpu.index is None else f"GPU {gpu.index}"
+    taints = f"; tainted {', '.join(str(one.taint) for one in gpu.taints)}" if gpu.taints else ""
     return f"{name}: {use_of(gpu)}{taints}"
 
 
-def use_of(gpu: GpuView) -> str:
+def use_of(gpu: GpuState) -> str:
     """``in partitions, 43 % given to 3 claims``."""
-    if gpu.use == FREE:
-        return _UNAVAILABLE if gpu.blocked else USE_WORDS[FREE]
+    if gpu.use == "free":
+        return _UNAVAILABLE if gpu.blocked else USE_WORDS["free"]
     claims = "1 claim" if gpu.claims == 1 else f"{gpu.claims} claims"
-    return f"{USE_WORDS.get(gpu.use, gpu.use)}, {percent(gpu.given)} given to {claims}"
+    return f"{USE_WORDS[gpu.use]}, {percent(gpu.used)} given to {claims}"
 
 
 def node_words(node: NodeView) -> str:
     """``8 GPUs: 3 whole, 1 in partitions, 4 free; 1 sick``."""
-    uses = Counter(_UNAVAILABLE if gpu.use == FREE and gpu.blocked else gpu.use for gpu in node.gpus)
-    parts = [f"{count} {USE_WORDS.get(use, use)}" for use, count in sorted(uses.items())]
+    uses = Counter(
+        _UNAVAILABLE if gpu.use == "free" and gpu.blocked else USE_WORDS[gpu.use] for gpu in node.gpus
+    )
+    parts = [f"{count} {words}" for words, count in sorted(uses.items())]
     number = "1 GPU" if len(node.gpus) == 1 else f"{len(node.gpus)} GPUs"
     words = f"{number}: {', '.join(parts)}" if parts else "no GPUs"
-    sick = sum(bool(gpu.taints) for gpu in node.gpus)
+    sick = sum(gpu.is_sick for gpu in node.gpus)
     return f"{words}; {sick} sick" if sick else words
 
 

@@ -135,7 +135,7 @@ class Answers:
         """The pod to explain next; where there is none, how long to wait for one, None for a new view."""
         with self._lock:
             unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
-            forms = sum(gpu.forms for node in self._view.nodes.values() for gpu in node.gpus)
+            forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
             keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
             now, soonest = self._clock(), None
             for key in keys:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from gpuctl.web.seen.gpus import NodeView, broken_node, node_view, remarks_of
+from gpuctl.fleet.holders import ClaimsByPool
+from gpuctl.fleet.nodes import NodeState, NodeView, node_view
+from gpuctl.fleet.published import PublishedNode, read_node
 from gpuctl.web.seen.history import Change, node_changes
-from gpuctl.web.seen.holders import ClaimsByPool
-from gpuctl.web.seen.published import Published, published
 from gpuctl.web.seen.times import text_of
 from kubernetes_rules.errors import RuleError
 
@@ -25,17 +25,17 @@ class Nodes:
         self._claims = claims
         self._slices: dict[str, dict[str, Object]] = {}
         self._nodes: dict[str, Object] = {}
-        self._read: dict[str, Published | RuleError] = {}
+        self._read: dict[str, PublishedNode | RuleError] = {}
         self._node_of_pool: dict[str, str] = {}
         self._unread: set[str] = set()
         self._dirty: set[str] = set()
         self._told: set[str] = set()
         self.views: Mapping[str, NodeView] = {}
 
-    def read(self, name: str) -> Published | None:
+    def read(self, name: str) -> PublishedNode | None:
         """What a node publishes, None where it publishes nothing that can be read."""
         found = self._read.get(name)
-        return found if isinstance(found, Published) else None
+        return found if isinstance(found, PublishedNode) else None
 
     def take_slice(self, key: str, known: Object | None, item: Object | None, *, told: bool) -> None:
         """A slice of any driver was ``known`` and is ``item`` now, None where it is not there."""
@@ -93,14 +93,14 @@ class Nodes:
 
     def _read_anew(self, name: str) -> None:
         old = self._read.pop(name, None)
-        for pool in old.pool_names if isinstance(old, Published) else ():
+        for pool in old.pool_names if isinstance(old, PublishedNode) else ():
             self._node_of_pool.pop(pool, None)
         members = self._slices.get(name)
         if not members:
             self._slices.pop(name, None)
             return
         try:
-            read = published(name, members.values())
+            read = read_node(name, members.values())
         except RuleError as error:
             self._read[name] = error
             return
@@ -112,11 +112,26 @@ class Nodes:
         if read is None:
             return None
         if isinstance(read, RuleError):
-            return broken_node(name, read, node)
+            return _broken(name, read, node)
         try:
-            return node_view(read, self._claims.of(read.pool_names), node)
+            return node_view(read, self._claims.of(read.pool_names), remarks_of(node))
         except RuleError as error:
-            return broken_node(name, error, node)
+            return _broken(name, error, node)
+
+
+def _broken(name: str, error: RuleError, node: Object | None) -> NodeView:
+    """A node whose slices or claims cannot be read."""
+    return NodeView(NodeState(name, pool_problem=error.what), remarks=remarks_of(node))
+
+
+def remarks_of(node: Object | None) -> tuple[str, ...]:
+    """What is to be said of a Node: whether it is cordoned, and whether its kubelet says it is ready."""
+    if node is None:
+        return ()
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
+    cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+    return ("cordoned",) * cordoned + ("not ready",) * (ready in ("False", "Unknown"))
 
 
 def node_facts(node: Object | None) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
 from gpuctl.cli.cluster_view import DRA
 from gpuctl.cli.failures import told
-from gpuctl.web.seen.waiting import asks_devices
+from gpuctl.fleet.waiting import asks_devices
 from gpuctl.web.watch.state import Kind
 
 if TYPE_CHECKING:

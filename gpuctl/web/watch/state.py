@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from gpuctl.fleet.holders import ClaimsByPool, claim_key
+from gpuctl.fleet.waiting import WaitingPod, waiting_pod
 from gpuctl.web.seen.history import Change, History, claim_changes, event_change, pod_changes
-from gpuctl.web.seen.holders import ClaimsByPool, claim_key
 from gpuctl.web.seen.times import text_of
 from gpuctl.web.seen.view import PARTS, Objects, View, ordered, sick, summary
-from gpuctl.web.seen.waiting import WaitingPod, waiting_pod
 from gpuctl.web.watch.nodes import Nodes
 from gpuctl.web.watch.tiers import Tiers
 
@@ -67,10 +67,10 @@ class ClusterState:
         self._cluster += matters
 
     def _take_claim(self, key: str, item: Object | None, now: datetime, *, told: bool) -> None:
-        before = self._claims.holdings_of(key)
+        before = self._claims.held_by(key)
         self._nodes.take_pools(self._claims.take(item, key))
         if told:
-            self._note(now, claim_changes(text_of(now), key, before, self._claims.holdings_of(key)))
+            self._note(now, claim_changes(text_of(now), key, before, self._claims.held_by(key)))
         namespace = f"{key.partition('/')[0]}/"
         self._stale_pods |= {pod for pod in self._waiting if pod.startswith(namespace)}
 
@@ -131,7 +131,7 @@ class ClusterState:
             waiting=waiting,
             summary=summary(views, waiting),
             sick=before.sick if views is before.nodes else sick(views, order),
-            tiers=self._tiers.tiers(views, self._claims.all_holdings(), waiting),
+            tiers=self._tiers.tiers(views, self._claims.all_held(), waiting),
             classes_of=self._tiers.known(views),
         )
 

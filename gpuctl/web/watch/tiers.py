@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from gpuctl.fleet.holders import Allocated
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.published import PublishedNode
+from gpuctl.fleet.waiting import WaitingPod, queues
 from gpuctl.web.seen.classes import ClassOnNode, Selected, Tier
-from gpuctl.web.seen.gpus import NodeView
-from gpuctl.web.seen.holders import Holding
-from gpuctl.web.seen.published import Published
-from gpuctl.web.seen.waiting import WaitingPod, queues
 
 Object = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class Tiers:
         for name in published_anew:
             self._selected.doubt(name)
 
-    def look(self, read: Iterable[Published], has_time: Callable[[], bool]) -> tuple[bool, bool]:
+    def look(self, read: Iterable[PublishedNode], has_time: Callable[[], bool]) -> tuple[bool, bool]:
         """Ask about nodes of which nothing is known as long as there is time; whether any, whether all."""
         asked = False
         for one in read:
@@ -60,7 +60,7 @@ class Tiers:
         return sorted(name for name, devices in self._selected.of(node).items() if device in devices)
 
     def tiers(
-        self, views: Mapping[str, NodeView], held: Iterable[Holding], waiting: Sequence[WaitingPod]
+        self, views: Mapping[str, NodeView], held: Iterable[Allocated], waiting: Sequence[WaitingPod]
     ) -> tuple[Tier, ...]:
         """All classes with what they have in the cluster, also those that pods ask for and nobody made."""
         totals: dict[str, ClassOnNode] = dict.fromkeys(self._selected.names, ClassOnNode())
@@ -68,7 +68,8 @@ class Tiers:
             for name, count in self._on(view).items():
                 if name in totals:  # a class that is gone may still be known of a node
                     totals[name] = totals[name].plus(count)
-        claims = Counter(name for _, name in {(one.claim, one.device_class) for one in held})
+        classes = {(one.claim, one.device_class) for one in held if one.device_class}
+        claims = Counter(name for _, name in classes)
         asked = queues(waiting)
         return tuple(
             Tier(name, totals.get(name, ClassOnNode()), claims[name], asked[name], exists=name in totals)

@@ -16,7 +16,7 @@ from gpuctl.__main__ import commands
 from gpuctl.describe.sections import Section, meaning
 from gpuctl.doctor.outside.publishing import MEANINGS
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.status.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.svg.pictures import read_picture
 
 DRA = "/apis/resource.k8s.io/v1"

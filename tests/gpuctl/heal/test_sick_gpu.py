@@ -13,10 +13,10 @@ from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.fleet.devices import Taint
 from gpuctl.heal.remedies import REMEDIES, remedy_of
 from gpuctl.heal.sick_gpu import find_gpu, is_kept_free, sick_gpu
 from gpuctl.node.planned import plan_node
-from gpuctl.status.fleet import Taint
 
 GPU = PciAddress.parse("0000:1b:00.0")
 OTHER = PciAddress.parse("0000:43:00.0")

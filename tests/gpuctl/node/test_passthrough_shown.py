@@ -7,8 +7,9 @@ from typing import Any
 from conformance.nodes.mig_nodes import one_rule, slices
 from conformance.nodes.passthrough_area import RULES, offered_by
 from gpuctl.explain.taken_counters import taken_counters
+from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.picture import GpuFacts, published_gpus
-from gpuctl.status.fleet import TierCount, fleet
 from kubernetes_rules.allocator.allocate import Allocator
 
 Object = dict[str, Any]
@@ -69,7 +70,7 @@ def test_a_device_of_two_gpus_is_shown_with_both() -> None:
 
 
 def test_passthrough_is_a_tier_and_excluded_while_a_container_has_the_gpu() -> None:
-    [node] = fleet(published("whole"), [held(FIRST)])
+    [node] = states_of(published("whole"), [held(FIRST)])
     assert node.tiers["passthrough"] == TierCount(devices=2, free=1, at_once=1, excluded=1)
     assert node.tiers["whole"].allocated == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from click.testing import CliRunner
 from conformance.nodes.mig_nodes import inventory
 from driver.policy.offers import node_offers
 from gpuctl.__main__ import commands
+from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.held_memory import limits_lines
 from gpuctl.node.picture import GpuFacts, published_gpus
 from gpuctl.node.planned import plan_node
 from gpuctl.node.share_words import share_words
-from gpuctl.status.fleet import TierCount, fleet
 from tests.driver.mig_machines import rules
 
 FIRST = "gpu-0000-17-00-0"
@@ -174,8 +176,8 @@ def test_holders_of_shares_are_named_with_what_they_took(tmp_path: Path) -> None
     assert gpu.held_by == ("big (shares 1, memory 5Gi)",)
 
 
-def tiers(folder: Path, rule: str, *claims: dict[str, Any]) -> dict[str, TierCount]:
-    (node,) = fleet(slices(folder, rule), claims)
+def tiers(folder: Path, rule: str, *claims: dict[str, Any]) -> Mapping[str, TierCount]:
+    (node,) = states_of(slices(folder, rule), claims)
     return node.tiers
 
 

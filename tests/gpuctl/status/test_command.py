@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.devices import tier_of
 from gpuctl.node.planned import plan_node
-from gpuctl.status.fleet import fleet, tier_of
 from gpuctl.status.news import News
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -33,7 +34,7 @@ def claim(device: str, *, pool: str = "node-a/gpu.nvidia.com", admin: bool = Fal
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": pool, "device": device}
     if admin:
         result["adminAccess"] = True  # type: ignore[assignment]  # the other values are strings
-    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+    return {"metadata": {"name": device}, "status": {"allocation": {"devices": {"results": [result]}}}}
 
 
 def slices(node: str = "node-a") -> list[dict[str, Any]]:
@@ -44,7 +45,7 @@ def test_a_tier_counts_what_is_allocated_and_free() -> None:
     held, watched = claim("gpu-0000-17-00-0"), claim("gpu-0000-65-00-0", admin=True)
     elsewhere = claim("gpu-0000-ca-00-0", pool="node-b/gpu.nvidia.com")
 
-    (node,) = fleet(slices(), [held, watched, elsewhere, {"status": {}}])
+    (node,) = states_of(slices(), [held, watched, elsewhere, {"status": {}}])
 
     assert node.product == "NVIDIA A30"
     (tier,) = node.tiers.values()
@@ -58,7 +59,7 @@ def test_a_tainted_device_is_unavailable_and_not_free() -> None:
     published[0]["spec"]["devices"][2]["taints"] = [taint]
     published[0]["spec"]["devices"][3]["taints"] = [{**taint, "effect": "None"}]
 
-    (node,) = fleet(published, ())
+    (node,) = states_of(published, ())
 
     assert (node.tiers["whole"].free, node.tiers["whole"].unavailable) == (3, 1)
     assert [(one.gpu, one.devices, list(map(str, one.taints))) for one in node.tainted] == [
@@ -74,7 +75,7 @@ def test_slices_of_an_old_generation_do_not_count_and_a_missing_one_is_told() ->
     new["spec"]["pool"] |= {"generation": 2, "resourceSliceCount": 2}
     new["spec"]["devices"] = new["spec"]["devices"][:1]
 
-    (node,) = fleet([old, new], ())
+    (node,) = states_of([old, new], ())
 
     assert node.pool_problem == "1 of 2 slices of generation 2 are published"
     assert node.tiers["whole"].devices == 1
@@ -87,7 +88,7 @@ def test_each_pool_of_a_node_has_its_own_generations() -> None:
     other["spec"]["pool"] |= {"name": "other", "generation": 7}
     other["spec"]["devices"] = [{**other["spec"]["devices"][0], "name": "gpu-0000-f0-00-0"}]
 
-    (node,) = fleet([one, other], ())
+    (node,) = states_of([one, other], ())
 
     assert (node.tiers["whole"].devices, node.tiers["whole"].free) == (5, 5)
 
@@ -197,9 +198,9 @@ def counts(state: Any, tier: str) -> tuple[int, int, int, int, int]:
 def test_forms_of_one_gpu_exclude_each_other(tmp_path: Path) -> None:
     published = dynamic_slices(tmp_path)
 
-    (idle,) = fleet(published, ())
-    (cut,) = fleet(published, [claim("gpu-0000-1b-00-0-mig-3g-40gb-4")])
-    (whole,) = fleet(published, [claim("gpu-0000-1b-00-0")])
+    (idle,) = states_of(published, ())
+    (cut,) = states_of(published, [claim("gpu-0000-1b-00-0-mig-3g-40gb-4")])
+    (whole,) = states_of(published, [claim("gpu-0000-1b-00-0")])
 
     assert counts(idle, "whole") == (8, 0, 8, 8, 0)
     assert counts(idle, "mig 1g.10gb") == (7, 0, 7, 7, 0)
@@ -212,15 +213,15 @@ def test_forms_of_one_gpu_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_partitions_that_share_an_engine_are_free_each_by_itself_but_not_at_once(tmp_path: Path) -> None:
-    (idle,) = fleet(dynamic_slices(tmp_path), ())
-    (one_taken,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0-mig-1g-10gb-me-6")])
+    (idle,) = states_of(dynamic_slices(tmp_path), ())
+    (one_taken,) = states_of(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0-mig-1g-10gb-me-6")])
 
     assert counts(idle, "mig 1g.10gb+me") == (7, 0, 7, 1, 0)
     assert counts(one_taken, "mig 1g.10gb+me") == (7, 1, 0, 0, 6)
 
 
 def test_a_look_on_with_admin_access_takes_no_counters(tmp_path: Path) -> None:
-    (state,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0", admin=True)])
+    (state,) = states_of(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0", admin=True)])
 
     assert counts(state, "mig 1g.10gb") == (7, 0, 7, 7, 0)
 
@@ -228,7 +229,7 @@ def test_a_look_on_with_admin_access_takes_no_counters(tmp_path: Path) -> None:
 def test_nothing_of_a_pool_that_cannot_be_used_is_free(tmp_path: Path) -> None:
     counters, devices = dynamic_slices(tmp_path)
 
-    (state,) = fleet([devices], ())
+    (state,) = states_of([devices], ())
 
     assert state.pool_problem == "1 of 2 slices of generation 1 are published"
     assert {(tier.free, tier.excluded) for tier in state.tiers.values()} == {(0, 0)}
@@ -346,12 +347,12 @@ def test_it_goes_on_with_what_changes_until_it_is_interrupted(tmp_path: Path) ->
 
 def test_what_is_new_is_told_once(tmp_path: Path) -> None:
     published = dynamic_slices(tmp_path)
-    idle = fleet(published, ())
+    idle = states_of(published, ())
     news = News(idle, wide=False)
 
-    same = news.lines(fleet(published, ()))
-    held = news.lines(fleet(published, [claim("gpu-0000-1b-00-0")]))
-    again = news.lines(fleet(published, [claim("gpu-0000-1b-00-0")]))
+    same = news.lines(states_of(published, ()))
+    held = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
+    again = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
     nothing = news.lines([])
 
     assert (same, again) == ([], [])

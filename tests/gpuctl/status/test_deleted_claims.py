@@ -13,7 +13,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from gpuctl.status.deleted_claims import orphans
-from tests.gpuctl.status.published import claim
+from tests.gpuctl.fleet.published import claim
 
 Object = dict[str, Any]
 

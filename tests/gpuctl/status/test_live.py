@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.status.cluster_state import views_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
-from tests.gpuctl.status.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.status.test_command import HEEDING, SLICES
 
 DEADLINE_SECONDS = 20.0

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
 from gpuctl.__main__ import commands
-from gpuctl.status.cluster_state import views_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.status.forms_svg import forms_svg
 from gpuctl.status.occupancy_svg import MOST_CARDS, occupancy_svg
-from tests.gpuctl.status.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.svg.pictures import SPACE, boxes, read_picture, words_of
 
 ROOT = Path(__file__).resolve().parents[3]

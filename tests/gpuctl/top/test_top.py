@@ -17,12 +17,12 @@ from driver.errors import ConfigError
 from driver.process.metrics.table import TABLE
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.status.cluster_state import views_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.top.picture import devices_picture
 from gpuctl.top.scrape import metrics_path
 from gpuctl.top.usage import ALLOCATED, BUSY, USED, by_use, grouped, read_metrics, usages
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.status.published import FIRST, SECOND, THIRD, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, devices, published
 
 GIB = 1 << 30
 PODS = "/api/v1/pods"

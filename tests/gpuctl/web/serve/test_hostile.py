@@ -14,8 +14,8 @@ from gpuctl.web.serve.query import Query
 from gpuctl.web.serve.rendering import Renderer
 from gpuctl.web.watch.answers import Answer
 from gpuctl.web.watch.state import ClusterState
+from tests.gpuctl.fleet.test_nodes import slices
 from tests.gpuctl.web.pages import tags
-from tests.gpuctl.web.seen.test_gpus import slices
 
 Object = dict[str, Any]
 

@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuctl.fleet.cluster import views_of
 from gpuctl.web.seen.history import MOST_CHANGES
 from gpuctl.web.seen.view import PARTS, View
 from gpuctl.web.watch.state import ClusterState, Kind
-from tests.gpuctl.web.seen.test_gpus import DEVICES, claim, slices
+from tests.gpuctl.fleet.test_nodes import DEVICES, claim, slices
 
 Object = dict[str, Any]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -45,7 +46,7 @@ def test_what_was_there_before_anybody_looked_is_no_history() -> None:
     view = refreshed(state)
 
     assert view.history == ()
-    assert (view.summary.gpus, view.summary.free, view.summary.given) == (8, 7, 1.0)
+    assert (view.summary.gpus, view.summary.free, view.summary.used) == (8, 7, 1.0)
     assert view.since == "2026-01-02T03:04:05Z"
 
 
@@ -125,8 +126,8 @@ def test_a_malformed_slice_is_told_and_the_other_nodes_are_shown() -> None:
     view = refreshed(state)
 
     assert view.order == ("node-b", "node-a")
-    assert view.nodes["node-b"].problem
-    assert view.nodes["node-a"].problem is None
+    assert view.nodes["node-b"].state.pool_problem
+    assert view.nodes["node-a"].state.pool_problem is None
 
 
 def test_history_ends_after_an_hour_and_is_never_too_long() -> None:
@@ -182,6 +183,18 @@ def test_whenever_it_is_looked_at_the_view_is_that_of_the_objects(
         expected.sick,
         expected.tiers,
     )
+    assert tuple(view.nodes.values()) == views_of(slices(""), [claims[number] for number in sorted(claims)])
+
+
+def test_a_node_that_is_cordoned_or_not_ready_says_so() -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""))
+    conditions = [{"type": "Ready", "status": "Unknown"}]
+    cordoned = {"metadata": {"name": "node-a"}, "spec": {"unschedulable": True}}
+
+    take(state, "node", {**cordoned, "status": {"conditions": conditions}})
+
+    assert refreshed(state).nodes["node-a"].remarks == ("cordoned", "not ready")
 
 
 def test_what_classes_select_counts_until_it_was_asked_again() -> None:

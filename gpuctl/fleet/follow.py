@@ -12,7 +12,8 @@ from driver.kube.reflector import Reflector, Selection
 from gpuctl.cli.cluster_view import DRA
 from gpuctl.cli.failures import told
 from gpuctl.cli.output import say
-from gpuctl.status.fleet import NodeState, fleet
+from gpuctl.fleet.cluster import Fleet
+from gpuctl.fleet.nodes import NodeState
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
@@ -103,6 +104,7 @@ def follow(
     A watch that breaks off is told on stderr and begun anew. Raises KeyboardInterrupt at Ctrl-C, and
     AllocationFailed for an object that is malformed.
     """
+    fleet = Fleet()
     with Followed(client) as followed:
         while True:
             for error in followed.wait():
@@ -110,7 +112,7 @@ def follow(
             seen = followed.seen()
             if seen is None:
                 continue
-            nodes = fleet(*seen)
+            nodes = [view.state for view in fleet.look(*seen)]
             if nodes != shown:
                 tell(nodes)
                 shown = nodes

@@ -65,11 +65,6 @@ class PoolCounters:
         return device is not None and (not device.consumes or exhausted(left, device) is None)
 
 
-def counters_of(node: str, slices: Sequence[Object], held: Held) -> PoolCounters:
-    """The counters of the pool of one node, given its slices; raises AllocationFailed for a malformed one."""
-    return counters_in(pools_of(node, slices), held)
-
-
 def pools_of(node: str, slices: Sequence[Object]) -> tuple[Pool, ...]:
     """The pools of one node, read from its slices; raises AllocationFailed for a malformed one."""
     read = [read_slice(one) for one in slices]

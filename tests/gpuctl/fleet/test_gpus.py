@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuctl.fleet.cluster import Fleet, views_of
+from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.holders import request_classes
 from gpuctl.node.planned import plan_node
-from gpuctl.status.cluster_state import ClusterState, views_of
-from gpuctl.status.gpus import GpuState, class_of
-from tests.gpuctl.status.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
 
 
 def gpus(slices: list[Object], *claims: Object) -> tuple[GpuState, ...]:
@@ -155,15 +156,14 @@ def test_the_class_of_an_alternative_is_its_own() -> None:
     alternatives = [{"name": "a", "deviceClassName": "large"}, {"name": "b", "deviceClassName": "small"}]
     asked = {"spec": {"devices": {"requests": [{"name": "gpus", "firstAvailable": alternatives}]}}}
 
-    assert class_of(asked, "gpus/b") == "small"
-    assert class_of(asked, "others") is None
+    assert dict(request_classes(asked)) == {"gpus/a": "large", "gpus/b": "small"}
 
 
 def test_only_nodes_of_which_something_changed_are_looked_at_anew(tmp_path: Path) -> None:
     first, second = (published(tmp_path, name) for name in ("node-a", "node-b"))
     for number, item in enumerate((*first, *second)):
         item["metadata"] |= {"uid": f"u-{number}", "resourceVersion": "1"}
-    state = ClusterState()
+    state = Fleet()
 
     before = state.look([*first, *second], ())
     again = state.look([dict(one) for one in (*first, *second)], ())

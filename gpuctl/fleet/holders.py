@@ -1,4 +1,4 @@
-"""Which claims have which devices, kept by pool: one claim more or less is told of its pools alone."""
+"""Which claims have which devices, kept by pool: a claim that changes concerns its pools alone."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from kubernetes_rules.allocator.held import consumed_capacity
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """A device that a claim was given. ``looks_on``: by admin access, which takes nothing from others."""
+class Allocated:
+    """A device that a claim has, by the claim alone.
+
+    ``claim`` is its namespace and name, ``pods`` are those that it is reserved for. ``device_class`` is that
+    of its request, None where that is not told. ``consumed`` is what it has of a shared device, by the names
+    of capacities. ``looks_on`` is set for admin access, which takes nothing from others. ``trouble`` is the
+    reason and message of a Ready condition that is not True, None where nothing is said.
+    """
 
     pool: str
     device: str
     claim: str
     request: str
-    device_class: str
+    device_class: str | None
     share_id: str | None
     looks_on: bool
-    users: tuple[str, ...]
-    ready: str | None
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the claim."""
-        return self.claim.partition("/")[0]
+    pods: tuple[str, ...]
+    consumed: tuple[tuple[str, str], ...]
+    trouble: str | None
 
 
 def claim_key(claim: Object) -> str:
@@ -37,59 +40,61 @@ def claim_key(claim: Object) -> str:
     return f"{metadata.get('namespace') or ''}/{metadata['name']}"
 
 
-def holdings(claim: Object) -> Iterator[Holding]:
-    """What a claim was given of this driver's devices."""
+def allocated(claim: Object) -> Iterator[Allocated]:
+    """What a claim has of this driver's devices."""
     status = claim.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    users = tuple(str(user.get("name")) for user in status.get("reservedFor") or ())
+    pods = tuple(str(user.get("name")) for user in status.get("reservedFor") or ())
     classes = dict(request_classes(claim))
     for result in results:
         if result.get("driver") == DRIVER_NAME:
-            request = str(result.get("request") or "")
-            share_id = result.get("shareID")
-            yield Holding(
+            request, share_id = str(result.get("request") or ""), result.get("shareID")
+            yield Allocated(
                 str(result.get("pool")),
                 str(result.get("device")),
                 claim_key(claim),
                 request,
-                classes.get(request, ""),
+                classes.get(request),
                 str(share_id) if share_id else None,
                 result.get("adminAccess") is True,
-                users,
-                _not_ready(status, result),
+                pods,
+                tuple(sorted(consumed_capacity(result).items(), reverse=True)),
+                _trouble(status, result),
             )
 
 
 def request_classes(claim: Object) -> Iterator[tuple[str, str]]:
     """The requests of a claim with their classes; an alternative is named ``request/alternative``."""
-    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
         if request.get("exactly"):
             yield str(request["name"]), str(request["exactly"].get("deviceClassName") or "")
         for one in request.get("firstAvailable") or ():
             yield f"{request['name']}/{one['name']}", str(one.get("deviceClassName") or "")
 
 
-def _not_ready(status: Object, result: Object) -> str | None:
-    """Why the claim's status says that the device is not ready, None where it does not say so."""
+def _trouble(status: Object, result: Object) -> str | None:
+    """Why the device is not ready, as the claim's status says; None where it is, or nothing is said."""
+    same = ("driver", "pool", "device", "shareID")
     for entry in status.get("devices") or ():
-        same = all(entry.get(key) == result.get(key) for key in ("driver", "pool", "device"))
-        for one in (entry.get("conditions") or ()) if same else ():
-            if one.get("type") == "Ready" and one.get("status") == "False":
-                return str(one.get("message") or one.get("reason") or "no reason is told")
+        if any(entry.get(key) != result.get(key) for key in same):
+            continue
+        for one in entry.get("conditions") or ():
+            if one.get("type") == "Ready" and one.get("status") != "True":
+                return ": ".join(filter(None, (one.get("reason"), one.get("message")))) or "not ready"
     return None
 
 
 class ClaimsByPool:
-    """The claims with devices, by the pools that these are of. Not for several threads."""
+    """The claims with devices, by the pools of these. Not for several threads."""
 
     def __init__(self) -> None:
         self._pools: dict[str, dict[str, Object]] = {}
-        self._held: dict[str, tuple[Holding, ...]] = {}
+        self._held: dict[str, tuple[Allocated, ...]] = {}
 
     def take(self, claim: Object | None, key: str) -> frozenset[str]:
-        """A claim is otherwise than before, or gone (None); the pools of which something changed."""
+        """A claim changed, or is gone (None); the pools on which it has other devices now."""
         before = self._held.pop(key, ())
-        after = tuple(holdings(claim)) if claim is not None else ()
+        after = tuple(allocated(claim)) if claim is not None else ()
         for one in before:
             self._pools.get(one.pool, {}).pop(key, None)
         if claim is not None and after:
@@ -103,11 +108,11 @@ class ClaimsByPool:
         found = {key: claim for pool in pools for key, claim in self._pools.get(pool, {}).items()}
         return [found[key] for key in sorted(found)]
 
-    def holdings_of(self, key: str) -> tuple[Holding, ...]:
+    def held_by(self, key: str) -> tuple[Allocated, ...]:
         """What one claim has."""
         return self._held.get(key, ())
 
-    def all_holdings(self) -> Iterator[Holding]:
+    def all_held(self) -> Iterator[Allocated]:
         """What all claims have."""
         for held in self._held.values():
             yield from held

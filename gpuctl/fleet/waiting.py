@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.web.seen.holders import request_classes
+from gpuctl.fleet.holders import request_classes
 from kubernetes_rules.extended_resources import asked_resources, class_of
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
 

@@ -1,4 +1,4 @@
-"""A node on the page is what gpuctl status says of it, and more: what of each GPU is given, and to whom."""
+"""A node with its claims: its devices by how they are, and how much of each GPU claims have."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.node.planned import plan_node
-from gpuctl.status.cluster_state import views_of
-from gpuctl.status.fleet import fleet
-from gpuctl.web.seen.gpus import NodeView, node_view
-from gpuctl.web.seen.published import published
 
 Object = dict[str, Any]
 
-EXAMPLES = Path(__file__).resolve().parents[4] / "deploy/examples/node-config"
+EXAMPLES = Path(__file__).resolve().parents[3] / "deploy/examples/node-config"
 CONFIGS = ("", "dynamic-mig", "all-tiers", "all-kinds", "memory-shares")
 
 
@@ -58,13 +56,14 @@ def claim(name: str, device: str, *, share: dict[str, str] | None = None, admin:
 
 
 def seen(config: str, *claims: Object) -> NodeView:
-    return node_view(published("node-a", slices(config)), claims, None)
+    (view,) = views_of(slices(config), claims)
+    return view
 
 
 def gpu(view: NodeView, address: str) -> tuple[str, float, int]:
     """Its use, the percentage that is given, and the number of claims."""
-    found = next(one for one in view.gpus if one.gpu == address)
-    return found.use, round(found.given * 100), found.claims
+    found = next(one for one in view.gpus if one.pci == address)
+    return found.use, round(found.used * 100), found.claims
 
 
 DEVICES = {
@@ -75,7 +74,7 @@ DEVICES = {
 
 @pytest.mark.parametrize("config", CONFIGS)
 @given(data=st.data())
-def test_the_tiers_of_a_node_are_those_of_gpuctl_status(config: str, data: st.DataObject) -> None:
+def test_every_device_of_a_tier_is_counted_once(config: str, data: st.DataObject) -> None:
     held = data.draw(st.lists(st.sampled_from(DEVICES[config]), max_size=8))
     tainted = data.draw(st.sets(st.sampled_from(DEVICES[config]), max_size=4))
     published_slices = slices(config)
@@ -87,23 +86,21 @@ def test_the_tiers_of_a_node_are_those_of_gpuctl_status(config: str, data: st.Da
         for number, name in enumerate(held)
     ]
 
-    view = node_view(published("node-a", published_slices), claims, None)
+    (view,) = views_of(published_slices, claims)
 
-    (state,) = fleet(published_slices, claims)
-    ours = {one.tier: one for one in view.tiers}
-    assert ours.keys() == state.tiers.keys()
-    for name, theirs in state.tiers.items():
-        one = ours[name]
-        assert (one.devices, one.held, one.free, one.excluded, one.unavailable, one.claims) == (
-            theirs.devices,
-            theirs.allocated,
-            theirs.free,
-            theirs.excluded,
-            theirs.unavailable,
-            theirs.claims,
-        )
-    assert sum(one.tainted for one in view.gpus) == len(tainted)
-    assert all(0 <= one.given <= 1 for one in view.gpus)
+    tiers = view.state.tiers.values()
+    assert sum(one.devices for one in tiers) == len(DEVICES[config])
+    assert sum(one.claims for one in tiers) == len(held)
+    assert sum(one.allocated for one in tiers) == len(view.held) == len(set(held))
+    assert sum(one.unavailable for one in tiers) == len(view.unavailable) == len(tainted)
+    assert sum(one.free for one in tiers) == len(view.free)
+    for one in tiers:
+        if one.claims_left is None:
+            taken = one.devices - one.free - one.excluded
+            assert max(one.allocated, one.unavailable) <= taken <= one.allocated + one.unavailable
+        assert one.at_once <= one.free
+    assert sum(gpu.tainted for gpu in view.gpus) >= len(tainted)
+    assert all(0 <= gpu.used <= 1 for gpu in view.gpus)
 
 
 def test_what_is_given_of_a_gpu_is_counted_by_its_form() -> None:
@@ -118,26 +115,10 @@ def test_what_is_given_of_a_gpu_is_counted_by_its_form() -> None:
     )
 
     assert gpu(view, "0000:df:00.0") == ("whole", 100, 1)
-    assert gpu(view, "0000:1b:00.0") == ("partitions", 62, 2)
-    assert gpu(view, "0000:43:00.0") == ("shares", 50, 2)
+    assert gpu(view, "0000:1b:00.0") == ("partition", 62, 2)
+    assert gpu(view, "0000:43:00.0") == ("shared", 50, 2)
     assert gpu(view, "0000:52:00.0") == ("free", 0, 0)
-    assert sorted(one.claim for one in view.holdings if one.looks_on) == ["team/looks"]
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_a_partition_takes_as_much_of_its_gpu_as_gpuctl_status_says(config: str) -> None:
-    for name in (
-        one for one in DEVICES[config] if "-mig-" in one and "-ts-" not in one and "-mps-" not in one
-    ):
-        held = [claim("one", name)]
-        (view,) = views_of(slices(config), held)
-        (of_status,) = [holding.part for found in view.gpus for holding in found.holdings]
-
-        (of_page,) = [found.given for found in seen(config, *held).gpus if found.claims]
-
-        assert of_page == of_status
-        if name.endswith("mig-3g-40gb-4"):
-            assert of_page == 0.5
+    assert [one.claim for each in view.gpus for one in each.holdings if one.looks_on] == ["team/looks"]
 
 
 def test_a_gpu_for_a_machine_is_told_apart() -> None:
@@ -146,6 +127,15 @@ def test_a_gpu_for_a_machine_is_told_apart() -> None:
     view = seen("all-kinds", claim("vm", vfio))
 
     assert [one.use for one in view.gpus].count("machine") == 1
+
+
+@pytest.mark.parametrize(("profile", "percent"), [("a30-6c-3", 25), ("a30-12c-1", 50), ("a30-24c-0", 100)])
+def test_a_vgpu_takes_as_much_of_its_gpu_as_fit_beside_each_other(profile: str, percent: int) -> None:
+    published = list(plan_node("vgpu-and-passthrough", "node-a", EXAMPLES / "vgpu-host.yaml").slices)
+
+    (view,) = views_of(published, [claim("vm", f"gpu-0000-e2-00-0-vgpu-{profile}")])
+
+    assert gpu(view, "0000:e2:00.0") == ("machine", percent, 1)
 
 
 def test_static_partitions_without_counters_are_weighed_by_their_memory() -> None:
@@ -166,9 +156,9 @@ def test_static_partitions_without_counters_are_weighed_by_their_memory() -> Non
     one["spec"]["devices"] = [whole, *parts]
     one["metadata"]["name"] = "slice"
 
-    view = node_view(published("node-a", [one]), [claim("train", "part-1")], None)
+    (view,) = views_of([one], [claim("train", "part-1")])
 
-    assert gpu(view, "0000:01:00.0") == ("partitions", 75, 1)
+    assert gpu(view, "0000:01:00.0") == ("partition", 75, 1)
 
 
 def test_what_the_status_of_a_claim_says_of_its_device_is_told() -> None:
@@ -179,25 +169,17 @@ def test_what_the_status_of_a_claim_says_of_its_device_is_told() -> None:
 
     view = seen("", held)
 
-    assert view.not_ready == (("team/train", "gpu-0000-1b-00-0: Xid 79: it fell off the bus"),)
-    assert view.is_sick
-
-
-def test_a_node_that_is_cordoned_or_not_ready_says_so() -> None:
-    node = {
-        "metadata": {"name": "node-a"},
-        "spec": {"unschedulable": True},
-        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
-    }
-
-    assert node_view(published("node-a", slices("")), (), node).remarks == ("cordoned", "not ready")
+    (told,) = view.not_ready
+    assert (told.claim, told.device) == ("team/train", "gpu-0000-1b-00-0")
+    assert told.trouble == "Xid: Xid 79: it fell off the bus"
+    assert view.is_amiss
 
 
 def test_a_pool_that_is_not_complete_gives_nothing() -> None:
     cut = slices("dynamic-mig")[:-1]
 
-    view = node_view(published("node-a", cut), (), None)
+    (view,) = views_of(cut, ())
 
-    assert view.problem is not None
+    assert view.state.pool_problem is not None
     assert all(one.blocked for one in view.gpus)
     assert not view.free

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
+from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.memory import memory_lines, shown
+from gpuctl.fleet.nodes import NodeState
 from gpuctl.node.planned import plan_node
-from gpuctl.status.fleet import NodeState, fleet
-from gpuctl.status.memory import memory_lines, shown
 from gpuctl.status.picture import picture
 from tests.gpuctl.documents import read_document
 
@@ -43,7 +44,7 @@ def claim(
 
 
 def node(*claims: dict[str, Any]) -> NodeState:
-    (found,) = fleet(list(plan_node("a30-quad", "node-a", None).slices), claims)
+    (found,) = states_of(list(plan_node("a30-quad", "node-a", None).slices), claims)
     return found
 
 

@@ -1,0 +1,303 @@
+"""A node with its GPUs and the claims on them: what is allocated, free or unavailable, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from gpuctl.fleet.devices import Taint, attribute, memory_of_one
+from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.holders import Allocated, allocated
+from gpuctl.fleet.memory import GpuMemory, gpu_memory, not_held
+from gpuctl.fleet.pool_counters import PoolCounters, counters_in
+from gpuctl.fleet.published import OnGpu, PublishedDevice, PublishedNode, WithheldPartitions
+from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.quantity import parse_quantity
+
+Object = Mapping[str, Any]
+
+State = Literal["held", "free", "excluded", "unavailable"]
+"""``excluded``: the GPU is taken in another form. ``unavailable``: tainted, or its pool cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierCount:
+    """Devices of one tier on one node; those that are not allocated are free, excluded or unavailable.
+
+    ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
+    that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
+    another form. ``unavailable`` ones take no claims, since they are tainted or their pool cannot be used.
+    ``claims`` counts those that share a device each by itself. A shared device is free while a claim that
+    asks for no amount still has room on it, also when it is allocated; ``claims_left`` is how many such
+    claims there is room for, None where nothing is shared.
+    """
+
+    devices: int = 0
+    allocated: int = 0
+    unavailable: int = 0
+    free: int = 0
+    at_once: int = 0
+    excluded: int = 0
+    claims: int = 0
+    claims_left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tainted:
+    """Devices of one GPU that have the same taints.
+
+    ``gpu`` is its PCI address, or the device's name where that is not published; ``index`` as nvidia-smi
+    counts. ``of_gpu`` is how many devices the GPU is published as.
+    """
+
+    gpu: str
+    devices: tuple[str, ...]
+    of_gpu: int
+    taints: tuple[Taint, ...]
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node that publishes GPUs, in numbers; ``pool_problem`` says why nothing of its pool can be allocated.
+
+    ``memory`` has the GPUs of which the status of claims tells what memory is held.
+    """
+
+    name: str
+    product: str | None = None
+    driver_version: str | None = None
+    tiers: Mapping[str, TierCount] = field(default_factory=dict, hash=False)
+    tainted: tuple[Tainted, ...] = ()
+    withheld_partitions: tuple[WithheldPartitions, ...] = ()
+    pool_problem: str | None = None
+    memory: tuple[GpuMemory, ...] = ()
+
+    @property
+    def is_amiss(self) -> bool:
+        """Whether a device is tainted, the pool cannot be used, or a memory limit is not held."""
+        return bool(self.tainted or self.pool_problem or next(not_held(self.memory), None))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: its state in numbers, its GPUs one by one, and the names of devices by how they are.
+
+    A shared device may be both held and free. ``remarks`` are words about the Node itself, such as
+    ``cordoned``, where somebody has looked at it.
+    """
+
+    state: NodeState
+    gpus: tuple[GpuState, ...] = ()
+    held: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+    unavailable: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.state.name
+
+    @property
+    def not_ready(self) -> tuple[Holding, ...]:
+        """What claims hold and cannot use, as their status says."""
+        found = {(one.claim, one.device, one.share_id): one for gpu in self.gpus for one in gpu.holdings}
+        return tuple(one for one in found.values() if one.trouble is not None)
+
+    @property
+    def is_amiss(self) -> bool:
+        """Whether something is wrong with its GPUs, its pool, or what claims have of it."""
+        return self.state.is_amiss or bool(self.not_ready)
+
+    @property
+    def used(self) -> float:
+        """The GPUs that claims have, parts of them added up."""
+        return sum(gpu.used for gpu in self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A published device, how it is, and who has it.
+
+    ``claims_left`` is for how many more claims that ask for no amount there is room, None where the device
+    is not shared. ``is_free``: such a claim could have it now.
+    """
+
+    device: PublishedDevice
+    state: State
+    holders: tuple[Allocated, ...]
+    claims_left: int | None
+    is_free: bool
+
+    @property
+    def takers(self) -> int:
+        """How many claims have something of it; those that only look on are left out."""
+        return sum(not one.looks_on for one in self.holders)
+
+
+def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str, ...] = ()) -> NodeView:
+    """The node with the claims that have something of it. Raises AllocationFailed for a malformed claim."""
+    counters = _counters(node, claims)
+    devices = _device_states(node, claims, counters)
+    state = NodeState(
+        node.name,
+        node.product,
+        node.driver_version,
+        _tiers(devices, counters),
+        tuple(_tainted(node.devices)),
+        node.withheld,
+        counters.problem,
+        tuple(gpu_memory(node.pool_names, _places(node.devices), claims)),
+    )
+    holdings = _holdings(devices)
+    gpus = tuple(
+        replace(
+            gpu,
+            holdings=tuple(holdings.get(gpu.device, ())),
+            blocked=gpu.blocked or counters.problem is not None,
+        )
+        for gpu in node.gpus
+    )
+    return NodeView(
+        state,
+        gpus,
+        frozenset(one.device.name for one in devices if one.takers),
+        frozenset(one.device.name for one in devices if one.is_free),
+        frozenset(one.device.name for one in devices if one.device.blocked or counters.problem),
+        remarks,
+    )
+
+
+def device_states(node: PublishedNode, claims: Sequence[Object]) -> tuple[DeviceState, ...]:
+    """Every device of the node with its holders. Raises AllocationFailed for a malformed claim."""
+    return _device_states(node, claims, _counters(node, claims))
+
+
+def _counters(node: PublishedNode, claims: Iterable[Object]) -> PoolCounters:
+    held = Held()
+    for claim in claims:
+        held.add(claim)
+    return counters_in(node.pools, held)
+
+
+def _device_states(
+    node: PublishedNode, claims: Iterable[Object], counters: PoolCounters
+) -> tuple[DeviceState, ...]:
+    holders: dict[tuple[str, str], list[Allocated]] = {}
+    for claim in claims:
+        for one in allocated(claim):
+            holders.setdefault((one.pool, one.device), []).append(one)
+    return tuple(
+        _device_state(one, tuple(holders.get((one.pool, one.name), ())), counters) for one in node.devices
+    )
+
+
+def _device_state(
+    device: PublishedDevice, holders: tuple[Allocated, ...], counters: PoolCounters
+) -> DeviceState:
+    taken = any(not one.looks_on for one in holders)
+    blocked = device.blocked or counters.problem is not None
+    excluded = not taken and not blocked and not counters.fits(device.name)
+    left = counters.claims_left(device.name)
+    if left is not None and (blocked or excluded):
+        left = 0
+    state: State = "held" if taken else "unavailable" if blocked else "excluded" if excluded else "free"
+    return DeviceState(device, state, holders, left, state == "free" if left is None else left > 0)
+
+
+def _tiers(devices: Iterable[DeviceState], counters: PoolCounters) -> dict[str, TierCount]:
+    by_tier: dict[str, list[DeviceState]] = {}
+    for one in devices:
+        by_tier.setdefault(one.device.tier, []).append(one)
+    return {tier: _tier(members, counters) for tier, members in sorted(by_tier.items())}
+
+
+def _tier(devices: Sequence[DeviceState], counters: PoolCounters) -> TierCount:
+    free = [one.device.name for one in devices if one.is_free]
+    left = [one.claims_left for one in devices if one.claims_left is not None]
+    return TierCount(
+        devices=len(devices),
+        allocated=sum(one.state == "held" for one in devices),
+        unavailable=sum(one.device.blocked or counters.problem is not None for one in devices),
+        free=len(free),
+        at_once=counters.at_once(free),
+        excluded=sum(one.state == "excluded" for one in devices),
+        claims=sum(one.takers for one in devices),
+        claims_left=sum(left) if left else None,
+    )
+
+
+def _tainted(devices: Iterable[PublishedDevice]) -> Iterator[Tainted]:
+    """The tainted devices, those of one GPU with the same taints together."""
+    sizes: Counter[str] = Counter()
+    found: dict[tuple[str, int | None, tuple[Taint, ...]], list[str]] = {}
+    for one in devices:
+        sizes[one.address] += 1
+        if one.taints:
+            index = attribute(one.spec, "index")
+            found.setdefault((one.address, index, one.taints), []).append(one.name)
+    for (gpu, index, taints), names in sorted(found.items(), key=lambda item: (item[0][0], item[1])):
+        yield Tainted(gpu, tuple(sorted(names)), sizes[gpu], taints, index)
+
+
+def _places(devices: Iterable[PublishedDevice]) -> dict[str, tuple[str, int | None]]:
+    """The GPU of each device, with its index."""
+    return {one.name: (one.address, attribute(one.spec, "index")) for one in devices}
+
+
+def _holdings(devices: Iterable[DeviceState]) -> dict[str, list[Holding]]:
+    """What claims have of each GPU."""
+    found: dict[str, list[Holding]] = {}
+    for one in devices:
+        for holder in one.holders:
+            for on_gpu in one.device.lies_on:
+                found.setdefault(on_gpu.gpu, []).append(_holding(one.device, holder, on_gpu))
+    return found
+
+
+def _holding(device: PublishedDevice, holder: Allocated, on_gpu: OnGpu) -> Holding:
+    place = on_gpu.place
+    return Holding(
+        claim=holder.claim,
+        pods=holder.pods,
+        device=device.name,
+        tier=device.tier,
+        kind=device.kind,
+        part=0.0 if holder.looks_on else on_gpu.part * _shared_part(holder, device.spec),
+        request=holder.request,
+        device_class=holder.device_class,
+        start=place[0] if place else None,
+        size=place[1] if place else None,
+        taken=", ".join(f"{name} {amount}" for name, amount in holder.consumed if amount != "0"),
+        share_id=holder.share_id,
+        looks_on=holder.looks_on,
+        trouble=holder.trouble,
+        memory_bytes=None if holder.looks_on else _memory_bytes(holder, device.spec),
+    )
+
+
+def _shared_part(holder: Allocated, device: Object) -> float:
+    """How much of a shared device a claim has, by the capacity of which it has most; 1 for all of one."""
+    if not device.get("allowMultipleAllocations"):
+        return 1.0
+    capacity = device.get("capacity") or {}
+    parts = []
+    for name, amount in holder.consumed:
+        all_of_it = parse_quantity(capacity[name]["value"]) if name in capacity else 0
+        if all_of_it > 0:
+            parts.append(float(parse_quantity(amount) / all_of_it))
+    return min(1.0, max(parts, default=0.0))
+
+
+def _memory_bytes(holder: Allocated, device: Object) -> int | None:
+    """The memory that a device has of one GPU, or what a share of it was given; None for a share without any.
+
+    Of a share by number the scheduler writes down ``memory: "0"``, the default of the capacity's policy.
+    """
+    consumed = dict(holder.consumed).get("memory")
+    if consumed is not None:
+        return int(parse_quantity(consumed)) or None
+    return None if device.get("allowMultipleAllocations") else memory_of_one(device)

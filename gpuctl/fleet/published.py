@@ -1,0 +1,247 @@
+"""What a node publishes, read once: it changes with its slices alone, while claims come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from driver.devices.device import MEMORY_SLICE
+from driver.devices.names import gpu_device_name
+from driver.nvml.pci_address import PciAddress
+from gpuctl.fleet.devices import (
+    Kind,
+    Place,
+    Taint,
+    address_of,
+    attribute,
+    gpus_of,
+    kind_of,
+    memory_of_one,
+    place_of,
+    shares_of,
+    taints_of,
+    tier_of,
+)
+from gpuctl.fleet.gpus import Form, GpuState, GpuTaint
+from gpuctl.fleet.pool_counters import pools_of
+from kubernetes_rules.allocator.pools import Pool
+from kubernetes_rules.pool_generations import newest_slices
+from kubernetes_rules.tolerations import untolerated_taint
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpu:
+    """What a device takes of one GPU: its place, None for all of it, and its ``part``, from 0 to 1."""
+
+    gpu: str
+    place: Place | None
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """A device that a node publishes.
+
+    ``address`` is its GPU's PCI address, or the device's name where that is not published. ``blocked``: a
+    taint keeps claims away that tolerate none. ``lies_on`` are its GPUs by the names of their devices.
+    """
+
+    pool: str
+    name: str
+    address: str
+    tier: str
+    kind: Kind
+    taints: tuple[Taint, ...]
+    blocked: bool
+    lies_on: tuple[OnGpu, ...]
+    spec: Object
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldPartitions:
+    """A GPU that the node configuration wants to offer in partitions, and why it does not."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNode:
+    """What a node publishes: its devices, its GPUs as if no claim had anything of them, and its pools."""
+
+    name: str
+    product: str | None
+    driver_version: str | None
+    devices: tuple[PublishedDevice, ...]
+    gpus: tuple[GpuState, ...]
+    pools: tuple[Pool, ...]
+    withheld: tuple[WithheldPartitions, ...]
+
+    @property
+    def pool_names(self) -> frozenset[str]:
+        """The names of its pools."""
+        return frozenset(pool.id.pool for pool in self.pools)
+
+
+_Gpu = PciAddress | str
+
+
+def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
+    """What a node publishes by its slices of this driver. Raises AllocationFailed for a malformed one.
+
+    GPUs are in the order of their addresses; those without an address come last.
+    """
+    current = [one for pool in newest_slices(slices).values() for one in pool]
+    current.sort(key=lambda one: str(one["metadata"]["name"]))
+    pools = pools_of(name, current)  # first, since it tells a malformed slice
+    specs = [
+        (str(one["spec"]["pool"]["name"]), device)
+        for one in current
+        for device in one["spec"].get("devices") or ()
+    ]
+    sets = {str(each["name"]): each for one in current for each in one["spec"].get("sharedCounters") or ()}
+    by_gpu: dict[_Gpu, list[Object]] = {}
+    for _, device in specs:
+        for gpu in gpus_of(device):
+            by_gpu.setdefault(gpu, []).append(device)
+    measures = {gpu: _measure(sets, gpu, devices) for gpu, devices in by_gpu.items()}
+    ordered = sorted(by_gpu, key=lambda gpu: (isinstance(gpu, str), str(gpu)))
+    return PublishedNode(
+        name,
+        _first(specs, "productName"),
+        _first(specs, "driverVersion"),
+        tuple(
+            sorted(
+                (_device(pool, device, measures) for pool, device in specs),
+                key=lambda one: (one.address, one.tier, one.name),
+            )
+        ),
+        tuple(_gpu(name, gpu, by_gpu[gpu], measures[gpu].memory_slices) for gpu in ordered),
+        pools,
+        tuple(
+            WithheldPartitions(str(device["name"]), str(reason))
+            for _, device in specs
+            if (reason := attribute(device, "migWithheld"))
+        ),
+    )
+
+
+def _gpu_name(gpu: _Gpu) -> str:
+    return gpu if isinstance(gpu, str) else gpu_device_name(gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """What all of a GPU is, to measure a part by.
+
+    It is offered as so many ``alike`` devices of each tier. ``partition_bytes`` is the memory of its
+    partitions together.
+    """
+
+    memory_slices: int
+    alike: Counter[str]
+    partition_bytes: int
+
+
+def _measure(sets: Mapping[str, Object], gpu: _Gpu, devices: Sequence[Object]) -> _Measure:
+    """Counters say how many memory slices the GPU has; without them the end of the last partition counts."""
+    counters = sets.get(_gpu_name(gpu)) or {}
+    counted = sum(name.startswith(MEMORY_SLICE) for name in counters.get("counters") or ())
+    places = (place_of(one, gpu) for one in devices)
+    slices = counted or max((place[0] + place[1] for place in places if place is not None), default=0)
+    partitions = (one for one in devices if attribute(one, "type") == "mig")
+    return _Measure(
+        slices, Counter(map(tier_of, devices)), sum(memory_of_one(one) or 0 for one in partitions)
+    )
+
+
+def _part(device: Object, place: Place | None, measure: _Measure) -> float:
+    """How much of its GPU a device takes, from 0 to 1.
+
+    A vGPU is as large as the number of its type that fit on the GPU: all of them are offered. A partition
+    without a place is measured by its memory beside that of the GPU's partitions.
+    """
+    if place is not None and measure.memory_slices:
+        return place[1] / measure.memory_slices
+    if attribute(device, "type") == "vgpu":
+        return 1 / measure.alike[tier_of(device)]
+    memory = memory_of_one(device) if attribute(device, "profile") else None
+    return min(1.0, memory / measure.partition_bytes) if memory and measure.partition_bytes else 1.0
+
+
+def _device(pool: str, device: Object, measures: Mapping[_Gpu, _Measure]) -> PublishedDevice:
+    lies_on = []
+    for gpu in gpus_of(device):
+        place = place_of(device, gpu)
+        lies_on.append(OnGpu(_gpu_name(gpu), place, _part(device, place, measures[gpu])))
+    return PublishedDevice(
+        pool,
+        str(device["name"]),
+        address_of(device),
+        tier_of(device),
+        kind_of(device),
+        taints_of(device),
+        untolerated_taint(device.get("taints") or (), ()) is not None,
+        tuple(lies_on),
+        device,
+    )
+
+
+def _gpu(node: str, gpu: _Gpu, devices: Sequence[Object], memory_slices: int) -> GpuState:
+    name = _gpu_name(gpu)
+    places = {str(one["name"]): place_of(one, gpu) for one in devices}
+    leading = next((one for one in devices if one["name"] == name), None) or max(
+        devices, key=lambda one: (places[str(one["name"])] is None, len(one.get("attributes") or {}))
+    )
+    whole = places[str(leading["name"])] is None
+    return GpuState(
+        node=node,
+        device=name,
+        index=attribute(leading, "index"),
+        pci=None if isinstance(gpu, str) else str(gpu),
+        uuid=attribute(leading, "uuid" if whole else "parentUUID"),
+        product=attribute(leading, "productName"),
+        memory_bytes=memory_of_one(leading) if whole else None,
+        memory_slices=memory_slices,
+        forms=_forms(devices, places),
+        taints=_gpu_taints(devices),
+        devices=len(devices),
+        tainted=sum(bool(one.get("taints")) for one in devices),
+        blocked=all(untolerated_taint(one.get("taints") or (), ()) is not None for one in devices),
+        leading=leading,
+    )
+
+
+def _forms(devices: Sequence[Object], places: Mapping[str, Place | None]) -> tuple[Form, ...]:
+    found: dict[tuple[str, Kind], list[Object]] = {}
+    for one in devices:
+        found.setdefault((tier_of(one), kind_of(one)), []).append(one)
+    forms = []
+    for (tier, kind), members in found.items():
+        theirs = {place for one in members if (place := places[str(one["name"])]) is not None}
+        forms.append(Form(tier, kind, len(members), tuple(sorted(theirs)), max(map(shares_of, members))))
+    return tuple(forms)
+
+
+def _gpu_taints(devices: Sequence[Object]) -> tuple[GpuTaint, ...]:
+    counts: Counter[Taint] = Counter()
+    since: dict[Taint, str] = {}
+    for device in devices:
+        for taint, stored in zip(taints_of(device), device.get("taints") or (), strict=True):
+            counts[taint] += 1
+            added = stored.get("timeAdded")
+            if added:
+                since[taint] = min(since.get(taint, str(added)), str(added))
+    return tuple(
+        GpuTaint(taint, number, len(devices), since.get(taint))
+        for taint, number in sorted(counts.items(), key=lambda item: str(item[0]))
+    )
+
+
+def _first(devices: Iterable[tuple[str, Object]], name: str) -> str | None:
+    found = next((value for _, device in devices if (value := attribute(device, name))), None)
+    return None if found is None else str(found)
