@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from driver.health.damping import HOLD_SECONDS, Damping
 from driver.health.health_rules import HealthRules
@@ -17,7 +17,7 @@ from driver.health.xids import XID_CLASSES
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from driver.hardware.gpu import Gpu, Inventory
     from driver.health.incident import Incident
@@ -25,6 +25,37 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
 
 _log = get_logger(__name__)
+
+_T = TypeVar("_T", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is known of the faults that cannot be asked for, from events, resets, looks and stored slices.
+
+    ``told_at`` has the faults that are not over, each with when it was told of last. ``over_at`` has when a
+    GPU was reset, or when a single fault was found to be over: what was told of before that is over.
+    """
+
+    told_at: Mapping[Incident, float] = field(default_factory=dict)
+    over_at: Mapping[PciAddress | Incident, float] = field(default_factory=dict)
+
+    def merged(self, other: Faults) -> Faults:
+        """What both know. The order in which things become known does not matter, nor how often they do."""
+        over_at = _latest(self.over_at, other.over_at)
+        told_at = _latest(self.told_at, other.told_at)
+        return Faults(
+            {
+                one: at
+                for one, at in told_at.items()
+                if at >= max(over_at.get(one, -math.inf), over_at.get(one.scope.pci, -math.inf))
+            },
+            over_at,
+        )
+
+
+def _latest(some: Mapping[_T, float], others: Mapping[_T, float]) -> dict[_T, float]:
+    return {**some, **{what: max(at, some.get(what, at)) for what, at in others.items()}}
 
 
 class Book:
@@ -51,9 +82,7 @@ class Book:
         self._now = now
         self._lock = threading.Lock()
         self._rules = HealthRules()
-        # When each was told of for the last time.
-        self._incidents: dict[Incident, float] = {}
-        self._healed: dict[PciAddress, float] = {}
+        self._faults = Faults()
         self._damping = Damping(hold_seconds)
         self._found: dict[PciAddress, tuple[Verdict, ...]] = {}
         self._lingering: dict[tuple[PciAddress, Kind], Verdict] = {}
@@ -78,10 +107,10 @@ class Book:
     def told(self, incident: Incident) -> bool:
         """Note a fault that happened now; whether it is a new one that taints devices."""
         with self._lock:
-            now, is_known = self._now(), incident in self._incidents
+            now, is_known = self._now(), incident in self._faults.told_at
             if not is_known and not verdicts_of(incident, self._rules):
                 return False
-            self._incidents[incident] = now
+            self._learn(Faults({incident: now}))
             self._damping.is_bad(incident, now)
             if is_known:
                 return False
@@ -108,14 +137,7 @@ class Book:
         slices are known.
         """
         with self._lock:
-            healed_at = self._now() - age_seconds
-            self._healed[pci] = max(healed_at, self._healed.get(pci, healed_at))
-            over = [
-                one
-                for one, last_at in self._incidents.items()
-                if one.scope.pci == pci and last_at <= healed_at
-            ]
-            self._drop(over, "the GPU was reset")
+            self._learn(Faults(over_at={pci: self._now() - age_seconds}), "the GPU was reset")
             changed = self._judge()
         if changed:
             self.on_change()
@@ -129,32 +151,33 @@ class Book:
             if self._taken_over:
                 return
             self._taken_over = True
-            now = self._now()
+            now, before = self._now(), self._faults.told_at
             for incident, age_seconds in stored():
-                is_over = now - age_seconds <= self._healed.get(incident.scope.pci, -math.inf)
-                if age_seconds < booted and not is_over and incident not in self._incidents:
-                    _log.info("fault taken over", gpu=str(incident.scope.pci), xid=incident.xid)
-                    self._incidents[incident] = now - age_seconds
-                    self._damping.is_bad(incident, now)
+                if age_seconds < booted:
+                    self._learn(Faults({incident: now - age_seconds}))
+            for incident in self._faults.told_at.keys() - before.keys():
+                _log.info("fault taken over", gpu=str(incident.scope.pci), xid=incident.xid)
+                self._damping.is_bad(incident, now)
             changed = self._judge()
         if changed:
             self.on_change()
 
     def _end_what_is_well(self, gpus: dict[PciAddress, Gpu], began_at: float) -> None:
         """Drop the faults of GPUs for which NVML recommends nothing. The lock is held."""
-        over = []
-        for incident, last_at in self._incidents.items():
+        over: dict[PciAddress | Incident, float] = {}
+        for incident, last_at in self._faults.told_at.items():
             gpu = gpus.get(incident.scope.pci)
             if gpu is None or gpu.condition.recovery_action != "none":
                 continue
             quiet = began_at - last_at >= self._quiet_seconds
             if quiet and self._damping.is_well(incident, began_at):
-                over.append(incident)
-        self._drop(over, "NVML recommends nothing any more")
+                over[incident] = began_at
+        self._learn(Faults(over_at=over), "NVML recommends nothing any more")
 
-    def _drop(self, over: Iterable[Incident], why: str) -> None:
-        for incident in over:
-            del self._incidents[incident]
+    def _learn(self, found: Faults, why: str = "") -> None:
+        """Take in what is found; ``why`` is the reason for which faults are over now. The lock is held."""
+        before, self._faults = self._faults, self._faults.merged(found)
+        for incident in before.told_at.keys() - self._faults.told_at.keys():
             self._damping.is_well(incident, self._now())
             _log.info("fault is over", gpu=str(incident.scope.pci), xid=incident.xid, reason=why)
 
@@ -184,7 +207,8 @@ class Book:
     def _judge(self) -> bool:
         """Work out the verdicts anew; whether they have changed. The lock is held."""
         worst_first = sorted(
-            self._incidents, key=lambda one: XID_CLASSES.index(one.xid_class(self._rules)), reverse=True
+            self._faults.told_at,
+            key=lambda one: (-XID_CLASSES.index(one.xid_class(self._rules)), str(one)),
         )
         told = [verdict for one in worst_first for verdict in verdicts_of(one, self._rules)]
         judged = (*told, *self._lingering.values())

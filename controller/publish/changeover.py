@@ -11,11 +11,11 @@ that is under way goes on after that. A process that begins with nothing remembe
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.publish.feature_gates import storable
-from controller.publish.island_names import IslandNames
+from controller.publish.island_names import with_kept_names
 from controller.publish.recall import recalled
 from controller.publish.transition import next_step, was_settled
 from driver.errors import ApiError
@@ -27,154 +27,181 @@ from driver.slices.specs import read_devices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from controller.publish.transition import Change, Step
+    from controller.publish.island_names import Islands
+    from controller.publish.transition import Change
     from driver.devices.device import CounterSet, Device
     from driver.kinds.kind import Kinds
     from driver.kube.backoff import Backoff
+    from driver.slices.specs import TaintTimes
 
 _log = get_logger(__name__)
+
+_NOTHING = Offers((), ())
 
 T = TypeVar("T", bound="Device | CounterSet")
 
 
 @dataclass(frozen=True, slots=True)
-class Turnover:
-    """What to publish now.
+class Known:
+    """All that publication remembers from one sync to the next; a process that begins knows nothing.
 
-    ``again_in_seconds`` is when to ask again when nothing else happens, None for never. ``waits`` is whether
-    a GPU waits: only then matters what claims hold. ``follow`` is whether a claim has a device that nobody
-    publishes, so that claims have to be followed. ``failure`` is why devices are left out that were never
-    published, empty when none is for a failure.
+    ``offers`` is what was to be published last. ``changes`` are the GPUs that are not yet what is wanted:
+    while there are none, it does not matter what claims hold. ``knows_all`` says that nothing was published
+    before but what is stored or in ``offers``. ``islands`` has the names of groups of GPUs. ``taint_times``
+    tells since when devices have their taints.
+
+    ``waiting`` are the GPUs that wait for nothing but a look at the claims. It comes at ``look_at``, by the
+    monotonic clock. ``look_failure`` is why the last one failed.
+
+    Claims are followed until ``follow_until``, None for not now. ``has_followed`` says that this was decided
+    before. ``written`` are the devices that were written last, with the taints of faults.
     """
 
-    offers: Offers
-    again_in_seconds: float | None
-    waits: bool
-    follow: bool
-    failure: str
+    offers: Offers = _NOTHING
+    changes: tuple[Change, ...] = ()
+    knows_all: bool = False
+    islands: Islands = field(default_factory=dict)
+    taint_times: TaintTimes = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
+    look_at: float = 0.0
+    look_failure: str = ""
+    follow_until: float | None = None
+    has_followed: bool = False
+    written: tuple[Device, ...] = ()
+
+    @property
+    def misses_a_claim(self) -> bool:
+        """Whether a claim has a device that nobody publishes, so that claims have to be followed."""
+        return any(change.appears and change.in_the_way for change in self.changes)
+
+    @property
+    def failure(self) -> str:
+        """Why devices are left out that were never published; empty when none is for a failure."""
+        return self.look_failure if any(change.appears for change in self.changes) else ""
+
+    def again_in_seconds(self, now: float, settle_seconds: float) -> float | None:
+        """When to sync again when nothing else happens, None for never."""
+        if any(change.unit in self.waiting for change in self.changes):
+            return max(0.0, self.look_at - now)
+        return settle_seconds if any(not change.tainted for change in self.changes) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a sync finds: what is to be published, what is stored, and what claims have as far as it is told.
+
+    ``held`` are the devices that the plugin holds. ``slices`` are those that are stored of the driver for the
+    node. ``heeded`` are devices that claims have, and that ``wanted`` keeps new claims away from. ``dropped``
+    are the fields that the API server does not store: nothing is offered that needs them, and taints that are
+    not stored are not waited for.
+    """
+
+    wanted: Offers
+    held: frozenset[str]
+    slices: Sequence[Mapping[str, Any]]
+    heeded: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Changeover:
-    """Takes GPUs from the devices that are stored to those that are wanted. Used by one thread.
+    """Takes GPUs from the devices that are stored to those that are wanted.
 
     ``allocated`` lists the devices of the pool that claims were given; it may raise ApiError, and is
     then asked again later. It is first asked ``settle_seconds`` after the taint, again as ``backoff`` says.
     """
 
-    def __init__(
-        self,
-        pool: str,
-        allocated: Callable[[], frozenset[str]],
-        settle_seconds: float,
-        backoff: Backoff,
-        kinds: Kinds = KINDS,
-    ) -> None:
-        self._pool = pool
-        self._allocated = allocated
-        self._settle_seconds = settle_seconds
-        self._backoff = backoff
-        self._kinds = kinds
-        self._waiting: frozenset[str] = frozenset()
-        self._look_at = 0.0
-        self._failure = ""
-        self._told: dict[str, tuple[str, ...]] = {}
-        self._names = IslandNames()
-        self._former = Offers((), ())
-        self._knows_all = False
+    pool: str
+    allocated: Callable[[], frozenset[str]]
+    settle_seconds: float
+    backoff: Backoff
+    kinds: Kinds = KINDS
 
-    def next_offers(
-        self,
-        wanted: Offers,
-        held: frozenset[str],
-        slices: Sequence[Mapping[str, Any]],
-        *,
-        heeded: frozenset[str] = frozenset(),
-        dropped: frozenset[str] = frozenset(),
-    ) -> Turnover:
-        """What to publish now, and whether and when to ask again.
-
-        ``slices`` are those that are stored of the driver for the node. ``heeded`` are devices that claims
-        have, and that ``wanted`` keeps new claims away from. ``dropped`` are the fields that the API server
-        does not store: nothing is offered that needs them, and taints that are not stored are not waited for.
-        """
-        stored, stored_counters = published(slices, self._pool, self._kinds)
-        former = storable(self._former, dropped)
-        devices = _with_former(stored, former.devices)
-        counters = _with_former(stored_counters, former.counter_sets)
-        wanted = self._names.kept(storable(wanted, dropped), stored)
-        wanted = recalled(wanted, devices, counters)
-        self._knows_all = self._knows_all or (is_whole(slices, self._pool) and was_settled(stored))
-
-        def step_with(allocated: frozenset[str] | None) -> Step:
-            return next_step(
-                wanted,
-                devices,
-                counters,
-                allocated,
-                held,
-                heeded=heeded,
-                knows_all=self._knows_all,
-                needs_taint="taints" not in dropped,
-                kinds=self._kinds,
-            )
-
-        step = self._looked(step_with(None), step_with)
-        self._former = step.offers
-        appearing = [change for change in step.changes if change.appears]
-        self._knows_all = self._knows_all or not appearing
-        self._tell(step.changes)
-        return Turnover(
-            step.offers,
-            self._again_in_seconds(step.changes),
-            waits=bool(step.changes),
-            follow=any(change.in_the_way for change in appearing),
-            failure=self._failure if appearing else "",
-        )
-
-    def _looked(self, step: Step, step_with: Callable[[frozenset[str]], Step]) -> Step:
-        """The step, or the one after a look at the claims where it is time for that."""
-        ready = [change for change in step.changes if change.tainted and not change.in_the_way]
-        waiting = frozenset(change.unit for change in ready)
+    def next_known(self, known: Known, seen: Seen) -> Known:
+        """What is known after this sync, with what to publish. Looks at the claims when it is time."""
         now = time.monotonic()
-        if new := waiting - self._waiting:
-            settles = any(change.unit in new and not change.appears for change in ready)
-            self._look_at = now + (self._settle_seconds if settles else 0.0)
-            self._backoff.reset()
-        self._waiting = waiting
-        if not waiting or now < self._look_at:
-            return step
-        allocated = self._look()
-        return step if allocated is None else step_with(allocated)
+        after = stepped(known, seen, None, self.pool, self.kinds)
+        after = _timed(known, after, now, self.settle_seconds)
+        if not after.waiting <= known.waiting:
+            self.backoff.reset()
+        if after.waiting and now >= after.look_at:
+            after = self._looked(known, seen, after.waiting)
+        _tell(known, after)
+        return after
 
-    def _again_in_seconds(self, changes: Iterable[Change]) -> float | None:
-        if any(change.unit in self._waiting for change in changes):
-            return max(0.0, self._look_at - time.monotonic())
-        return self._settle_seconds if any(not change.tainted for change in changes) else None
-
-    def _look(self) -> frozenset[str] | None:
-        """The devices that are allocated, None when that cannot be told; sets when to look again."""
+    def _looked(self, known: Known, seen: Seen, waiting: frozenset[str]) -> Known:
+        """What is known after a look at the claims; says when to look again."""
         allocated, failure = None, None
         try:
-            allocated = self._allocated()
+            allocated = self.allocated()
         except ApiError as error:
             failure = error
-        self._failure = "" if failure is None else f"claims not listed: {failure}"
-        wait_seconds = self._backoff.next_seconds(failure)
-        self._look_at = time.monotonic() + wait_seconds
+        wait_seconds = self.backoff.next_seconds(failure)
         if failure is not None:
             _log.warning(
                 "claims not listed, devices stay as they are",
                 error=str(failure),
                 again_in_seconds=round(wait_seconds, 2),
             )
-        return allocated
+        return replace(
+            stepped(known, seen, allocated, self.pool, self.kinds),
+            waiting=waiting,
+            look_at=time.monotonic() + wait_seconds,
+            look_failure="" if failure is None else f"claims not listed: {failure}",
+        )
 
-    def _tell(self, changes: Iterable[Change]) -> None:
-        """Log which GPUs wait for what, when that has changed."""
-        now = {change.unit: tuple(sorted(change.in_the_way)) for change in changes}
-        if now != self._told:
-            self._told = now
-            _log.info("GPUs whose devices are about to change, with those in the way", gpus=now)
+
+def stepped(
+    known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str, kinds: Kinds = KINDS
+) -> Known:
+    """What is known, and what to publish, one step towards what is wanted: pure.
+
+    ``allocated`` are the devices of the pool that claims were given, None while nobody has looked.
+    """
+    stored, stored_counters = published(seen.slices, pool, kinds)
+    former = storable(known.offers, seen.dropped)
+    devices = _with_former(stored, former.devices)
+    counters = _with_former(stored_counters, former.counter_sets)
+    wanted, islands = with_kept_names(storable(seen.wanted, seen.dropped), stored, known.islands)
+    knows_all = known.knows_all or (is_whole(seen.slices, pool) and was_settled(stored))
+    step = next_step(
+        recalled(wanted, devices, counters),
+        devices,
+        counters,
+        allocated,
+        seen.held,
+        heeded=seen.heeded,
+        knows_all=knows_all,
+        needs_taint="taints" not in seen.dropped,
+        kinds=kinds,
+    )
+    return replace(
+        known,
+        offers=step.offers,
+        changes=step.changes,
+        knows_all=knows_all or not any(change.appears for change in step.changes),
+        islands=islands,
+    )
+
+
+def _timed(before: Known, after: Known, now: float, settle_seconds: float) -> Known:
+    """The same with the GPUs that wait for a look at the claims, and its time where one began to wait."""
+    ready = [change for change in after.changes if change.tainted and not change.in_the_way]
+    waiting, look_at = frozenset(change.unit for change in ready), before.look_at
+    if new := waiting - before.waiting:
+        settles = any(change.unit in new and not change.appears for change in ready)
+        look_at = now + (settle_seconds if settles else 0.0)
+    return replace(after, waiting=waiting, look_at=look_at)
+
+
+def _tell(before: Known, after: Known) -> None:
+    """Log which GPUs wait for what, when that has changed."""
+    then, now = (
+        {change.unit: tuple(sorted(change.in_the_way)) for change in known.changes}
+        for known in (before, after)
+    )
+    if now != then:
+        _log.info("GPUs whose devices are about to change, with those in the way", gpus=now)
 
 
 def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:

@@ -7,11 +7,12 @@ GPU, so its name would change for all others with every first or last partition 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from driver.devices.device import Device
     from driver.nvml.pci_address import PciAddress
@@ -22,29 +23,25 @@ GROUPS = ("nvlinkDomain", "nvlinkMesh")
 
 _Names = dict["PciAddress", str]
 
+Islands = Mapping[str, _Names]
+"""Which name each GPU's groups had last, by attribute: those that are stored, then those that were given."""
 
-class IslandNames:
-    """Which name each GPU's groups had last: those that are stored, then those that this process gave.
 
-    Used by one thread.
+def with_kept_names(wanted: Offers, stored: Iterable[Device], last: Islands) -> tuple[Offers, Islands]:
+    """The offers with the names that their groups had, and what is the last of each now.
+
+    New groups have names that no other has.
     """
-
-    def __init__(self) -> None:
-        self._last: dict[str, _Names] = {attribute: {} for attribute in GROUPS}
-
-    def kept(self, wanted: Offers, stored: Iterable[Device]) -> Offers:
-        """The offers with the names that their groups had; new groups have names that no other has."""
-        devices = wanted.devices
-        listed = list(stored)
-        for attribute in GROUPS:
-            last = self._last[attribute]
-            last.update(_named(listed, attribute))
-            now = _named(devices, attribute)
-            names = renamed(now, last)
-            last.update({pci: names[name] for pci, name in now.items()})
-            if any(name != given for name, given in names.items()):
-                devices = tuple(_with_name(device, attribute, names) for device in devices)
-        return wanted if devices == wanted.devices else replace(wanted, devices=devices)
+    devices, listed = wanted.devices, list(stored)
+    islands: dict[str, _Names] = {}
+    for attribute in GROUPS:
+        before = last.get(attribute, {}) | _named(listed, attribute)
+        now = _named(devices, attribute)
+        names = renamed(now, before)
+        islands[attribute] = before | {pci: names[name] for pci, name in now.items()}
+        if any(name != given for name, given in names.items()):
+            devices = tuple(_with_name(device, attribute, names) for device in devices)
+    return wanted if devices == wanted.devices else replace(wanted, devices=devices), islands
 
 
 def renamed(now: Mapping[PciAddress, str], last: Mapping[PciAddress, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Decides how long claims are followed after devices were withdrawn, for allocations that come late.
+"""Decides how long claims are followed after devices were withdrawn, for allocations that come late: pure.
 
 A scheduler chooses a device, and writes that into the claim only after its plugins have had their turn: one
 may wait ten minutes for a volume, or a quarter of an hour for a permit. The device may have been withdrawn
@@ -7,68 +7,41 @@ by then, and its counters forgotten. Such an allocation has to block what lies t
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+
+    from controller.publish.changeover import Known, Seen
 
 
-class LateClaims:
-    """Whether to follow the claims. Used by one thread.
+def followed(known: Known, seen: Seen, seconds: float, now: float, server_time: datetime) -> Known:
+    """The same with how long to follow the claims from now on.
 
-    ``follow`` is told when to begin and when to end; ``seconds`` is how long after the last withdrawal an
-    allocation may still come. ``wall_clock`` tells the API server's time, ``clock`` counts
-    seconds.
+    An allocation may still come for ``seconds`` after devices were withdrawn, as they are with the write that
+    comes now. While one is told of a device that is published no more, and that the plugin does not hold yet,
+    this does not end. The first time the age of what is stored decides, by the API server's time: the
+    controller before may have withdrawn devices just now.
     """
+    there = {device["name"] for item in seen.slices for device in item["spec"].get("devices") or []}
+    offered = {one.name for one in known.offers.devices}
+    until = known.follow_until
+    if not known.has_followed:
+        age = _age(seen.slices, server_time)
+        until = None if age is None or age >= seconds else now + seconds - age
+    if known.misses_a_claim or not there <= offered:
+        until = now + seconds
+    if until is not None and now >= until and seen.heeded <= (offered | seen.held):
+        until = None
+    return replace(known, follow_until=until, has_followed=True)
 
-    def __init__(
-        self,
-        follow: Callable[[bool], None],
-        seconds: float,
-        wall_clock: Callable[[], datetime],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._follow = follow
-        self._seconds = seconds
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._until: float | None = None
-        self._began = False
 
-    def check(
-        self,
-        stored: Iterable[Mapping[str, Any]],
-        *,
-        withdraws: bool,
-        late: bool,
-    ) -> None:
-        """Begin, go on or end.
-
-        ``withdraws``: devices that are ``stored`` go with the write that comes now. ``late``: a device is
-        allocated that is published no more, and that the plugin does not hold yet; before it does, this does
-        not end. The first time the age of what is stored decides: the controller before may have withdrawn
-        devices just now.
-        """
-        now = self._clock()
-        if not self._began:
-            self._began = True
-            age = self._age(stored)
-            if age is not None and age < self._seconds:
-                self._until = now + self._seconds - age
-        if withdraws:
-            self._until = now + self._seconds
-        if self._until is not None and now >= self._until and not late:
-            self._until = None
-        self._follow(self._until is not None)
-
-    def _age(self, stored: Iterable[Mapping[str, Any]]) -> float | None:
-        """Seconds since any of the slices was written last, None where there is none."""
-        times = [time for item in stored for time in _written(item["metadata"])]
-        if not times:
-            return None
-        return max(0.0, (self._wall_clock() - max(times)).total_seconds())
+def _age(stored: Iterable[Mapping[str, Any]], server_time: datetime) -> float | None:
+    """Seconds since any of the slices was written last, None where there is none."""
+    times = [time for item in stored for time in _written(item["metadata"])]
+    return max(0.0, (server_time - max(times)).total_seconds()) if times else None
 
 
 def _written(metadata: Mapping[str, Any]) -> Iterable[datetime]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from controller.health.book import Book
 from controller.health.stored import booted_seconds, stored_faults
 from controller.observe.allocations import allocated_devices
-from controller.publish.changeover import Changeover
+from controller.publish.changeover import Changeover, Known, Seen
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
-from controller.publish.late_claims import LateClaims
+from controller.publish.late_claims import followed
 from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.intervals import Intervals
-    from controller.publish.changeover import Turnover
     from controller.publish.slice_diff import Object, SyncPlan
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.device import Device
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from driver.policy.offers import Offers
     from driver.process.metrics import Metrics
     from driver.process.pulse import AtWork
-    from driver.slices.specs import Layout, TaintTimes
+    from driver.slices.specs import Layout
 
 _log = get_logger(__name__)
 
@@ -105,7 +104,8 @@ class Publisher:
             Backoff(*intervals.look_again_seconds),
             kinds,
         )
-        self._late = LateClaims(follow_claims, intervals.late_claim_seconds, client.server_time)
+        self._known = Known()
+        self._follow_claims = follow_claims
         self.reflector = Reflector(
             client,
             Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
@@ -114,7 +114,6 @@ class Publisher:
             on_list=self._slices_listed,
             on_failure=self._reflector_failed,
         )
-        self._times: TaintTimes = {}
         self._overlay = Overlay(self.reflector.snapshot)
         self._backoff = Backoff(0.2, 10.0)
         self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
@@ -131,7 +130,6 @@ class Publisher:
         self._due = 0.0
         self._not_before = 0.0
         self._behind_since: float | None = None
-        self._offered: tuple[Device, ...] = ()
 
     def offer(
         self, offers: Offers, held: frozenset[str] = frozenset(), given: frozenset[str] = frozenset()
@@ -192,7 +190,7 @@ class Publisher:
     def offered(self) -> tuple[tuple[Device, ...], frozenset[str]]:
         """The devices that were published last, and the names of those that claims hold now."""
         wanted = self._wanted
-        return self._offered, frozenset() if wanted is None else wanted.held
+        return self._known.written, frozenset() if wanted is None else wanted.held
 
     def stop(self) -> None:
         """Make ``run`` return after the write that is under way; the slices stay."""
@@ -271,39 +269,28 @@ class Publisher:
         if wanted.offers.blind and not stored:
             return ""
         self._writer.ask_again()
-        now = self._changeover.next_offers(
-            wanted.offers,
-            wanted.held,
-            stored,
-            heeded=wanted.given,
-            dropped=self._writer.dropped,
-        )
-        self._follow_claims(stored, now, wanted)
-        sick = with_verdicts(now.offers.devices, self.book.verdicts())
-        layout = self._layout(replace(now.offers, devices=sick))
-        self._times = taint_times(layout.specs, (item["spec"] for item in stored), self._times)
-        plan = plan_sync(layout.specs, stored, self._writer.same, self._times)
+        seen = Seen(wanted.offers, wanted.held, stored, wanted.given, self._writer.dropped)
+        known = self._changeover.next_known(self._known, seen)
+        late_seconds = self._intervals.late_claim_seconds
+        self._known = known = followed(known, seen, late_seconds, time.monotonic(), self._server_time())
+        self._follow_claims(known.follow_until is not None)
+        sick = with_verdicts(known.offers.devices, self.book.verdicts())
+        layout = self._layout(replace(known.offers, devices=sick))
+        times = taint_times(layout.specs, (item["spec"] for item in stored), known.taint_times)
+        self._known = known = replace(known, taint_times=times)
+        plan = plan_sync(layout.specs, stored, self._writer.same, times)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)
-        self._offered = sick
+        self._known = replace(known, written=sick)
         self._metrics.published_slices.set(len(layout.specs))
         self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
         with self._changed:
-            self._held_matters = now.waits
-            if now.again_in_seconds is not None:
-                self._wake(now.again_in_seconds)
-        return now.failure
-
-    def _follow_claims(self, stored: list[Object], now: Turnover, wanted: Wanted) -> None:
-        """Have the claims followed while one may be given, or has, a device that is published no more."""
-        there = {device["name"] for item in stored for device in item["spec"].get("devices") or []}
-        offered = {one.name for one in now.offers.devices}
-        self._late.check(
-            stored,
-            withdraws=now.follow or not there <= offered,
-            late=not wanted.given <= (offered | wanted.held),
-        )
+            self._held_matters = bool(known.changes)
+            again_in_seconds = known.again_in_seconds(time.monotonic(), self._intervals.settle_seconds)
+            if again_in_seconds is not None:
+                self._wake(again_in_seconds)
+        return known.failure
 
     def _layout(self, offers: Offers) -> Layout:
         layout = lay_out(

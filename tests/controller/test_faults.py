@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from controller.observe.observer import Observer
-from controller.publish.changeover import Changeover
+from controller.publish.changeover import Changeover, Known, Seen
 from controller.publish.island_names import GROUPS
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
@@ -121,7 +121,7 @@ class Node:
         self.guard = TimelessGuard()
         self.steps = self.steps[-1:]
         self._offers: Offers | None = None
-        self._changeover = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0))
+        self._changeover, self._known = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0)), Known()
         discovery = Discovery(self.machine.nvml(), self._sysfs, self.guard)
         self._observer = Observer(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered)
         self._observer.plugin_tells(NodeState())
@@ -133,7 +133,9 @@ class Node:
         if self._offers is None or (self._offers.blind and not self.stored):
             return
         while True:
-            step = self._changeover.next_offers(self._offers, frozenset(), self.stored).offers
+            seen = Seen(self._offers, frozenset(), self.stored)
+            self._known = self._changeover.next_known(self._known, seen)
+            step = self._known.offers
             if self.steps and step.devices == self.steps[-1]:
                 return
             self.stored = slices(step)

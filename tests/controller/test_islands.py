@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.publish.changeover import Changeover
+from controller.publish.changeover import Changeover, Known, Seen
 from controller.publish.island_names import GROUPS
 from driver.hardware.inventory import Discovery
 from driver.kube.backoff import Backoff
@@ -35,16 +35,17 @@ class Node:
         """Begin with a controller that knows nothing."""
         self._discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), TimelessGuard())
         self._changeover = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0))
+        self._known = Known()
 
     def look(self) -> Groups:
         """Look and publish; the groups of each whole GPU."""
         wanted = node_offers(self._discovery.snapshot())
         for _ in range(3):
-            step = self._changeover.next_offers(wanted, frozenset(), self.stored).offers
-            self.stored = slices(step)
+            self._known = self._changeover.next_known(self._known, Seen(wanted, frozenset(), self.stored))
+            self.stored = slices(self._known.offers)
         return {
             device.name: tuple(device.attributes.get(attribute) for attribute in GROUPS)
-            for device in step.devices
+            for device in self._known.offers.devices
             if device.attributes["type"] == "gpu"
         }
 

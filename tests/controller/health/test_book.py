@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.book import Book
+from controller.health.book import Book, Faults
 from driver.devices.region import Region
 from driver.hardware.condition.condition import Condition
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident
+from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from tests.controller.published import Clock
 
@@ -184,3 +187,67 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
     kept.look(WELL, after=16.0)
     kept.look(WELL, after=600.0)
     assert kept.taints == []
+
+
+def test_what_a_look_ended_does_not_come_back_with_the_slices_that_still_tell_of_it(kept: Kept) -> None:
+    kept.book.told(FATAL)
+    kept.look(WELL)
+    kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+    assert not kept.taints
+
+
+PLACES = [Region(PCI), Region(PCI, Placement(0, 4)), Region(OTHER)]
+incidents = st.builds(Incident, st.sampled_from(PLACES), st.sampled_from([79, 95, 119]))
+moments = st.integers(0, 5).map(float)
+told = st.builds(lambda one, at: Faults({one: at}), incidents, moments)
+over = st.builds(
+    lambda what, at: Faults(over_at={what: at}), incidents | st.sampled_from([PCI, OTHER]), moments
+)
+
+
+@given(st.lists(told | over, max_size=10), st.randoms(use_true_random=False))
+def test_the_same_facts_make_the_same_of_the_faults_in_any_order_and_however_often_they_come(
+    facts: list[Faults], chance: Any
+) -> None:
+    again = facts + chance.sample(facts, chance.randint(0, len(facts)))
+    chance.shuffle(again)
+    half = chance.randint(0, len(again))
+    first, second = (reduce(Faults.merged, part, Faults()) for part in (again[:half], again[half:]))
+
+    known = reduce(Faults.merged, facts, Faults())
+    assert first.merged(second) == known
+    tells = sorted(
+        ((one, at) for fact in facts for one, at in fact.told_at.items()), key=lambda tell: tell[1]
+    )
+    ends = [(what, at) for fact in facts for what, at in fact.over_at.items()]
+    assert known.told_at == {
+        one: at
+        for one, at in dict(tells).items()
+        if not any(what in (one, one.scope.pci) and end > at for what, end in ends)
+    }
+
+
+@given(
+    st.lists(incidents),
+    st.lists(st.tuples(incidents, moments)),
+    st.lists(st.tuples(st.sampled_from([PCI, OTHER]), moments)),
+    st.permutations(["events", "slices", "resets", "events", "slices", "resets"]),
+)
+def test_events_slices_and_resets_are_told_in_any_order(
+    events: list[Incident],
+    stored: list[tuple[Incident, float]],
+    resets: list[tuple[PciAddress, float]],
+    order: list[str],
+) -> None:
+    def taints(order: list[str]) -> list[str]:
+        kept = Kept()
+        for what in order:
+            if what == "slices":
+                kept.book.take_over(lambda: stored, booted=4.5)
+            for one in events if what == "events" else ():
+                kept.book.told(one)
+            for pci, age_seconds in resets if what == "resets" else ():
+                kept.book.healed(pci, age_seconds)
+        return kept.taints
+
+    assert taints(order) == taints(["slices", "events", "resets"])

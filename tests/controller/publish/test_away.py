@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.observe.observer import Observer
-from controller.publish.changeover import Changeover
+from controller.publish.changeover import Changeover, Known, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.policy.offers import Offers
+    from driver.slices.specs import Layout
 
 Object = dict[str, Any]
 
@@ -59,6 +60,7 @@ class Node:
         """Start a controller, which knows nothing but what is stored."""
         self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
         self.changeover = Changeover(POOL, lambda: self.allocated, 0.0, Backoff(0.0, 0.0))
+        self.known = Known()
         self.offers: list[Offers] = []
         self.observer = Observer(
             self.discovery,
@@ -78,8 +80,7 @@ class Node:
         """Look, publish, and give the specs that are stored then."""
         self.observer.check()
         self.discovery.close()
-        offers = self.changeover.next_offers(self.offers[-1], frozenset(self.held), self.slices).offers
-        layout = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
+        layout = self.next_layout()
         assert layout.rejected == ()
         self.slices = [
             {
@@ -89,6 +90,13 @@ class Node:
             for index, spec in enumerate(layout.specs)
         ]
         return self.slices
+
+    def next_layout(self) -> Layout:
+        """What is to be published now."""
+        seen = Seen(self.offers[-1], frozenset(self.held), self.slices)
+        self.known = self.changeover.next_known(self.known, seen)
+        offers = self.known.offers
+        return lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
 
     def bind(self, gpu: int, driver: str) -> None:
         """Have another kernel driver take a GPU, as prepare and unprepare do."""
@@ -153,9 +161,8 @@ def test_a_look_before_the_gpu_came_back_counts_on_when_the_claim_has_ended(node
     node.observer.check()
     node.tell()
 
-    offers = node.changeover.next_offers(node.offers[-1], frozenset(), node.slices).offers
+    published = node.next_layout()
 
-    published = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
     assert [one.get("devices") for one in published.specs] == [one["spec"].get("devices") for one in before]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller.publish.changeover import Changeover, is_whole, published
+from controller.publish.changeover import Changeover, Known, Seen, is_whole, published
 from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
@@ -53,12 +54,13 @@ class Pool:
     ) -> None:
         self.claims = claims
         self.changeover = Changeover(POOL, claims.allocated, settle_seconds, backoff or later())
+        self.known = Known()
         self.stored = slices(stored)
 
     def step(self, wanted: Offers, held: frozenset[str] = NOBODY, **how: Any) -> float | None:
-        self.now = self.changeover.next_offers(wanted, held, self.stored, **how)
-        self.stored = slices(self.now.offers)
-        return self.now.again_in_seconds
+        self.known = self.changeover.next_known(self.known, Seen(wanted, held, self.stored, **how))
+        self.stored = slices(self.known.offers)
+        return self.known.again_in_seconds(time.monotonic(), self.changeover.settle_seconds)
 
     def becomes(self, wanted: Offers) -> bool:
         return names(published(self.stored, POOL)[0]) == names(wanted.devices)
@@ -78,7 +80,7 @@ def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))
     assert pool.claims.looks == 1
-    assert not pool.now.follow
+    assert not pool.known.misses_a_claim
 
 
 def test_where_nothing_is_stored_and_claims_cannot_be_listed_nothing_is_published_and_it_says_why() -> None:
@@ -86,18 +88,18 @@ def test_where_nothing_is_stored_and_claims_cannot_be_listed_nothing_is_publishe
 
     assert pool.step(offers(DYNAMIC)) == 0.0
     assert published(pool.stored, POOL) == ((), ())
-    assert "claims not listed: forbidden" in pool.now.failure
+    assert "claims not listed: forbidden" in pool.known.failure
 
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))
-    assert not pool.now.failure
+    assert not pool.known.failure
 
 
 def test_claims_are_to_be_followed_where_one_has_what_nobody_publishes_and_it_is_looked_for_again() -> None:
     pool = Pool(Claims(CLAIMED), stored=Offers((), ()), backoff=Backoff(0.0, 0.0))
 
     assert pool.step(offers(BALANCED)) == 0.0
-    assert pool.now.follow
+    assert pool.known.misses_a_claim
     assert {one.pci for one in published(pool.stored, POOL)[0]} == {offers(BALANCED).devices[-1].pci}
 
     pool.step(offers(BALANCED), heeded=CLAIMED)
@@ -135,7 +137,7 @@ def test_a_new_controller_goes_on_to_wait_for_a_claim_on_what_nobody_publishes()
     pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 2
 
     for _ in range(2):
-        pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0, later())
+        pool.known = Known()
         pool.step(offers(DYNAMIC))
         pool.step(offers(DYNAMIC))
 
@@ -232,7 +234,7 @@ def test_a_new_controller_goes_on_where_the_old_one_stood() -> None:
     pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
 
-    pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0, later())
+    pool.known = Known()
 
     assert pool.step(offers(BALANCED)) is None
     assert pool.claims.looks == 1

@@ -7,27 +7,28 @@ from typing import Any
 
 import pytest
 
-from controller.publish.late_claims import LateClaims
+from controller.publish.changeover import Known, Seen
+from controller.publish.late_claims import followed
+from driver.policy.offers import Offers
 
 SECONDS = 1800.0
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
 class Scene:
-    """A clock that a test moves, and what the claims' follower was told last."""
+    """A clock that a test moves, and what is known at it."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.followed = False
-        self._late = LateClaims(self._follow, SECONDS, lambda: NOW, lambda: self.now)
-
-    def _follow(self, asked: bool) -> None:
-        self.followed = asked
+        self.known = Known()
 
     def check(self, *stored: dict[str, Any], withdraws: bool = False, late: bool = False) -> bool:
         """One sync; whether claims are followed after it."""
-        self._late.check(stored, withdraws=withdraws, late=late)
-        return self.followed
+        gone = {"metadata": {}, "spec": {"devices": [{"name": "gone"}] if withdraws else []}}
+        heeded = frozenset({"gone"} if late else ())
+        seen = Seen(Offers((), ()), frozenset(), [*stored, gone], heeded)
+        self.known = followed(self.known, seen, SECONDS, self.now, NOW)
+        return self.known.follow_until is not None
 
 
 def written(seconds_ago: float, *, updated_ago: float | None = None) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def written(seconds_ago: float, *, updated_ago: float | None = None) -> dict[str
     metadata: dict[str, Any] = {"creationTimestamp": ago(seconds_ago)}
     if updated_ago is not None:
         metadata["managedFields"] = [{"manager": "other"}, {"manager": "us", "time": ago(updated_ago)}]
-    return {"metadata": metadata}
+    return {"metadata": metadata, "spec": {}}
 
 
 def test_nobody_follows_the_claims_where_nothing_goes_away() -> None:
@@ -81,7 +82,7 @@ def test_an_allocation_that_came_late_is_followed_until_the_plugin_has_it() -> N
         (written(SECONDS + 1), False),
         (written(9 * SECONDS, updated_ago=60.0), True),
         (written(9 * SECONDS, updated_ago=SECONDS + 1), False),
-        ({"metadata": {}}, False),
+        ({"metadata": {}, "spec": {}}, False),
     ],
 )
 def test_a_new_controller_follows_them_where_slices_were_written_just_before(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.plugin.blocked import with_blocked
-from controller.publish.changeover import Changeover, published
+from controller.publish.changeover import Changeover, Known, Seen, published
 from controller.publish.feature_gates import COUNTER_FIELDS
-from controller.publish.late_claims import LateClaims
+from controller.publish.late_claims import followed
 from driver.devices.device import Device
 from driver.devices.node_state import NodeState
 from driver.errors import ApiError
@@ -28,7 +28,7 @@ FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
 
 
-OWN = ("changeover", "late", "given", "followed", "wanted")
+OWN = ("known", "given", "followed", "wanted")
 """What each controller has of its own."""
 
 
@@ -51,6 +51,7 @@ class Node(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.changeover = Changeover(POOL, self._allocated, 0.0, Backoff(0.0, 0.0))
         self.wanted = offers(WHOLE)
         self.stored: list[dict[str, Any]] = []
         self.taken: dict[str, Taken] = {}
@@ -72,8 +73,7 @@ class Node(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         """The controller ends, and another one begins."""
-        self.changeover = Changeover(POOL, self._allocated, 0.0, Backoff(0.0, 0.0))
-        self.late = LateClaims(self._follow, 1800.0, self._now, lambda: self.seconds)
+        self.known = Known()
         self.given: frozenset[str] = frozenset()
         self.followed = False
 
@@ -98,26 +98,18 @@ class Node(RuleBasedStateMachine):
         held = frozenset(self.prepared)
         state = NodeState(tuple(sorted(held | self.given)))
         devices = with_blocked(self.wanted.devices, state, mig_node.inventory().gpus)
-        now = self.changeover.next_offers(
-            replace(self.wanted, devices=devices),
-            held,
-            self.stored,
-            heeded=self.given,
-            dropped=self.dropped,
-        )
-        offered = {one.name for one in now.offers.devices}
-        self.late.check(
-            self.stored,
-            withdraws=now.follow or not self._names() <= offered,
-            late=not self.given <= (offered | held),
-        )
+        wanted = replace(self.wanted, devices=devices)
+        seen = Seen(wanted, held, self.stored, self.given, self.dropped)
+        known = self.changeover.next_known(self.known, seen)
+        self.known = followed(known, seen, 1800.0, self.seconds, self._now())
+        self._follow(self.known.follow_until is not None)
         if late is not None:
             self.allocate(late)
         if wiped and self.stored:
             self.wipe()
             return
         generation = max((item["spec"]["pool"]["generation"] for item in self.stored), default=0) + 1
-        new = slices(now.offers, generation)
+        new = slices(self.known.offers, generation)
         for item in new:
             item["metadata"]["creationTimestamp"] = self._now().isoformat()
         self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
@@ -207,9 +199,6 @@ class Node(RuleBasedStateMachine):
 
     def _now(self) -> datetime:
         return datetime(2026, 11, 24, tzinfo=UTC) + timedelta(seconds=self.seconds)
-
-    def _names(self) -> set[str]:
-        return {device["name"] for item in self.stored for device in item["spec"].get("devices", [])}
 
     def _free(self) -> list[Device]:
         """What a scheduler may give to a claim: of a pool that is complete."""
