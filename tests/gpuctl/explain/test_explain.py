@@ -56,7 +56,30 @@ def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch:
 
     assert (told.verdict, told.summary) == ("waits", "why it waits is too costly to work out")
     assert [one.kind for one in told.findings] == ["costly"]
-    assert 'device.driver == "gpu.nvidia.com"' in told.findings[0].message
+    assert told.findings[0].message == (
+        "evaluating selectors takes more than 0 s of processor time, most of it the selector of "
+        "DeviceClass gpu: 'device.driver == \"gpu.nvidia.com\"'"
+    )
+
+
+@pytest.mark.parametrize("alternatives", [False, True])
+def test_a_request_whose_selector_costs_too_much_is_named(
+    monkeypatch: pytest.MonkeyPatch, *, alternatives: bool
+) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.05)
+    numbers = str(list(range(10)))
+    costly = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, {numbers}.all(e, true)))))"
+    cheap, dear = claim("cheap"), claim("dear")
+    (request,) = dear["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": costly}}]
+    if alternatives:
+        request["firstAvailable"] = [{"name": "best", **request.pop("exactly")}]
+    waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "dear")])
+
+    told = explain_pod(waiting, snapshot(claims=(cheap, dear)), {}, ())
+
+    name = "gpus/best" if alternatives else "gpus"
+    assert f"most of it the selector of request {name} of claim default/dear: " in told.findings[0].message
 
 
 def test_scheduling_gates_are_named() -> None:
