@@ -20,6 +20,10 @@ SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take: whoever may create a claim writes them."""
 
 
+COSTLY = "costly"
+"""The kind of the finding that says so."""
+
+
 def explain_pod(
     pod: Object, snapshot: Snapshot, templates: Mapping[str, Object | None], events: Sequence[Object]
 ) -> Explanation:
@@ -76,7 +80,7 @@ def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
         claims = [claim for node in snapshot.known_nodes() or ({},) for claim in asked.on(node)]
         whose = " and ".join(owners(error.expression, claims, snapshot))
         message = f"{error}, most of it the selector of {whose}: {error.expression[:200]!r}"
-        return Finding("costly", message, "write the selector with fewer nested all(), exists() or map()")
+        return Finding(COSTLY, message, "write the selector with fewer nested all(), exists() or map()")
 
 
 def _waiting(waits: str, judged: Judged) -> str:

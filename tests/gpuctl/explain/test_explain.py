@@ -16,6 +16,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.nodes import closed
+from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
 
 FIRST = "gpu-0000-17-00-0"
@@ -67,19 +68,17 @@ def test_a_request_whose_selector_costs_too_much_is_named(
     monkeypatch: pytest.MonkeyPatch, *, alternatives: bool
 ) -> None:
     monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.05)
-    numbers = str(list(range(10)))
-    costly = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, {numbers}.all(e, true)))))"
-    cheap, dear = claim("cheap"), claim("dear")
-    (request,) = dear["spec"]["devices"]["requests"]
-    request["exactly"]["selectors"] = [{"cel": {"expression": costly}}]
+    cheap, costly = claim("cheap"), claim("costly")
+    (request,) = costly["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": COSTLY_SELECTOR}}]
     if alternatives:
         request["firstAvailable"] = [{"name": "best", **request.pop("exactly")}]
-    waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "dear")])
+    waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "costly")])
 
-    told = explain_pod(waiting, snapshot(claims=(cheap, dear)), {}, ())
+    told = explain_pod(waiting, snapshot(claims=(cheap, costly)), {}, ())
 
     name = "gpus/best" if alternatives else "gpus"
-    assert f"most of it the selector of request {name} of claim default/dear: " in told.findings[0].message
+    assert f"most of it the selector of request {name} of claim default/costly: " in told.findings[0].message
 
 
 def test_scheduling_gates_are_named() -> None:
