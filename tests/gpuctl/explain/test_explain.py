@@ -67,7 +67,7 @@ def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch:
 def test_a_request_whose_selector_costs_too_much_is_named(
     monkeypatch: pytest.MonkeyPatch, *, alternatives: bool
 ) -> None:
-    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.05)
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
     cheap, costly = claim("cheap"), claim("costly")
     (request,) = costly["spec"]["devices"]["requests"]
     request["exactly"]["selectors"] = [{"cel": {"expression": COSTLY_SELECTOR}}]

@@ -98,7 +98,7 @@ def test_the_answer_follows_the_cluster(page: Page) -> None:
 def test_a_pod_whose_selector_costs_too_much_is_told_so_and_the_next_pod_has_its_answer(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.05)
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
     add_claim(page, "costly", selector=COSTLY_SELECTOR)
     page.api.create(waiting_pod("greedy", "costly"))
     page.wait_words("/pod/default/greedy", "too costly to work out", "request gpu of claim default/costly")

@@ -104,7 +104,7 @@ def pod(name: str) -> Object:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.05)
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
     with EmbeddedApiServer() as api_server:
         yield Scene(api_server, tmp_path)
 
