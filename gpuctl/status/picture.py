@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuctl.cli.columns import columns
-from gpuctl.status.memory import memory_lines, not_held
+from gpuctl.status.memory import memory_lines, not_held, shown
 
 if TYPE_CHECKING:
     from gpuctl.status.deleted_claims import Orphan
@@ -41,6 +41,11 @@ def picture(
     lines = [*sentences(nodes), *map(str, orphans), *_wait(waiting)] or ["all is well"]
     memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
     return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
+
+
+def size(part: float, memory_bytes: int | None) -> str:
+    """What a claim has of a GPU: its memory; of a share that was given none, how much of the GPU it is."""
+    return f"{100 * part:.0f}%" if memory_bytes is None else shown(memory_bytes)
 
 
 def _wait(pods: Sequence[str]) -> Iterator[str]:
