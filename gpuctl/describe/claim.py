@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuctl.describe.gpu import taints_section
+from gpuctl.describe.gpu import size_of, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
-from gpuctl.fleet.memory import shown
 
 if TYPE_CHECKING:
     from gpuctl.fleet.gpus import GpuState, Holding
@@ -107,7 +106,7 @@ def _devices(held: Sequence[tuple[GpuState, Holding]], status: Object) -> Sectio
     rows = [
         (
             *(one.request, gpu.node, gpu.label, one.device, one.tier),
-            *(one.taken or "-", "-" if one.memory_bytes is None else shown(one.memory_bytes)),
+            *(one.taken or "-", size_of(one)),
         )
         for gpu, one in held
     ]

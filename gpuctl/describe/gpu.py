@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuctl.describe.sections import Section, events_section, fields, meaning
-from gpuctl.fleet.memory import shown
+from gpuctl.fleet.memory import shown, size
 from gpuctl.node.topology_matrix import label
 from gpuctl.status.bars import bar
 
@@ -75,9 +75,14 @@ def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
     what = "looks on" if one.looks_on else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
     return (
         *(one.claim, ", ".join(one.pods) or "-", one.device_class or "-", gpu.label, what),
-        *(f"{100 * one.part:.0f} %", "-" if one.memory_bytes is None else shown(one.memory_bytes)),
+        *(f"{100 * one.part:.0f} %", size_of(one)),
         *(one.device, one.trouble or "-"),
     )
+
+
+def size_of(one: Holding) -> str:
+    """What a claim has of a GPU, as ``gpuctl top`` says it; who looks on has nothing."""
+    return "-" if one.looks_on else size(one.part, one.memory_bytes)
 
 
 def taints_section(gpus: Iterable[GpuState]) -> Section:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from gpuctl.explain.asked import owners
 from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
 from gpuctl.explain.judge import Asked, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod
@@ -17,6 +18,10 @@ Object = dict[str, Any]
 
 SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take: whoever may create a claim writes them."""
+
+
+COSTLY = "costly"
+"""The kind of the finding that says so."""
 
 
 def explain_pod(
@@ -72,7 +77,10 @@ def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
         with selectors_within(SELECTOR_SECONDS):
             return judge(snapshot, asked)
     except TooCostly as error:
-        return Finding("costly", str(error), "write the selector with fewer nested all(), exists() or map()")
+        claims = [claim for node in snapshot.known_nodes() or ({},) for claim in asked.on(node)]
+        whose = " and ".join(owners(error.expression, claims, snapshot))
+        message = f"{error}, most of it the selector of {whose}: {error.expression[:200]!r}"
+        return Finding(COSTLY, message, "write the selector with fewer nested all(), exists() or map()")
 
 
 def _waiting(waits: str, judged: Judged) -> str:

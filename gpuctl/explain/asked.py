@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuctl.explain.findings import Finding
 from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.allocator.held import claim_name
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
 
 Object = dict[str, Any]
@@ -39,11 +40,34 @@ def missing_classes(snapshot: Snapshot, claims: Sequence[Object]) -> tuple[Findi
     )
 
 
-def _classes(claims: Sequence[Object]) -> Iterator[str]:
+def owners(expression: str, claims: Iterable[Object], snapshot: Snapshot) -> tuple[str, ...]:
+    """Who has a selector, each in words: DeviceClasses that these claims name, and their own requests."""
+    found = {}
+    for claim, name, request in _requests(claims):
+        device_class = snapshot.device_class(str(request["deviceClassName"]))
+        if device_class is not None and expression in _expressions(device_class["spec"]):
+            found[f"DeviceClass {request['deviceClassName']}"] = True
+        if expression in _expressions(request):
+            found[f"request {name} of claim {claim_name(claim)}"] = True
+    return tuple(found)
+
+
+def _expressions(spec: Object) -> list[object]:
+    return [(one.get("cel") or {}).get("expression") for one in spec.get("selectors") or ()]
+
+
+def _classes(claims: Iterable[Object]) -> Iterator[str]:
+    return (str(request["deviceClassName"]) for _, _, request in _requests(claims))
+
+
+def _requests(claims: Iterable[Object]) -> Iterator[tuple[Object, str, Object]]:
+    """Each request of each claim, or of one with alternatives each of these, and its name."""
     for claim in claims:
-        for request in claim["spec"].get("devices", {}).get("requests") or ():
-            asked = [request["exactly"]] if request.get("exactly") else request.get("firstAvailable") or ()
-            yield from (str(one["deviceClassName"]) for one in asked)
+        for one in claim["spec"].get("devices", {}).get("requests") or ():
+            if one.get("exactly"):
+                yield claim, str(one.get("name")), one["exactly"]
+            for other in one.get("firstAvailable") or ():
+                yield claim, f"{one.get('name')}/{other.get('name')}", other
 
 
 def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:

@@ -97,6 +97,11 @@ def shown(amount_bytes: int) -> str:
     return f"{amount_bytes / 1024:.1f}".removesuffix(".0") + "Ki" if amount_bytes else "0"
 
 
+def size(part: float, memory_bytes: int | None) -> str:
+    """What a claim has of a GPU: its memory; of a share that was given none, how much of the GPU it is."""
+    return f"{100 * part:.0f}%" if memory_bytes is None else shown(memory_bytes)
+
+
 def _words(held_bytes: int, most_bytes: int | None, used_bytes: int | None) -> str:
     parts = [f"held {shown(held_bytes)}"]
     if most_bytes is not None and most_bytes > held_bytes:

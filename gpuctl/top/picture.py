@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuctl.cli.columns import columns
-from gpuctl.fleet.memory import shown
+from gpuctl.fleet.memory import shown, size
 
 if TYPE_CHECKING:
     from gpuctl.top.scrape import Scraped
@@ -22,7 +22,7 @@ def devices_picture(found: Sequence[Usage], lacking: Sequence[Scraped], *, wide:
     rows = [
         (
             *(one.claim, ", ".join(one.pods) or "-", one.node, one.gpu, one.tier),
-            *(_held(one), _bytes(one.used_bytes)),
+            *(size(one.part, one.allocated_bytes), _bytes(one.used_bytes)),
             *(_ratio(one.used_bytes, one.allocated_bytes), _percent(one.busy)),
             *((one.device_class or "-", one.device) if wide else ()),
         )
@@ -61,11 +61,6 @@ def _with_notes(table: str, lacking: Sequence[Scraped], notes: Sequence[str] = (
 def _names(nodes: Sequence[str]) -> str:
     more = len(nodes) - _MOST_NODES
     return ", ".join(nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _held(one: Usage) -> str:
-    """Its memory; of a share that was given none, how much of the GPU it is."""
-    return f"{100 * one.part:.0f}%" if one.allocated_bytes is None else shown(one.allocated_bytes)
 
 
 def _bytes(amount: int | None) -> str:

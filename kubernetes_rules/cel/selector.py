@@ -34,14 +34,21 @@ class SelectorFailed(RuleError):
 class TooCostly(Exception):
     """The selectors of one answer took more processor time than ``selectors_within`` allows.
 
-    It is no RuleError, so nothing takes it for a verdict about the device or the node at hand.
+    ``expression`` is the selector that took most of it. This is no RuleError, so nothing takes it for a
+    verdict about the device or the node at hand.
     """
+
+    def __init__(self, seconds: float, expression: str) -> None:
+        super().__init__(f"evaluating selectors takes more than {seconds:g} s of processor time")
+        self.expression = expression
 
 
 @dataclass(slots=True)
 class _Budget:
     seconds: float
     left_seconds: float
+    spent_seconds: dict[str, float] = field(default_factory=dict)
+    """How much of it each selector took."""
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
@@ -140,15 +147,15 @@ class Selector:
         if budget is None:
             return self._program.run(values, part)
         if budget.left_seconds <= 0:
-            raise TooCostly(
-                f"evaluating its selectors takes more than {budget.seconds:g} s of processor time, "
-                f"the last one {self.expression[:200]!r}"
-            )
+            spent = budget.spent_seconds
+            raise TooCostly(budget.seconds, max(spent, key=spent.__getitem__, default=self.expression))
         started = time.thread_time()
         try:
             return self._program.run(values, part)
         finally:
-            budget.left_seconds -= time.thread_time() - started
+            took = time.thread_time() - started
+            budget.left_seconds -= took
+            budget.spent_seconds[self.expression] = budget.spent_seconds.get(self.expression, 0.0) + took
 
     def _failed(self, reason: str, way_out: str | None = None) -> SelectorFailed:
         return SelectorFailed(

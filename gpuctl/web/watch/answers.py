@@ -1,7 +1,9 @@
 """Has explain's answer about pods that wait worked out, one after the other, beside everything else.
 
 An answer about a large cluster takes seconds. So there is one worker for all browsers, what people look at
-comes first, and the worker rests after each answer.
+comes first, and the worker rests after each answer. Whoever may create a claim can write selectors that take
+all the time that an answer may take. So an answer that was too costly stays until what made it costly is
+otherwise, and then the pod waits behind all others.
 """
 
 from __future__ import annotations
@@ -9,19 +11,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ApiError
 from driver.kube.errors import Forbidden, NotFound
 from gpuctl.cli.cluster_view import DRA, ClusterView
 from gpuctl.cli.failures import told
-from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
-from gpuctl.web.seen.view import View
+from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.extended_resources import asked_resources, provides
+from kubernetes_rules.pod_claims import claim_entries, extended_claim
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
@@ -45,8 +48,8 @@ _LONGEST_REST_SECONDS = 60.0
 class Answer:
     """What explain says of a pod, or why it says nothing.
 
-    ``pod`` and ``cluster`` are versions that it saw. From ``due`` on, by a monotonic clock, it may be worked
-    out anew.
+    ``pod`` and ``cluster`` are versions for which it is good. From ``due`` on, by a monotonic clock, it may
+    be worked out anew. One that was too costly stays good as long as its ``causes`` are the same.
     """
 
     pod: str
@@ -54,6 +57,7 @@ class Answer:
     due: float
     explanation: Explanation | None
     failure: str = ""
+    causes: tuple[Any, ...] | None = None
 
 
 class Answers:
@@ -112,17 +116,22 @@ class Answers:
             return None
         if answer is None:
             return 0.0
-        seen = (answer.pod, answer.cluster)
-        return None if seen == (_version(pod), self._view.cluster) else answer.due
+        version, cluster = _version(pod), self._view.cluster
+        if (answer.pod, answer.cluster) == (version, cluster):
+            return None
+        if answer.causes is None or answer.causes != _causes(pod, self._view.objects):
+            return answer.due
+        self._known[key] = replace(answer, pod=version, cluster=cluster)
+        return None
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            key, wait_seconds = self._next()
-            if key is None:
-                self._wake.wait(wait_seconds)
+            took = self.answer_next()
+            if took is None:
+                self._wake.wait(self._idle_seconds())
                 self._wake.clear()
                 continue
-            rest_seconds = min(_LONGEST_REST_SECONDS, REST * self._answer(key))
+            rest_seconds = min(_LONGEST_REST_SECONDS, REST * took)
             while rest_seconds > 0 and not self._asked_now() and not self._stop.is_set():
                 self._stop.wait(min(0.1, rest_seconds))
                 rest_seconds -= 0.1
@@ -131,48 +140,71 @@ class Answers:
         with self._lock:
             return any(self._due(key) == 0.0 for key in self._asked)
 
-    def _next(self) -> tuple[str | None, float | None]:
-        """The pod to explain next; where there is none, how long to wait for one, None for a new view."""
-        with self._lock:
-            unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
-            forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
-            keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
-            now, soonest = self._clock(), None
-            for key in keys:
-                due = self._due(key)
-                if due is None:
-                    self._asked.discard(key)
-                elif due <= now:
-                    self._asked.discard(key)
-                    return key, None
-                else:
-                    soonest = due if soonest is None else min(soonest, due)
-            return None, None if soonest is None else soonest - now
+    def _dues(self) -> dict[str, float]:
+        """From when on pods may be explained anew, those that people look at first."""
+        unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
+        forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
+        keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
+        dues = {key: due for key in keys if (due := self._due(key)) is not None}
+        self._asked.intersection_update(dues)
+        return dues
 
-    def _answer(self, key: str) -> float:
-        """Work an answer out; how many seconds that took."""
+    def _idle_seconds(self) -> float | None:
+        """How long nothing is due, None without a new view."""
         with self._lock:
-            view = self._view
-        started = self._clock()
-        pod = view.objects.pods.get(key)
-        if pod is None:
-            return 0.0
-        explanation, failure = None, ""
+            soonest = min(self._dues().values(), default=None)
+            return None if soonest is None else soonest - self._clock()
+
+    def answer_next(self) -> float | None:
+        """Work out the answer that comes first; how many seconds that took, None where none is due."""
+        with self._lock:
+            view, started = self._view, self._clock()
+            ready = [key for key, due in self._dues().items() if due <= started]
+            if not ready:
+                return None
+            key = min(ready, key=self._was_costly)  # the first of those that were not, if there is one
+            self._asked.discard(key)
+        pod = view.objects.pods[key]
+        explanation, failure, causes = None, "", None
         try:
             explanation = explained(self._reader, dict(pod), view)
         except (ApiError, RuleError) as error:
             failure = told(error)
+        if explanation is not None and any(one.kind == COSTLY for one in explanation.findings):
+            causes = _causes(pod, view.objects)
         took = self._clock() - started
         due = self._clock() + max(LEAST_AGE_SECONDS, REST * took)
         with self._lock:
-            self._known[key] = Answer(_version(pod), view.cluster, due, explanation, failure)
+            self._known[key] = Answer(_version(pod), view.cluster, due, explanation, failure, causes)
             self.version += 1
         self._changed()
         return took
 
+    def _was_costly(self, key: str) -> bool:
+        answer = self._known.get(key)
+        return answer is not None and answer.causes is not None
+
 
 def _version(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"].get("resourceVersion") or "")
+
+
+def _causes(pod: Mapping[str, Any], objects: Objects) -> tuple[Any, ...]:
+    """What people write and what can make a pod's selectors cheaper: its claims, the classes, and itself.
+
+    The spec of a claim template never changes. That there are fewer devices counts for nothing here, since
+    devices come and go all the time.
+    """
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    names = {extended_claim(pod), *(entry.claim for entry in claim_entries(pod))}
+    claims = {
+        one["metadata"]["name"]: (one["spec"], bool((one.get("status") or {}).get("allocation")))
+        for one in objects.claims
+        if one["metadata"]["name"] in names and one["metadata"].get("namespace") == metadata["namespace"]
+    }
+    classes = {one["metadata"]["name"]: one["spec"] for one in objects.classes}
+    made = (status.get("resourceClaimStatuses"), status.get("extendedResourceClaimStatus"))
+    return metadata.get("uid"), pod["spec"], *made, claims, classes
 
 
 def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:

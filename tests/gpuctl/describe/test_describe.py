@@ -13,10 +13,13 @@ from click.testing import CliRunner
 from driver.errors import ConfigError
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
+from gpuctl.describe.claim import claim_sections
+from gpuctl.describe.gpu import holders_section
 from gpuctl.describe.sections import Section, meaning
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.fleet.cluster import views_of
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
 from tests.gpuctl.svg.pictures import read_picture
 
 DRA = "/apis/resource.k8s.io/v1"
@@ -165,6 +168,25 @@ def test_a_claim_is_told_with_its_requests_devices_and_conditions(tmp_path: Path
     assert [row["pod"] for row in told["Pods"]["rows"]] == ["train-0"]
     assert [row["message"] for row in told["Events"]["rows"]] == ["its GPU is sick"]
     assert {"device": SECOND, "what": "memoryBytes", "value": "5"} in told["Device status"]["rows"]
+
+
+def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_nothing(
+    tmp_path: Path,
+) -> None:
+    slices = published(tmp_path)
+    share = str(devices(slices, THIRD)[0]["name"])
+    consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}, "shareID": "s-1"}
+    lab, monitor = claim("lab", share, **consumed), claim("monitor", share, adminAccess=True)
+    views = views_of(slices, [lab, monitor])
+
+    by_gpu = holders_section(views[0].gpus)
+    (of_claim,) = (one for one in claim_sections(lab, views, ()) if one.title == "Devices")
+
+    assert {row["claim"]: row["memory"] for row in by_gpu.as_data()["rows"]} == {
+        "team/lab": "25%",
+        "team/monitor": "-",
+    }
+    assert [(row["share"], row["memory"]) for row in of_claim.as_data()["rows"]] == [("shares 1", "25%")]
 
 
 def test_pictures_of_a_gpu_and_a_node_are_svg_and_a_claim_has_none(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.nodes import closed
+from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
 
 FIRST = "gpu-0000-17-00-0"
@@ -56,7 +57,28 @@ def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch:
 
     assert (told.verdict, told.summary) == ("waits", "why it waits is too costly to work out")
     assert [one.kind for one in told.findings] == ["costly"]
-    assert 'device.driver == "gpu.nvidia.com"' in told.findings[0].message
+    assert told.findings[0].message == (
+        "evaluating selectors takes more than 0 s of processor time, most of it the selector of "
+        "DeviceClass gpu: 'device.driver == \"gpu.nvidia.com\"'"
+    )
+
+
+@pytest.mark.parametrize("alternatives", [False, True])
+def test_a_request_whose_selector_costs_too_much_is_named(
+    monkeypatch: pytest.MonkeyPatch, *, alternatives: bool
+) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
+    cheap, costly = claim("cheap"), claim("costly")
+    (request,) = costly["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": COSTLY_SELECTOR}}]
+    if alternatives:
+        request["firstAvailable"] = [{"name": "best", **request.pop("exactly")}]
+    waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "costly")])
+
+    told = explain_pod(waiting, snapshot(claims=(cheap, costly)), {}, ())
+
+    name = "gpus/best" if alternatives else "gpus"
+    assert f"most of it the selector of request {name} of claim default/costly: " in told.findings[0].message
 
 
 def test_scheduling_gates_are_named() -> None:

@@ -135,9 +135,10 @@ def add_class(api_server: EmbeddedApiServer, name: str = "gpu.nvidia.com", kind:
     )
 
 
-def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com") -> None:
+def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com", selector: str = "true") -> None:
     """A claim without devices, in the namespace default."""
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}}
+    exactly = {"deviceClassName": device_class, "selectors": [{"cel": {"expression": selector}}]}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
     page.api.create({**claim, "spec": spec})
 

@@ -15,6 +15,7 @@ from gpuctl.web.serve import streams
 from gpuctl.web.serve.guard import HEADERS, host_name
 from gpuctl.web.serve.server import bound, is_loopback
 from gpuctl.web.watch.state import ClusterState
+from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.web.pages import (
     DRA,
     Page,
@@ -92,6 +93,20 @@ def test_the_answer_follows_the_cluster(page: Page) -> None:
     add_class(page.api_server, "absent")
 
     page.wait_words("/pod/default/patient", "fits")
+
+
+def test_a_pod_whose_selector_costs_too_much_is_told_so_and_the_next_pod_has_its_answer(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
+    add_claim(page, "costly", selector=COSTLY_SELECTOR)
+    page.api.create(waiting_pod("greedy", "costly"))
+    page.wait_words("/pod/default/greedy", "too costly to work out", "request gpu of claim default/costly")
+
+    add_claim(page, "cheap", selector="device.driver == 'nobody.example.com'")
+    page.api.create(waiting_pod("modest", "cheap"))
+
+    page.wait_words("/pod/default/modest", "not true for these: device.driver == 'nobody.example.com'")
 
 
 def test_a_window_hears_of_a_change_and_fetches_only_what_is_otherwise(page: Page) -> None:
