@@ -24,7 +24,7 @@ from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import TakingBack, without_made
 from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, Standing
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
@@ -386,7 +386,7 @@ class Preparer:
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim is prepared in this era, and nothing has to be known that is lost."""
-        return self._kinds.standing(entry, era) == "prepared"
+        return self._kinds.standing(entry, era).is_prepared
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and self._kinds.all_intact(entry)
@@ -394,6 +394,6 @@ class Preparer:
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made: also where another load of the driver made no change."""
         now = self._kinds.standing(entry, self._identity.era())
-        if now == "reloaded":
+        if now == Standing("prepared", "load"):
             return self._kinds.outlive_driver(entry)
-        return now == "prepared" and self._kinds.all_intact(entry)
+        return now.is_prepared and self._kinds.all_intact(entry)

@@ -177,9 +177,7 @@ class HeldKinds:
 
         What left the NVIDIA driver outlives that driver's being loaded anew.
         """
-        if self.leaves_driver(held):
-            return entry.boot_id == era.boot_id
-        return entry.is_live(era)
+        return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
 
     def standing(self, entry: Entry | None, era: Era) -> Standing:
         """What a claim's entry means in this era."""
