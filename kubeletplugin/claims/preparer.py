@@ -24,7 +24,7 @@ from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import TakingBack, without_made
 from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.journal.entry import Entry, HeldDevice, Standing
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
@@ -199,8 +199,8 @@ class Preparer:
         with self._unchanged(entry) as is_so:
             if not is_so or not self._is_as_made(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.look())
-            if spec.sha256 == entry.spec_sha256:
+            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.look()))
+            if spec is None or spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
             return True
@@ -394,6 +394,6 @@ class Preparer:
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made: also where another load of the driver made no change."""
         now = self._kinds.standing(entry, self._identity.era())
-        if now == Standing("prepared", "load"):
-            return self._kinds.outlive_driver(entry)
-        return now.is_prepared and self._kinds.all_intact(entry)
+        if now.is_prepared:
+            return self._kinds.all_intact(entry)
+        return now.state == "prepared" and now.ended != "boot" and self._kinds.outlive_driver(entry)
