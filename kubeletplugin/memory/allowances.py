@@ -69,14 +69,13 @@ class Allowances:
             )
         if now.ended:
             raise ClaimRefused(
-                f"claim {entry.namespace}/{entry.name} was prepared before the node, or its NVIDIA driver, "
-                "was started anew",
+                f"claim {entry.owner} was prepared before the node, or its NVIDIA driver, was started anew",
                 _ANEW,
             )
         found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
         if found is None:
             raise ClaimRefused(
-                f"claim {entry.namespace}/{entry.name} has no device {start.cdi_device} whose memory is "
+                f"claim {entry.owner} has no device {start.cdi_device} whose memory is "
                 "limited, so a container with it cannot be held to anything",
                 _ANEW,
             )
