@@ -79,7 +79,7 @@ class Numbers:
         return [
             entry
             for entry in self._parts.journal.held()
-            if entry.is_named and kinds.standing(entry, era) == "prepared"
+            if entry.is_named and kinds.standing(entry, era).is_prepared
         ]
 
     def _by_type(self, node_name: str) -> Iterator[Reading]:

@@ -28,8 +28,7 @@ from driver.errors import StorageError
 from driver.process.durable import make_private_folder, remove, storage_errors, write_atomically
 from driver.process.stamp import Stamp, stamp_of
 
-NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of a read that say nothing about what was to be read."""
+_NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
 """What a reader of JSON raises when the document is not what it expects."""
@@ -199,11 +198,7 @@ class RecordFolder(Generic[K, T]):
         except MALFORMED as error:
             kept = self._damaged(key, Damage(Path(path), str(error) or type(error).__name__))
         except OSError as error:
-            if error.errno in NOT_OF_THE_FILE:
-                raise StorageError(
-                    f"reading {path} failed: {error.strerror}",
-                    "give the plugin more of it, or find what uses it up",
-                ) from error
+            refuse_lack(path, error)
             before = known.record if known else None
             kept = self._damaged(key, Damage(Path(path), str(error.strerror), before))
         self._remember(key, kept)
@@ -222,6 +217,14 @@ class RecordFolder(Generic[K, T]):
 
     def _places(self, kept: Kept[T] | None) -> Iterable[str]:
         return self._files.places(kept.record) if kept is not None and kept.record is not None else ()
+
+
+def refuse_lack(path: str | Path, error: OSError) -> None:
+    """Raise StorageError for an error of a read that tells what the process lacks, not how the file is."""
+    if error.errno in _NOT_OF_THE_FILE:
+        raise StorageError(
+            f"reading {path} failed: {error.strerror}", "give the plugin more of it, or find what uses it up"
+        ) from error
 
 
 def put_aside(path: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from driver.errors import StorageError
 from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.claims.specs import Spec
+from kubeletplugin.claims.specs import Spec, with_written_devices
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.metadata.of_claims import ClaimMetadata
 from kubeletplugin.wire.timing import NO_TIMING, Timing
@@ -61,6 +61,13 @@ class ClaimFiles:
         if spec.sha256 != entry.spec_sha256 or self._store.read(entry.uid) != spec.data:
             return False
         return self._metadata.is_complete(entry)
+
+    def renewed(self, entry: Entry, spec: Spec) -> Spec | None:
+        """What is to take the place of the claim's spec, where it would be ``spec`` now; None where it stays.
+
+        Of a rebuilt entry nobody but the spec that is there knows the mounts and hooks. Raises StorageError.
+        """
+        return with_written_devices(spec, self._store.read(entry.uid) or b"") if entry.rebuilt else spec
 
     def name_another_driver(self, entry: Entry, version: str) -> bool:
         """Whether the spec names libraries of the NVIDIA driver, and none of this version."""

@@ -7,7 +7,8 @@ have come to another pod, or have been let go.
 from __future__ import annotations
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.entry import Entry, standing
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.wire.claim_call import Call
 
 
@@ -38,8 +39,8 @@ def refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None
 
     An entry that was rebuilt is from before, whenever it was written.
     """
-    is_prepared = entry is not None and entry.state in ("preparing", "prepared") and not entry.rebuilt
-    if entry is not None and is_prepared and is_newer(entry, call, boot_id):
+    now = standing(entry, Era(boot_id))
+    if entry is not None and now.has_devices and not now.rebuilt and is_newer(entry, call, boot_id):
         raise LateCall(
             f"claim {entry.uid} was prepared while this call to unprepare it was waiting",
             "nothing has to be done: the kubelet asks again if nobody needs the claim",

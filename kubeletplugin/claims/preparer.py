@@ -199,8 +199,8 @@ class Preparer:
         with self._unchanged(entry) as is_so:
             if not is_so or not self._is_as_made(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.look())
-            if spec.sha256 == entry.spec_sha256:
+            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.look()))
+            if spec is None or spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
             return True
@@ -386,7 +386,7 @@ class Preparer:
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim is prepared in this era, and nothing has to be known that is lost."""
-        return self._kinds.standing(entry, era) == "prepared"
+        return self._kinds.standing(entry, era).is_prepared
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and self._kinds.all_intact(entry)
@@ -394,6 +394,6 @@ class Preparer:
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made: also where another load of the driver made no change."""
         now = self._kinds.standing(entry, self._identity.era())
-        if now == "reloaded":
-            return self._kinds.outlive_driver(entry)
-        return now == "prepared" and self._kinds.all_intact(entry)
+        if now.is_prepared:
+            return self._kinds.all_intact(entry)
+        return now.state == "prepared" and now.ended != "boot" and self._kinds.outlive_driver(entry)

@@ -225,11 +225,7 @@ class Reconciler:
     def _release(self, entry: Entry, lock_seconds: float = LOCK_SECONDS) -> bool:
         released = self._preparer.release(entry.uid, lambda now: now == entry, lambda: lock_seconds)
         if released:
-            self._log.info(
-                "claim let go, nobody uses it any more",
-                uid=entry.uid,
-                claim=f"{entry.namespace}/{entry.name}",
-            )
+            self._log.info("claim let go, nobody uses it any more", uid=entry.uid, claim=entry.owner)
         return released
 
     def _forget_if_old(self, entry: Entry) -> None:

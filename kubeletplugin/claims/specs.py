@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from driver.errors import HardwareChanged, NodeIncomplete
+from driver.kube.decode import decode_json
+from driver.process.record_folder import MALFORMED
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.cdi.memory_hook import MemoryHook, memory_hook_edits
@@ -73,7 +78,7 @@ class Specs:
         for held in entry.devices:
             kind = self._kinds.of(held)
             board = kind.board(held, look)
-            if board is not None:
+            if board is not None and not entry.rebuilt:  # of a rebuilt entry nobody knows which board it had
                 refuse_changed_board(held, board)
             edits = kind.edits(held, look)
             if held.share is not None:
@@ -129,6 +134,27 @@ class Specs:
             edits = file_edits(files, host, hook, without_programs)
             made = self._made[without_programs] = (files, edits)
         return made[1], host
+
+
+def with_written_devices(spec: Spec, written: bytes) -> Spec | None:
+    """The spec, with what its devices bring as in one that was written before: all that is known of it.
+
+    None where they have other nodes there, which may be another GPU's by now, or variables: as clients of an
+    MPS daemon they must not get all programs of the driver.
+    """
+    try:
+        now, devices = decode_json(spec.data), decode_json(written)["devices"]
+        if list(map(_opened, devices)) != list(map(_opened, now["devices"])):
+            return None
+    except MALFORMED:
+        return None
+    data = f"{json.dumps({**now, 'devices': devices}, separators=(',', ':'))}\n".encode()
+    return Spec(data, hashlib.sha256(data).hexdigest())
+
+
+def _opened(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    edits = device["containerEdits"]
+    return device["name"], edits.get("deviceNodes"), edits.get("env")
 
 
 def refuse_changed_board(held: HeldDevice, expected_uuid: str) -> None:

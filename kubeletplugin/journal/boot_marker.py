@@ -18,7 +18,7 @@ from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.process.durable import fsync_folder, remove, remove_unfinished, storage_errors, write_durably
 from driver.process.log import get_logger
-from driver.process.record_folder import MALFORMED, NOT_OF_THE_FILE
+from driver.process.record_folder import MALFORMED, refuse_lack
 from kubeletplugin.journal.entry import MalformedEntry, decode
 from kubeletplugin.journal.journal import uid_of_entry
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
@@ -185,11 +185,7 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in NOT_OF_THE_FILE:
-            raise StorageError(
-                f"reading {path} failed: {error.strerror}",
-                "give the plugin more of it, or find what uses it up",
-            ) from error
+        refuse_lack(path, error)
         return b""
 
 

@@ -28,9 +28,6 @@ SCHEMA = 1
 State = Literal["preparing", "prepared", "releasing", "released"]
 _STATES: tuple[State, ...] = get_args(State)
 
-Standing = State | Literal["unknown", "over", "reloaded", "rebuilt"]
-"""What a claim's entry means now, see ``standing``."""
-
 Record = Mapping[str, Any]
 """What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
 
@@ -172,7 +169,7 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The state of one claim on this node.
+    """The state of one claim on this node, as it was noted; what it means now says ``standing``.
 
     ``preparing``: the claim holds its devices, the work may be half done. ``prepared``: the CDI spec with
     ``spec_sha256`` is written or about to be. ``releasing``: nobody uses the claim any more, but not all that
@@ -236,17 +233,37 @@ class Entry:
         """What is locked for its devices, each once, sorted."""
         return tuple(sorted({place for device in self.devices for place in device.places}))
 
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a claim's entry means now.
+
+    ``state`` is that of the entry, ``unknown`` where there is none. ``ended`` is what has ended since, with
+    what was made for the claim: the ``load`` of the NVIDIA driver, the ``boot``, or nothing (empty).
+    ``rebuilt`` is whether only the claim's CDI spec is known.
+    """
+
+    state: State | Literal["unknown"]
+    ended: Literal["", "load", "boot"] = ""
+    rebuilt: bool = False
+
     @property
-    def era(self) -> Era:
-        """The era in which it was written."""
-        return Era(self.boot_id, self.driver_generation)
+    def is_live(self) -> bool:
+        """Whether the claim holds devices, and what was made for it may be there."""
+        return not self.ended and self.state not in ("unknown", "released")
 
-    def is_live(self, era: Era) -> bool:
-        """Whether what it says of the hardware means anything now.
+    @property
+    def has_devices(self) -> bool:
+        """Whether the claim has its devices, or is about to get them: it is live, and nobody lets it go."""
+        return self.is_live and self.state != "releasing"
 
-        After a reboot, or another load of the NVIDIA driver, nothing of what was made is there.
-        """
-        return era.covers(self.boot_id, self.driver_generation)
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the claim has its devices, and all is known of it."""
+        return self == _PREPARED
+
+
+_PREPARED = Standing("prepared")
 
 
 def standing(
@@ -254,19 +271,14 @@ def standing(
 ) -> Standing:
     """What a claim's entry means in this era. ``outlives`` is whether a device outlives a load of the driver.
 
-    ``unknown``: there is none. ``over``: the node or the NVIDIA driver was started anew, so nothing that was
-    made for the claim is there. ``reloaded``: the same of a prepared claim, after a load of the driver; what
-    nobody made for it may be there again. ``rebuilt``: the claim holds devices, and only its CDI spec is
-    known. Else it is what the state of the entry says.
+    An era that names no load of the driver covers all loads of its boot.
     """
     if entry is None:
-        return "unknown"
-    if not entry.holds:
-        return entry.state
-    is_same_boot = entry.boot_id == era.boot_id
-    if not entry.is_live(era) and not (is_same_boot and all(map(outlives, entry.devices))):
-        return "reloaded" if is_same_boot and entry.state == "prepared" and not entry.rebuilt else "over"
-    return "rebuilt" if entry.rebuilt else entry.state
+        return Standing("unknown")
+    if entry.boot_id != era.boot_id:
+        return Standing(entry.state, "boot", entry.rebuilt)
+    is_there = era.covers(entry.boot_id, entry.driver_generation) or all(map(outlives, entry.devices))
+    return Standing(entry.state, "" if is_there else "load", entry.rebuilt)
 
 
 def encode(entry: Entry) -> bytes:

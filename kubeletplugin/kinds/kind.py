@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from driver.devices.names import unshared_name
 from driver.kinds.kind import Kinds
 from kubeletplugin.host.gpu_nodes import FolderStamps
 from kubeletplugin.journal.entry import standing
@@ -177,9 +178,7 @@ class HeldKinds:
 
         What left the NVIDIA driver outlives that driver's being loaded anew.
         """
-        if self.leaves_driver(held):
-            return entry.boot_id == era.boot_id
-        return entry.is_live(era)
+        return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
 
     def standing(self, entry: Entry | None, era: Era) -> Standing:
         """What a claim's entry means in this era."""
@@ -190,9 +189,15 @@ class HeldKinds:
         return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
-        """Whether its devices are there with any load of the driver: nothing was made for the claim."""
-        return not (entry.rebuilt or entry.shares) and all(
-            self.knows(held) and not self.of(held).changes(held) and self.of(held).intact(held)
+        """Whether its devices are there with any load of the driver: nothing was made for the claim.
+
+        Of a rebuilt entry, which knows neither shares nor records, that can be said of whole GPUs alone.
+        """
+        return not entry.shares and all(
+            self.knows(held)
+            and not (kind := self.of(held)).changes(held)
+            and kind.intact(held)
+            and not (entry.rebuilt and (kind.offered.by_admin or unshared_name(held.device) != held.device))
             for held in entry.devices
         )
 

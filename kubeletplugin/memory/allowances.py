@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ClaimRefused
 from kubeletplugin.journal.entry import standing
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.memory.division import extras
 
 if TYPE_CHECKING:
     from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
-    from kubeletplugin.journal.identity import Era
     from kubeletplugin.journal.journal import Journal
     from kubeletplugin.wire.container_start import ContainerStart
 
@@ -62,21 +62,20 @@ class Allowances:
         """
         entry = self._journal.get(start.claim_uid)
         now = standing(entry, self._era())
-        if entry is None or now in ("released", "releasing"):
+        if entry is None or now.state in ("released", "releasing"):
             raise ClaimRefused(
                 f"claim {start.claim_uid} is not prepared on this node, so no container can have its devices",
                 _ANEW,
             )
-        if now in ("over", "reloaded"):
+        if now.ended:
             raise ClaimRefused(
-                f"claim {entry.namespace}/{entry.name} was prepared before the node, or its NVIDIA driver, "
-                "was started anew",
+                f"claim {entry.owner} was prepared before the node, or its NVIDIA driver, was started anew",
                 _ANEW,
             )
         found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
         if found is None:
             raise ClaimRefused(
-                f"claim {entry.namespace}/{entry.name} has no device {start.cdi_device} whose memory is "
+                f"claim {entry.owner} has no device {start.cdi_device} whose memory is "
                 "limited, so a container with it cannot be held to anything",
                 _ANEW,
             )
@@ -95,7 +94,8 @@ class Allowances:
         What no claim is guaranteed is divided among the ``live`` ones that may burst: those with containers.
         ``memory_bytes()`` is the memory of the GPU, asked where somebody may burst.
         """
-        holders = [entry for entry in self._journal.holders(pci) if entry.boot_id == self._era().boot_id]
+        boot = Era(self._era().boot_id)
+        holders = [entry for entry in self._journal.holders(pci) if standing(entry, boot).is_live]
         found = {one.device: one for entry in holders for one in _allowed(entry) if one.pci == pci}
         wanted = {
             device: one.memory.most_bytes - one.memory.guaranteed_bytes

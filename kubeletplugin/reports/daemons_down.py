@@ -20,7 +20,7 @@ def daemons_down(
     told = None if states is None else {state.name: state for state in states}
     found: dict[str, BlockedPlacement] = {}
     for entry in entries:
-        if kinds.standing(entry, era) != "prepared":
+        if not kinds.standing(entry, era).is_prepared:
             continue
         for held in entry.devices:
             share = held.share

@@ -82,7 +82,7 @@ def used_together(containers: Iterable[ContainerMemory]) -> int | None:
 def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDevice]]:
     """The devices with limits, of claims that are prepared and known by name."""
     for entry in entries:
-        if standing(entry, era) == "prepared":
+        if standing(entry, era).is_prepared:
             for held in entry.devices:
                 if held.memory is not None:
                     yield entry, held

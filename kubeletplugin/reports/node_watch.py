@@ -278,8 +278,7 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
             region.pci,
             region.span,
             "in-use",
-            f"{held.device} is left from claim {entry.namespace}/{entry.name} (UID {entry.uid}) and could "
-            "not be destroyed yet",
+            f"{held.device} is left from claim {entry.owner} and could not be destroyed yet",
         )
         for entry in entries
         for held in entry.devices

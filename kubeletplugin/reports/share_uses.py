@@ -18,7 +18,7 @@ def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator
     What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
     """
     for entry in entries:
-        if kinds.standing(entry, era) == "prepared":
+        if kinds.standing(entry, era).is_prepared:
             for held in entry.devices:
                 if held.share is not None:
                     yield _use(entry, held, held.share, kinds.of(held).cuda_uuid(held))

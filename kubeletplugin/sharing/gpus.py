@@ -18,7 +18,7 @@ from driver.nvml.deadline import Watch
 from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord, standing
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.sharing.conflicts import interval_of
@@ -367,7 +367,7 @@ def members_of(
     return tuple(
         member
         for entry in entries
-        if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
+        if entry.uid != without and standing(entry, era).has_devices
         for member in members_of_entry(group, entry, kinds)
         if member.cuda_uuid or not kinds.knows(member.held)
     )

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, standing
+from kubeletplugin.journal.identity import Era
 
 
 def held_entries(seen: NodeSeen) -> list[Entry]:
     """The entries of this boot's claims that hold devices; those of earlier boots mean nothing."""
     journal = {} if isinstance(seen.journal, Unread) else seen.journal
     entries = (one for one in journal.values() if isinstance(one, Entry))
-    return [one for one in entries if one.holds and one.boot_id == seen.boot_id]
+    return [one for one in entries if standing(one, Era(seen.boot_id)).is_live]
 
 
 def _journal(seen: NodeSeen) -> Finding:

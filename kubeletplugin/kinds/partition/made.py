@@ -16,7 +16,7 @@ from driver.kinds.kind import OfferedKind
 from driver.kinds.partition.kind import MADE
 from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.journal.entry import Entry, HeldDevice, Record, standing
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.partition.foreign import foreign_instances
@@ -147,8 +147,7 @@ class HeldMade(HeldPartition):
         """The same device in the hands of claims of this era that have not ended."""
         era = self._era()
         for entry in self._journal.holders(pci):
-            is_there = entry.is_live(era) and entry.state in ("preparing", "prepared")  # a rebuilt one, too
-            if entry.uid != without and is_there:
+            if entry.uid != without and standing(entry, era).has_devices:
                 yield from (one for one in entry.devices if one.device == device and self.is_made(one))
 
     def _made_for_another(self, device: PlannedDevice) -> Record:
@@ -169,7 +168,7 @@ class HeldMade(HeldPartition):
         records = (
             record_of(held)
             for entry in self._journal.holders(pci)
-            if entry.uid != uid and entry.is_live(era)
+            if entry.uid != uid and standing(entry, era).is_live
             for held in entry.devices
             if held.pci == pci and partition_name(held) is not None
         )

@@ -19,7 +19,8 @@ def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[Reading]:
     says, and a rebuilt entry, which does not know what it has.
     """
     for entry in entries:
-        if standing(entry, era) not in ("preparing", "prepared", "releasing"):
+        now = standing(entry, era)
+        if not now.is_live or now.rebuilt:
             continue
         for held in entry.devices:
             use = None if held.admin_access else _use(entry, held)

@@ -13,7 +13,6 @@ from driver.errors import ApiError, DeviceHeld
 from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
 from kubeletplugin.journal.identity import boottime_ns
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.fake_roots import reinstall_driver
 
 
 @pytest.fixture
@@ -273,46 +272,3 @@ def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(no
     (node.driver_root / "away").rename(node.driver_root / "usr")
     node.reconciler.restore_specs()
     assert node.spec_path(lost).exists()
-
-
-@pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
-def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(tmp_path: Path, restarts: bool) -> None:
-    node = FakeNode(tmp_path)
-    node.driver_generation = "one load"
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    before, version = node.spec_path(ref).read_text(), node.machine.state.driver_version
-
-    node.machine.driver_back("575.51.03")
-    node.driver_generation = "another load"
-    reinstall_driver(node.driver_root, node.machine)
-    if restarts:
-        node.restart()
-    node.reconciler.restore_specs()
-
-    assert node.spec_path(ref).read_text() == before.replace(version, "575.51.03") != before
-    node.stop()
-
-
-def test_specs_of_prepared_claims_name_the_files_of_a_driver_that_replaces_another(tmp_path: Path) -> None:
-    """A container that starts again would mount what is not there any more."""
-    node = FakeNode(tmp_path)
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    node.reconciler.restore_specs()
-    before, version = node.spec_path(ref).read_text(), node.machine.state.driver_version
-
-    (node.driver_root / "usr").rename(node.driver_root / "away")
-    node.reconciler.restore_specs()
-    assert node.spec_path(ref).read_text() == before, "while there is none, what stands stays"
-    (node.driver_root / "away").rename(node.driver_root / "usr")
-    node.machine.driver_back("575.51.03")
-    reinstall_driver(node.driver_root, node.machine)
-    node.reconciler.restore_specs()
-
-    after = node.spec_path(ref).read_text()
-    assert after == before.replace(version, "575.51.03") != before
-    node.steps.clear()
-    node.reconciler.restore_specs()
-    assert node.steps == []
-    node.stop()

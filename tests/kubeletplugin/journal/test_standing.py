@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 
@@ -14,21 +14,17 @@ WHOLE = HeldDevice("a", "pool", "gpu-1", "0000:01:00.0", "GPU-1", "u-1-a", kind=
 LASTING = HeldDevice("b", "pool", "gpu-2", "0000:02:00.0", "GPU-2", "u-1-b", kind="passthrough")
 
 NOW, ANOTHER_LOAD, ANOTHER_BOOT = Era("boot", "41"), Era("boot", "42"), Era("later", "41")
-ERAS = (NOW, ANOTHER_LOAD, ANOTHER_BOOT)
+ENDED: dict[Era, Literal["", "load", "boot"]] = {NOW: "", ANOTHER_LOAD: "load", ANOTHER_BOOT: "boot"}
 
-KNOWN: dict[State, tuple[Standing, Standing, Standing]] = {
-    "preparing": ("preparing", "over", "over"),
-    "prepared": ("prepared", "reloaded", "over"),
-    "releasing": ("releasing", "over", "over"),
-    "released": ("released", "released", "released"),
+KNOWN: dict[State, tuple[bool, bool, bool]] = {
+    "preparing": (True, True, False),
+    "prepared": (True, True, True),
+    "releasing": (True, False, False),
+    "released": (False, False, False),
 }
-REBUILT: dict[State, tuple[Standing, Standing, Standing]] = {
-    "preparing": ("rebuilt", "over", "over"),
-    "prepared": ("rebuilt", "over", "over"),
-    "releasing": ("rebuilt", "over", "over"),
-    "released": ("released", "released", "released"),
-}
-"""By the era that is now: that of the entry, another load of the driver, another boot."""
+REBUILT = {state: (is_live, has_devices, False) for state, (is_live, has_devices, _) in KNOWN.items()}
+"""In the era of the entry: whether it is live, has its devices, and is prepared with all of it known."""
+ALL = list(product(get_args(State), (False, True), ENDED))
 
 
 def lasts(held: HeldDevice) -> bool:
@@ -39,32 +35,39 @@ def entry(state: State, *devices: HeldDevice, rebuilt: bool = False, load: str =
     return Entry("u-1", "team", "train", state, "boot", 5, devices, rebuilt=rebuilt, driver_generation=load)
 
 
-@pytest.mark.parametrize("devices", [(WHOLE,), (WHOLE, LASTING), ()], ids=["whole", "one lasts", "none"])
-@pytest.mark.parametrize(("state", "rebuilt"), list(product(get_args(State), (False, True))))
-def test_an_entry_stands_as_its_state_says_until_its_era_is_over(
-    state: State, rebuilt: bool, devices: tuple[HeldDevice, ...]
+def seen(now: Standing) -> tuple[bool, bool, bool]:
+    """What callers ask of it."""
+    return now.is_live, now.has_devices, now.is_prepared
+
+
+@pytest.mark.parametrize("devices", [(WHOLE,), (WHOLE, LASTING)], ids=["whole", "one lasts"])
+@pytest.mark.parametrize(("state", "rebuilt", "era"), ALL)
+def test_an_entry_means_what_its_state_says_until_its_era_ends(
+    state: State, rebuilt: bool, era: Era, devices: tuple[HeldDevice, ...]
 ) -> None:
-    one = entry(state, *devices, rebuilt=rebuilt)
-    expected = (REBUILT if rebuilt else KNOWN)[state]
-    if devices:
-        assert tuple(standing(one, era, lasts) for era in ERAS) == expected
-    else:
-        assert standing(one, ANOTHER_BOOT, lasts) == expected[2]
+    now = standing(entry(state, *devices, rebuilt=rebuilt), era, lasts)
+    assert now == Standing(state, ENDED[era], rebuilt)
+    in_its_era = (REBUILT if rebuilt else KNOWN)[state]
+    assert seen(now) == (in_its_era if era == NOW else (False, False, False))
 
 
-@pytest.mark.parametrize(("state", "rebuilt"), list(product(get_args(State), (False, True))))
-def test_what_outlives_the_driver_stands_until_the_next_boot(state: State, rebuilt: bool) -> None:
-    one = entry(state, LASTING, rebuilt=rebuilt)
-    now, _, later = (REBUILT if rebuilt else KNOWN)[state]
-    assert tuple(standing(one, era, lasts) for era in ERAS) == (now, now, later)
+@pytest.mark.parametrize("devices", [(LASTING,), ()], ids=["all last", "none"])
+@pytest.mark.parametrize(("state", "rebuilt", "era"), ALL)
+def test_what_outlives_the_driver_stands_until_the_next_boot(
+    state: State, rebuilt: bool, era: Era, devices: tuple[HeldDevice, ...]
+) -> None:
+    now = standing(entry(state, *devices, rebuilt=rebuilt), era, lasts)
+    assert now == Standing(state, "boot" if era == ANOTHER_BOOT else "", rebuilt)
 
 
 @pytest.mark.parametrize("state", get_args(State))
 @pytest.mark.parametrize(("load", "era"), [("", ANOTHER_LOAD), ("41", Era("boot"))])
 def test_while_a_load_is_not_known_an_entry_stands(state: State, load: str, era: Era) -> None:
-    assert standing(entry(state, WHOLE, load=load), era, lasts) == state
+    assert standing(entry(state, WHOLE, load=load), era, lasts) == Standing(state)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ENDED)
 def test_a_claim_without_an_entry_is_unknown(era: Era) -> None:
-    assert standing(None, era, lasts) == "unknown"
+    now = standing(None, era, lasts)
+    assert now == Standing("unknown")
+    assert seen(now) == (False, False, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
@@ -156,6 +158,16 @@ def test_a_device_without_limits_lets_no_container_start(l4s: MemoryNode) -> Non
     l4s.share("u-1", 8 * GIB)
     with pytest.raises(ClaimRefused, match="has no device u-1-gpu-of-another whose memory is limited"):
         l4s.run("u-1-gpu-of-another")
+
+
+def test_a_claim_of_which_only_the_spec_is_known_lets_no_container_start(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    entry = l4s.journal.get("u-1")
+    assert entry is not None
+    devices = tuple(replace(held, share=None, memory=None) for held in entry.devices)
+    l4s.journal.put(replace(entry, namespace="", name="", devices=devices, rebuilt=True))
+    with pytest.raises(ClaimRefused, match=f"claim UID u-1 has no device {device} whose memory is limited"):
+        l4s.run(device)
 
 
 @pytest.mark.parametrize("amount_bytes", [0, 1, 511 * MIB])
