@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gpuctl.fleet.test_nodes import slices
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.cli.context import connect_client
@@ -16,6 +15,7 @@ from gpuctl.web.seen.view import View
 from gpuctl.web.watch.answers import Answer, Answers
 from gpuctl.web.watch.state import ClusterState, Kind
 from tests.costly_selector import COSTLY_SELECTOR
+from tests.gpuctl.fleet.test_nodes import slices
 
 Object = dict[str, Any]
 
