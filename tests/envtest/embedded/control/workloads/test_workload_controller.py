@@ -78,8 +78,8 @@ class Workloads:
         self.cluster.wait(condition)
 
     def all_ready(self, count: int) -> None:
-        """Wait for so many pods, and say of each that it is ready."""
-        self.wait(lambda: len(self.pods) == count)
+        """Wait for so many pods on nodes, and say of each that it is ready."""
+        self.wait(lambda: sum("nodeName" in pod["spec"] for pod in self.pods) == count)
         for pod in self.pods:
             self.say(pod, "Running", ready=True)
 
