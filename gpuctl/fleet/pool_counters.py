@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes_rules.allocator.capacity import consumption
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
-from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.allocator.held import Held, bare_name
 from kubernetes_rules.allocator.pools import Pool, gather_pools
 from kubernetes_rules.allocator.published import Device, read_slice
 from kubernetes_rules.node_selectors import read_node
@@ -54,7 +54,7 @@ class PoolCounters:
             return None
         taken = self.held.capacity_taken(device.id)
         room = [
-            (device.capacities[one].value.nanos - taken.get(one, 0)) // amount.nanos
+            (device.capacities[one].value.nanos - taken.get(bare_name(device.id.driver, one), 0)) // amount.nanos
             for one, amount in consumption(device, {}).items()
             if amount.nanos > 0
         ]

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from kubernetes_rules.allocator.amounts import Amount, amount_of, left_text
 from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.allocator.held import bare_name
 from kubernetes_rules.allocator.published import Capacity, Device, RequestPolicy
 from kubernetes_rules.quantity import Quantity
 
@@ -53,8 +54,8 @@ def shortage(
 ) -> Shortage | None:
     """Why the device cannot give what is requested, None when it can.
 
-    ``held`` and ``taking`` are what earlier allocations and this attempt take already, in billionths. Also
-    for devices that are not shared: what is requested must be there. Raises AllocationFailed where a request
+    ``held`` and ``taking`` are what earlier allocations, by ``bare_name``, and this attempt take already, in
+    billionths. Also for devices that are not shared: what is requested must be there. Raises AllocationFailed where a request
     cannot be computed with, or is negative; no other device is tried then.
     """
     unknown = [name for name in requested if name not in device.capacities]
@@ -71,7 +72,7 @@ def shortage(
         capacity = device.capacities[name]
         if _violates(amount, capacity.policy):
             return Shortage(name, amount, capacity, forbidden=True)
-        used = held.get(name, 0) + taking.get(name, 0)
+        used = held.get(bare_name(device.id.driver, name), 0) + taking.get(name, 0)
         if used + amount.nanos > capacity.value.nanos:
             return Shortage(name, amount, capacity, used=used)
     return None

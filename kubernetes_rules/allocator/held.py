@@ -62,7 +62,7 @@ class Held:
         return device in self.exclusive or device in self.shares
 
     def capacity_taken(self, device: DeviceId) -> Mapping[str, int]:
-        """The capacity that all its shares take, by name, in billionths."""
+        """The capacity that all its shares take, by ``bare_name``, in billionths."""
         shares = self.shares.get(device)
         if shares is None:
             return {}
@@ -108,14 +108,20 @@ def _results(claim: Json) -> list[tuple[DeviceId, Share | None]]:
 def consumed_capacity(result: Mapping[str, Any]) -> dict[str, str]:
     """What an allocation took of a shared device (DeviceRequestAllocationResult.consumedCapacity).
 
-    A name may stand with the driver's domain, which a driver publishes its own without: they are the same
-    (QualifiedName).
+    Names are as ``bare_name`` has them.
     """
-    domain = f"{result['driver']}/"
     return {
-        name.removeprefix(domain): str(amount)
+        bare_name(result["driver"], name): str(amount)
         for name, amount in (result.get("consumedCapacity") or {}).items()
     }
+
+
+def bare_name(driver: str, name: str) -> str:
+    """The name of a capacity without its driver's domain: with and without it is the same (QualifiedName).
+
+    A device may be published with the one and a claim be given the other.
+    """
+    return name.removeprefix(f"{driver}/")
 
 
 def _take(held: dict[DeviceId, list[_T]], device: DeviceId, what: _T) -> None:

@@ -89,11 +89,11 @@ def the_doctor_is_content(installation: Installation) -> None:
 
 
 def slow_connections_make_no_probe_fail(installation: Installation) -> None:
-    """A pod that holds many connections open gets no container killed, while the kubelets probe 200 times."""
+    """A pod that holds many connections open gets no container killed, while the kubelets probe 100 times."""
     before, failed = installation.driver_containers(), installation.probes("failed")
     installation.open_slow_connections()
-    enough = installation.probes("successful") + 200
-    eventually("200 probes", lambda: installation.probes("successful"), lambda number: number >= enough)
+    enough = installation.probes("successful") + 100
+    eventually("100 probes", lambda: installation.probes("successful"), lambda number: number >= enough)
 
     assert installation.probes("failed") == failed
     assert installation.driver_containers() == before

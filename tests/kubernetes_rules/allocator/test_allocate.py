@@ -89,6 +89,19 @@ def test_released_shares_give_their_capacity_back() -> None:
     assert _one(allocator, asked) is not None
 
 
+@pytest.mark.parametrize("taken", ["memory", "gpu.example.com/memory"])
+@pytest.mark.parametrize("name", ["memory", "gpu.example.com/memory"])
+def test_a_capacity_is_the_same_with_the_domain_of_its_driver_and_without(name: str, taken: str) -> None:
+    listed = [device("a", allowMultipleAllocations=True, capacity={name: {"value": "10"}})]
+    holder = held("a", shareID="1", consumedCapacity={taken: "6"})
+    allocator = Allocator([published(listed)], [device_class()], [holder])
+    asked = claim(exactly(capacity={"requests": {name: "6"}}))
+
+    assert _one(allocator, asked) is None
+    allocator.release(holder)
+    assert _one(allocator, asked) is not None
+
+
 def test_what_was_never_assumed_cannot_be_released() -> None:
     allocator = Allocator([published(devices(1))], [device_class()], [])
     with pytest.raises(AllocationFailed, match="ns/holder does not hold device"):
