@@ -52,9 +52,9 @@ class PoolCounters:
         device = self.devices.get(name)
         if device is None or not device.allow_multiple:
             return None
-        taken = self.held.capacity_taken(device.id)
+        taken, driver = self.held.capacity_taken(device.id), device.id.driver
         room = [
-            (device.capacities[one].value.nanos - taken.get(bare_name(device.id.driver, one), 0)) // amount.nanos
+            (device.capacities[one].value.nanos - taken.get(bare_name(driver, one), 0)) // amount.nanos
             for one, amount in consumption(device, {}).items()
             if amount.nanos > 0
         ]

@@ -55,8 +55,8 @@ def shortage(
     """Why the device cannot give what is requested, None when it can.
 
     ``held`` and ``taking`` are what earlier allocations, by ``bare_name``, and this attempt take already, in
-    billionths. Also for devices that are not shared: what is requested must be there. Raises AllocationFailed where a request
-    cannot be computed with, or is negative; no other device is tried then.
+    billionths. Also for devices that are not shared: what is requested must be there. Raises AllocationFailed
+    where a request cannot be computed with, or is negative; no other device is tried then.
     """
     unknown = [name for name in requested if name not in device.capacities]
     if unknown:
