@@ -34,13 +34,7 @@ FLOOR_LIMITS = {
     "eight_at_once": 1.4,
     "all_at_once": 1.6,  # four claims of a GPU wait for each other
 }
-FORMER_LIMITS = {
-    "prepare": 0.75,
-    "again": 0.8,
-    "unprepare": 0.7,
-    "eight_at_once": 0.75,
-    "all_at_once": 0.7,
-}
+FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
 
 
 def ratio_rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
