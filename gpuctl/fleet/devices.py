@@ -103,11 +103,18 @@ def memory_of_one(device: Object) -> int | None:
     """The memory in bytes that a device has of one of its GPUs.
 
     The capacity of a device over several GPUs is that of all together. None where no memory is published,
-    and where the GPUs are of unlike products, since then nobody knows the parts.
+    where the number of GPUs makes no sense, and where they are of unlike products, so that nobody knows the
+    parts.
     """
     memory = (device.get("capacity") or {}).get("memory")
-    count = attribute(device, "gpuCount") or 1
-    if memory is None or (count > 1 and attribute(device, "productName") is None):
+    told = attribute(device, "gpuCount")
+    count = 1 if told is None else told  # any node's token can publish what is no number
+    if (
+        memory is None
+        or not isinstance(count, int)
+        or count < 1
+        or (count > 1 and attribute(device, "productName") is None)
+    ):
         return None
     return int(parse_quantity(memory["value"])) // count
 

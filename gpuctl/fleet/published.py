@@ -201,10 +201,10 @@ def _gpu(node: str, gpu: _Gpu, devices: Sequence[Object], memory_slices: int) ->
     return GpuState(
         node=node,
         device=name,
-        index=attribute(leading, "index"),
+        index=index if isinstance(index := attribute(leading, "index"), int) else None,
         pci=None if isinstance(gpu, str) else str(gpu),
-        uuid=attribute(leading, "uuid" if whole else "parentUUID"),
-        product=attribute(leading, "productName"),
+        uuid=_text(attribute(leading, "uuid" if whole else "parentUUID")),
+        product=_text(attribute(leading, "productName")),
         memory_bytes=memory_of_one(leading) if whole else None,
         memory_slices=memory_slices,
         forms=_forms(devices, places),
@@ -243,5 +243,9 @@ def _gpu_taints(devices: Sequence[Object]) -> tuple[GpuTaint, ...]:
 
 
 def _first(devices: Iterable[tuple[str, Object]], name: str) -> str | None:
-    found = next((value for _, device in devices if (value := attribute(device, name))), None)
-    return None if found is None else str(found)
+    return _text(next((value for _, device in devices if (value := attribute(device, name))), None))
+
+
+def _text(value: Any) -> str | None:
+    """A text whatever the type that a node publishes the attribute with."""
+    return None if value is None else str(value)

@@ -183,3 +183,16 @@ def test_a_pool_that_is_not_complete_gives_nothing() -> None:
     assert view.state.pool_problem is not None
     assert all(one.blocked for one in view.gpus)
     assert not view.free
+
+
+@pytest.mark.parametrize("value", [{"string": "xxxx"}, {"int": 0}, {"int": -1}, {"bool": True}])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_attributes_of_the_wrong_type_hide_no_node(config: str, value: Object) -> None:
+    """A node's token can publish any, and one node must not end what is shown of all."""
+    published = slices(config)
+    for device in (one for item in published for one in item["spec"].get("devices") or ()):
+        device["attributes"] = {**dict.fromkeys(device["attributes"], value), "gpuCount": value}
+
+    (view,) = views_of(published, [claim("train", DEVICES[config][0])])
+
+    assert view.state.tiers
