@@ -237,7 +237,7 @@ def test_process_of_the_cluster_can_be_stopped_killed_and_started_again(
     real_cluster: RealCluster,
 ) -> None:
     """A process by name: its status, its log over restarts, and no second one of the same name."""
-    script = "echo up; trap 'exit 7' TERM; while :; do sleep 0.01; done"
+    script = "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
     first = real_cluster.processes.start("stand-in", ["sh", "-c", script])
     eventually("it runs", lambda: first.log, lambda log: log == "up\n")
     assert first.returncode is None
