@@ -63,6 +63,19 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.fixture
+def no_garbage() -> Iterator[None]:
+    """No collection of garbage while a test lets the stack grow to its limit.
+
+    Garbage of any other test would be finalised there. Its finalisers have no stack left and fail, nobody can
+    catch that error, and pytest blames the test that runs.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests did not run for want of something."""
     if line := needs.summary(terminalreporter.stats.get("skipped", [])):

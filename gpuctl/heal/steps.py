@@ -3,11 +3,11 @@ outside."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
+from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.documents import document
 
@@ -58,7 +58,7 @@ class HealStep:
 def read_step(line: bytes) -> HealStep:
     """The step in a line; raises ConfigError where it is none."""
     try:
-        found: Mapping[str, Any] = json.loads(line)
+        found: Mapping[str, Any] = decode_json(line)
         processes = (
             UsingProcess(int(one["processId"]), str(one["name"]), one.get("podUid"))
             for one in found["processes"]
@@ -70,7 +70,7 @@ def read_step(line: bytes) -> HealStep:
             tuple(processes),
             str(found.get("message", "")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"the plugin's pod answered what is no step of a heal: {line[:200]!r}",
             "update the driver on the node, or gpuctl, to the same version",

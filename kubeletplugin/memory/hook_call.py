@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from driver.kube.decode import decode_json
 from kubeletplugin.wire.container_start import ContainerStart
 from kubeletplugin.wire.names import is_safe_uid
 
@@ -46,8 +47,8 @@ class MalformedCall(Exception):
 def container_start(line: bytes) -> ContainerStart:
     """The container that a line of the hook tells of; raises MalformedCall."""
     try:
-        told = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        told = decode_json(line)
+    except ValueError as error:
         raise MalformedCall(f"it is no JSON: {type(error).__name__}") from error
     if not isinstance(told, dict):
         raise MalformedCall("it is no JSON object")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from driver.kube.decode import decode_json
 from gpuctl.doctor.inside.seen import SharingSeen, SpecSeen
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.journal.entry import Entry, MalformedEntry, decode
@@ -89,7 +89,7 @@ def _files(folder: Path) -> list[Path] | Unread:
 
 def _spec(file: Path, uid: str, is_there: Callable[[str], bool]) -> SpecSeen:
     try:
-        content = json.loads(read_bounded(file))
+        content = decode_json(read_bounded(file))
         names = tuple(str(device["name"]) for device in content["devices"])
         missing = sorted(path for path in set(_device_paths(content)) if not is_there(path))
         return SpecSeen(uid, names, tuple(missing))
@@ -109,7 +109,7 @@ def _device_paths(content: dict[str, object]) -> Iterator[str]:
 
 def _record(file: Path) -> SharingSeen:
     try:
-        content = json.loads(read_bounded(file))
+        content = decode_json(read_bounded(file))
         return SharingSeen(file.stem, bool(content["daemon"]), str(content["boot_id"]))
     except OSError as error:
         return SharingSeen(file.stem, wrong=str(error.strerror))

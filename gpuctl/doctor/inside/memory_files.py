@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from driver.errors import NvmlError
+from driver.kube.decode import decode_json
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.seen import HookSeen, HookSocketsSeen, LimitSeen
@@ -39,7 +39,7 @@ def read_ledger(
     wrong: list[str] = []
     for file in _json_files(folder):
         try:
-            content = json.loads(read_bounded(file))
+            content = decode_json(read_bounded(file))
             claim_uid, _, pci = file.stem.rpartition("_")
             if content["boot_id"] == boot_id:
                 found += [_limit(claim_uid, pci, one, ask) for one in _living(content["parts"], is_there)]
@@ -47,7 +47,7 @@ def read_ledger(
             continue
         except OSError as error:
             wrong.append(f"{file.name}: {error.strerror}")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             wrong.append(f"{file.name}: it is no ledger ({error})")
     return tuple(found), tuple(wrong)
 
@@ -84,8 +84,8 @@ def named_hooks(cdi_dir: Path, is_ours: Callable[[str], bool]) -> set[str]:
     for file in _json_files(cdi_dir):
         if is_ours(file.name):
             try:
-                found |= set(_hook_paths(json.loads(read_bounded(file))))
-            except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+                found |= set(_hook_paths(decode_json(read_bounded(file))))
+            except (OSError, ValueError, TypeError, AttributeError):
                 continue  # the check of CDI specs tells of it
     return found
 

@@ -84,6 +84,7 @@ def test_whatever_the_file_holds_it_is_read_or_refused(data: bytes) -> None:
         decode(data)
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize(
     "data",
     [

@@ -106,6 +106,7 @@ def test_lists_that_double_with_each_variable_fill_no_memory() -> None:
         matches(f"cel.bind(x0, [1, 1], {doubled}x40.size() > 0{')' * 41}")
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize(
     "expression",
     ["(" * 3000 + "true" + ")" * 3000, "[" * 3000 + "]" * 3000 + " == []", "device" + ".a" * 3000],
