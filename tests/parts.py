@@ -26,10 +26,10 @@ QUICK_FOLDERS = (
     "tests/fakegpu",
     "tests/kubernetes_rules",
     "tests/envtest",
-    "tests/conformance/allocation",
-    "tests/conformance/cel",
-    "tests/conformance/pods",
-    "tests/conformance/validation",
+    "tests/tools/conformance/allocation",
+    "tests/tools/conformance/cel",
+    "tests/tools/conformance/pods",
+    "tests/tools/conformance/validation",
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",

@@ -20,4 +20,4 @@ def test_what_is_named_exists(named: str) -> None:
 def test_a_file_that_takes_long_is_no_part_of_make_test() -> None:
     assert not any(is_quick(f"{path}::test_it") for path in TAKE_LONG)
     assert is_quick("tests/driver/test_event_reasons.py::test_it")
-    assert not is_quick("tests/chart/test_values.py::test_it")
+    assert not is_quick("tests/tools/chart/test_values.py::test_it")

@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = ("README.md", "SECURITY.md", "ROADMAP.md")
+PAGES = ("README.md", "SECURITY.md", "docs/ROADMAP.md")
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 _MIB = 1024**2
 
@@ -37,7 +37,7 @@ def test_every_link_leads_to_a_file_of_the_repository(page: str) -> None:
     links = _LINK.findall((ROOT / page).read_text())
 
     assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 def test_every_command_is_one_that_there_is() -> None:

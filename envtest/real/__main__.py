@@ -12,9 +12,6 @@ from envtest.real.assets import find_assets
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cleaning import remove_files
 from envtest.real.description import load
-from envtest.real.driver_image import driver_image
-from envtest.real.go_programs import go_programs, modules
-from envtest.real.memory_hook import memory_hook
 from envtest.real.processes import Processes
 from envtest.real.startup import start_cluster
 
@@ -39,25 +36,6 @@ def build(kubernetes: str) -> None:
     """Build the binaries, or find them, and print their folder."""
     try:
         click.echo(find_assets(kubernetes).folder)
-    except ClusterError as error:
-        raise click.ClickException(str(error)) from error
-
-
-@main.command()
-@click.argument("programs", nargs=-1, type=click.Choice(modules()))
-@kubernetes_option
-def prepare(programs: tuple[str, ...], kubernetes: str) -> None:
-    """Build all that tests on a cluster need, one after the other: later nothing is built beside them.
-
-    With PROGRAMS these alone, and no image of the driver, beside Kubernetes and the hook for memory.
-    """
-    try:
-        click.echo(find_assets(kubernetes).folder)
-        for module in programs or modules():
-            click.echo(go_programs(module))
-        click.echo(memory_hook())
-        if not programs:
-            click.echo(driver_image())
     except ClusterError as error:
         raise click.ClickException(str(error)) from error
 

@@ -16,8 +16,8 @@ from envtest.client import paths
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for, wait_gone
-from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
+from gpuctl.demo.driver_node import MPS, DriverNode
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from gpuctl.demo.watchdog import watched_folder

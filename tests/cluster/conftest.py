@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from conformance.oracle import Oracle
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
-from envtest.driver_node import DriverNode
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.objects import event_of, slice_of
 from tests.eventually import eventually
 from tests.flow.claims import restored
+from tools.conformance.oracle import Oracle
 
-pytest_plugins = ["envtest.real.fixtures"]
+pytest_plugins = ["tools.testbed.fixtures"]
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -15,12 +15,12 @@ from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.assets import find_assets
-from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
+from tools.testbed.chart import CHART, NAMESPACE, RELEASE, helm_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from driver.devices.names import gpu_device_name
 from driver.nvml.pci_address import PciAddress
-from envtest.brisk import BRISK
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.cluster.prometheus import Target
 from tests.flow.claims import allocated, claim_of, request, start, wait_unschedulable

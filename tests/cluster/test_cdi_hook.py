@@ -12,9 +12,9 @@ import pytest
 from driver.devices.names import gpu_device_name
 from envtest.client import paths
 from envtest.client.watching import wait_for
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
+from gpuctl.demo.driver_node import DriverNode
 from kubeletplugin.cdi.hook_copy import hooks_folder, remove_hooks
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released

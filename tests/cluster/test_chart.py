@@ -20,12 +20,12 @@ from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.real.chart import CHART, HELMS, HelmRefused, helm, rendered
 from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.mps.__main__ import main as mps_main
+from tools.testbed.chart import CHART, HELMS, HelmRefused, helm, rendered
 
 Object = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from envtest.real.chart import HELMS, rendered
 from tests.cluster.prometheus import promtool
-from tests.monitoring.rule_files import DASHBOARDS, RULES, alerts
+from tests.deploy.monitoring.rule_files import DASHBOARDS, RULES, alerts
+from tools.testbed.chart import HELMS, rendered
 
 Object = dict[str, Any]
 OF_MONITORING = {"ServiceMonitor", "PrometheusRule"}

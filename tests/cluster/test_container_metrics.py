@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from envtest.client import paths
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 

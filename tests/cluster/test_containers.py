@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 
 

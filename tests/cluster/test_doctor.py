@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import read_archive
 from tests.cluster.test_webhook import CONFIGURATIONS, NAME, Webhook

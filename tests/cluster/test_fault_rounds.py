@@ -22,7 +22,7 @@ from driver.nvml.health.values import RemappedRows
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.conftest import PROJECT
 from tests.cluster.fault_rounds import ROUNDS, SickGpu
 from tests.cluster.prometheus import Prometheus, Target, prometheus

@@ -10,8 +10,8 @@ from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.device_plugin import VARIABLE, DevicePlugin
 from tests.flow.claims import gpu_nodes, gpu_pod, make_template, start
 

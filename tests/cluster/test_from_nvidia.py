@@ -14,8 +14,8 @@ from envtest.client import paths
 from envtest.client.errors import CommandFailed
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for, wait_for_list
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,

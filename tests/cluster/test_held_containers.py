@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from envtest.brisk import BRISK_ON_REAL
 from envtest.client import paths
 from envtest.client.watching import wait_for
-from envtest.driver_node import DriverNode
-from envtest.real.memory_hook import memory_hook
 from envtest.real.startup import start_cluster
+from gpuctl.demo.brisk import BRISK_ON_REAL
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import (
     HOLDS,
@@ -28,6 +27,7 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
+from tools.testbed.memory_hook import memory_hook
 
 RULES = "version: v1\nrules:\n  - shared: {strategy: TimeSlicing, memory: {step: 1Gi}}\n"
 NAMESPACE = "default"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from envtest.real.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
 from envtest.real.cluster import RealCluster
+from tools.testbed.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
 
 Object = dict[str, Any]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from envtest.brisk import BRISK_ON_REAL
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for_list
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.brisk import BRISK_ON_REAL
+from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.objects import sleeper
 from tests.flow.claims import request
 from tests.flow.mig_scene import pod_of, profile, template

@@ -20,10 +20,10 @@ import pytest
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for, wait_for_list
-from envtest.real.chart import NAMESPACE, rendered
 from envtest.real.cluster import RealCluster
-from envtest.real.driver_image import IMAGE, build_anew
 from tests.controller.webhook.peer import make_pair
+from tools.testbed.chart import NAMESPACE, rendered
+from tools.testbed.driver_image import IMAGE, build_anew
 
 PROCESSES = ("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook")
 HOME = "usr/local/lib/gpu-dra"

@@ -13,7 +13,6 @@ from driver.devices.taints import TAINT_RESET
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_gone
-from envtest.real.chart import HelmRefused
 from envtest.real.cluster import RealCluster
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS
@@ -22,6 +21,7 @@ from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
 from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
 from tests.eventually import eventually
+from tools.testbed.chart import HelmRefused
 
 POOL = {
     "name": "sharing",

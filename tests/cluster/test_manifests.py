@@ -12,9 +12,9 @@ import yaml
 
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.real.assets import find_assets
-from envtest.real.chart import NAMESPACE, rendered, rendered_text
 from envtest.real.cluster import RealCluster
-from envtest.real.manifests import COMPONENTS, DEPLOY, OPT_IN_ALONE, stale
+from tools.testbed.chart import NAMESPACE, rendered, rendered_text
+from tools.testbed.manifests import COMPONENTS, DEPLOY, OPT_IN_ALONE, stale
 
 Object = dict[str, Any]
 Build = Callable[..., list[Object]]

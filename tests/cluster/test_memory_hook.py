@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from driver.errors import ClaimRefused
-from envtest.real.memory_hook import memory_hook
 from kubeletplugin.wire.container_start import ContainerStart
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.memory.served_hooks import CLAIM, DEVICE, call, serving
+from tools.testbed.memory_hook import memory_hook
 
 ENDED = 1
 MANY = 48

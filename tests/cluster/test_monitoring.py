@@ -10,8 +10,8 @@ import pytest
 from driver.nvml.health.values import RemappedRows
 from tests.cluster.monitored_cluster import FORMS, Monitored, monitored
 from tests.cluster.prometheus import Prometheus, Target, prometheus, promtool
+from tests.deploy.monitoring.rule_files import CASES, RULES, alerts, boards, filled_in, panels, records
 from tests.eventually import eventually
-from tests.monitoring.rule_files import CASES, RULES, alerts, boards, filled_in, panels, records
 
 WRONG = {"GpuNeedsReset", "GpuMemoryFaulty", "GpuHangs", "GpuXidReported"}
 WAITING = {

@@ -14,9 +14,9 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from envtest.client.errors import CommandFailed
-from envtest.driver_node import MPS, DriverNode
 from envtest.real.cluster import RealCluster
 from fakegpu.mps.client import PRIVILEGED, CudaProcess, DaemonGone, Line
+from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
 from tests.flow.mig_scene import end, wait_offered

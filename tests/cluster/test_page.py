@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from envtest.chromium import Tab, chromium
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.driver_node import DriverNode
 from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_template, start
 from tests.flow.page_scene import served_page
 from tests.gpuctl.web.pages import DRA, Page, add_claim, add_class, give, page_of, publish, waiting_pod
+from tools.testbed.chromium import Tab, chromium
 
 FOCUSED = (
     "document.activeElement.tagName + ' ' + (document.activeElement.innerText || document.activeElement.id)"

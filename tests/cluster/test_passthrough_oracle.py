@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from random import Random
 
-from conformance.nodes.passthrough_area import AREA, handed_out_twice, written_cases
-from conformance.oracle import Oracle
+from tools.conformance.nodes.passthrough_area import AREA, handed_out_twice, written_cases
+from tools.conformance.oracle import Oracle
 
 
 def test_every_combination_is_taken_allocated_and_excludes_its_other_forms(oracle: Oracle) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.chromium import Tab, chromium
-from pictures.drawn import FOLDER, PICTURES
+from tools.docs.pictures.drawn import FOLDER, PICTURES
+from tools.testbed.chromium import Tab, chromium
 
 LEAST_CONTRAST = 4.5
 """WCAG 2.2, AA."""

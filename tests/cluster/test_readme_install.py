@@ -13,17 +13,17 @@ import yaml
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.real.assets import find_assets
-from envtest.real.chart import HELMS
 from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
-from scenarios.comparing import line_matches
-from scenarios.page import read_page
-from scenarios.places.place import Place, session_environment
-from scenarios.running import STEP_SECONDS
-from scenarios.session import Session
 from tests.cluster.installed_node import InstalledNode, values_of_fakes
 from tests.eventually import eventually
 from tests.flow.claims import wait_running
+from tools.scenarios.comparing import line_matches
+from tools.scenarios.page import read_page
+from tools.scenarios.places.place import Place, session_environment
+from tools.scenarios.running import STEP_SECONDS
+from tools.scenarios.session import Session
+from tools.testbed.chart import HELMS
 
 README = PACKAGE_ROOT / "README.md"
 EXAMPLE = read_page(README).quoted[0].text

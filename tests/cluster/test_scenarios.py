@@ -9,12 +9,12 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from scenarios.description import DEFAULT_CONFIG, Node, Wanted
-from scenarios.page import parse_page
-from scenarios.places.place import Place, built_place
-from scenarios.places.projection import set_config
-from scenarios.running import Failure, run_page
-from scenarios.traces import traces, wait_as_before
+from tools.scenarios.description import DEFAULT_CONFIG, Node, Wanted
+from tools.scenarios.page import parse_page
+from tools.scenarios.places.place import Place, built_place
+from tools.scenarios.places.projection import set_config
+from tools.scenarios.running import Failure, run_page
+from tools.scenarios.traces import traces, wait_as_before
 
 WHOLE = PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "passthrough.yaml"
 CONFIG = (PACKAGE_ROOT / DEFAULT_CONFIG).read_text()

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from conformance.allocation.objects import Json, claim, exactly
-from conformance.nodes.mig_area import ask
-from conformance.nodes.mig_nodes import offers, one_rule, slices
-from conformance.nodes.shares_area import AREA, written_cases
-from conformance.oracle import Oracle
 from driver.devices.names import DRIVER_NAME, unshared_name
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
 from tests.fakegpu.guests import UNLICENSED
+from tools.conformance.allocation.objects import Json, claim, exactly
+from tools.conformance.nodes.mig_area import ask
+from tools.conformance.nodes.mig_nodes import offers, one_rule, slices
+from tools.conformance.nodes.shares_area import AREA, written_cases
+from tools.conformance.oracle import Oracle
 
 GIB = 2**30
 OWN = f"device.attributes['{DRIVER_NAME}']"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.upgrade_scene import Upgraded
 
 POD_UID = "3c1f8e52-61f5-4b7d-9d07-2f0a5f3f9c11"

@@ -10,8 +10,8 @@ from driver.devices.names import gpu_device_name
 from driver.nvml.mig import Placement
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
-from envtest.driver_node import MPS
 from fakegpu.mps.client import CudaProcess
+from gpuctl.demo.driver_node import MPS
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from envtest.cluster import Cluster, Process
-    from envtest.driver_node import DriverNode
+    from gpuctl.demo.driver_node import DriverNode
 
 Object = dict[str, Any]
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from controller.__main__ import main
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
-from envtest.brisk import BRISK
+from gpuctl.demo.brisk import BRISK
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually

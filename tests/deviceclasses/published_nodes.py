@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
 from driver.hardware.gpu import Inventory
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
@@ -16,6 +15,7 @@ from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode, plan_inventory
 from kubernetes_rules.cel.selector import SelectorDevice
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
 
 Object = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from conformance.nodes.mig_nodes import VGPU_HOSTS
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
@@ -33,6 +32,7 @@ from tests.deviceclasses.sample_claims import beside, claim_of, results
 from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 Object = dict[str, Any]
 

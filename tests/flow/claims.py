@@ -9,7 +9,7 @@ from typing import Any
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
-from envtest.driver_node import MPS, DriverNode
+from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 
 CLASS = "gpu.nvidia.com"

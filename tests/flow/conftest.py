@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.brisk import BRISK
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.flow.claims import restored
 
@@ -22,7 +22,7 @@ TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add --cluster, and --kubernetes of the real one; where this is called too late, embedded it is."""
-    pluginmanager.import_plugin("envtest.real.fixtures")
+    pluginmanager.import_plugin("tools.testbed.fixtures")
     parser.addoption(
         "--cluster",
         choices=("embedded", "real"),

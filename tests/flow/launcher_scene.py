@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from driver.nvml.pci_address import PciAddress
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.metadata_scene import metadata_files
 
 VIRT_LAUNCHER = 107

@@ -14,10 +14,10 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.cgroups import CGROUP_ROOT
 from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, request
 from tests.flow.mig_scene import template
 from tests.flow.several_machines import installed_on

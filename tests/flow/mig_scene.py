@@ -16,7 +16,7 @@ from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_gone
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_published
 

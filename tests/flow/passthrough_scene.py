@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.mig_scene import configured, kind, wait_offered
 
 RULES = "version: v1\nrules: [{passthrough: true}]\n"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from envtest.brisk import BRISK, BRISK_ON_REAL
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.memory.calls import knows_limits
+from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
+from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.flow.claims import wait_published
 
@@ -38,8 +38,8 @@ def installed_on(
     ``times`` are the intervals of an embedded kubelet.
     """
     if config.getoption("--cluster", default="embedded") == "real":
-        from envtest.real.memory_hook import memory_hook
         from envtest.real.startup import start_cluster
+        from tools.testbed.memory_hook import memory_hook
 
         with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
             hook = memory_hook() if pretend_cgroups else None

@@ -21,8 +21,8 @@ from driver.nvml.modes.calls import ComputeMode
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered

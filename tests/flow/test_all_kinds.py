@@ -11,7 +11,7 @@ from driver.devices.names import parse_gpu_device_name, unshared_name
 from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import configured, end, kind, pod_of, profile, template, wait_offered
 from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers

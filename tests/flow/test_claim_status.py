@@ -10,7 +10,7 @@ from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import allocated, gpu_pod, make_claim, request, start
 
 Object = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.watching import wait_for
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -11,7 +11,7 @@ import pytest
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, wait_running
 from tests.flow.scene import Scene

@@ -12,7 +12,7 @@ import yaml
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered

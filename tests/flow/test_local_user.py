@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests import needs
 from tests.flow.share_scene import shared
 from tests.flow.test_mps_shares import ONE_GPU

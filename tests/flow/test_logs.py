@@ -6,7 +6,7 @@ from typing import Any
 
 from envtest.client import paths
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 

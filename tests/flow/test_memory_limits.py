@@ -13,9 +13,9 @@ from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for, wait_for_list
-from envtest.driver_node import DriverNode
 from fakegpu.memory.cuda import OutOfMemory
 from fakegpu.memory.groups import living
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import wait_unschedulable
 from tests.flow.memory_scene import (

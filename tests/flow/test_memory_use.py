@@ -16,8 +16,8 @@ from driver.nvml.api import Code
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for
-from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import claim_of
 from tests.flow.memory_scene import (

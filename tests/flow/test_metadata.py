@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

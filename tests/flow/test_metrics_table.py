@@ -14,7 +14,7 @@ import pytest
 from driver.process.metrics.series import Process
 from driver.process.metrics.table import TABLE
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import HOLDS, RULES, TIMES, memory_pod, memory_template, start_held

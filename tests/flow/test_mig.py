@@ -8,7 +8,7 @@ from driver.devices.names import DRIVER_NAME, pool_name
 from driver.nvml.mig import Placement
 from envtest.client import paths
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

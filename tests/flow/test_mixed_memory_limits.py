@@ -15,8 +15,8 @@ from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, restart_controller, template, wait_offered
 from tests.flow.several_machines import installed_on

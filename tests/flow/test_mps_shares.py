@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from driver.nvml.pci_address import PciAddress
-from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import CudaProcess
 from fakegpu.mps_faults import START
+from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
 from tests.flow.mig_scene import end, offered, wait_offered

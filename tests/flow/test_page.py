@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envtest.client import paths
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 from tests.flow.page_scene import served_page
 

@@ -9,7 +9,7 @@ import pytest
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     CLASS,
     allocated,

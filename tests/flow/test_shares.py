@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut

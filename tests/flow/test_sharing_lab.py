@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import is_refusal, wait_running
 from tests.flow.mig_scene import end
 from tests.flow.share_scene import (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
-    from envtest.driver_node import DriverNode
+    from gpuctl.demo.driver_node import DriverNode
 
 Slices = list[dict[str, Any]]
 FIRST = "gpu-0000-1b-00-0"

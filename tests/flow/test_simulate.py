@@ -9,8 +9,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_published
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.driver_node import DriverNode
-from scenarios.places.network_cards.cards import cards_on
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import claim_of, wait_published, wait_released, wait_running
 from tests.flow.mig_scene import create_sample
+from tools.scenarios.places.network_cards.cards import cards_on
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "topology"
 RACK = "topology.example.com/rack"

@@ -7,9 +7,7 @@ from typing import Any
 
 from envtest.client import paths
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
-from scenarios.places.network_cards.cards import cards_on
-from scenarios.places.network_cards.name import DRIVER
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     claim_of,
     gpu_nodes,
@@ -21,6 +19,8 @@ from tests.flow.claims import (
     wait_released,
     wait_unschedulable,
 )
+from tools.scenarios.places.network_cards.cards import cards_on
+from tools.scenarios.places.network_cards.name import DRIVER
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA = "resource.kubernetes.io/numaNode"

@@ -15,8 +15,8 @@ from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for_list
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,

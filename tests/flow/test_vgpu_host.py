@@ -13,7 +13,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,

@@ -9,10 +9,10 @@ import pytest
 
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
-from envtest.brisk import BRISK
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.eventually import eventually
 from tests.flow.claims import wait_published

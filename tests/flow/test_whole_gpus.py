@@ -6,7 +6,7 @@ from typing import Any
 
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
-from envtest.driver_node import DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envtest.guest.machine import ON_THE_COMMAND_LINE
+from tests.guest.machine.machine import ON_THE_COMMAND_LINE
 
 collect_ignore_glob = [] if ON_THE_COMMAND_LINE in Path("/proc/cmdline").read_text() else ["inside/*"]

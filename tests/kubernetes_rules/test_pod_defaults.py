@@ -1,12 +1,12 @@
-"""A pod gets its defaults before it is checked; tests/conformance/pods compares them with Kubernetes' own."""
+"""A pod gets its defaults before it is checked; tests/tools/conformance/pods compares them."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from conformance.pods.cases import rich_pod
 from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
+from tools.conformance.pods.cases import rich_pod
 
 
 def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

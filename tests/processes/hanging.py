@@ -19,7 +19,7 @@ from driver.kinds.kind import Kinds
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.sharing.kind import SHARED
 from driver.kinds.whole import WholeKind
-from envtest.brisk import given
+from gpuctl.demo.brisk import given
 from kubeletplugin.given import Given as GivenToPlugin
 from kubeletplugin.kinds.registry import own_kinds
 from kubeletplugin.kinds.whole import HeldWhole

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from controller.__main__ import main as controller
 from controller.given import Given
-from envtest.brisk import given
+from gpuctl.demo.brisk import given
 
 _COMPANION_SECONDS = 0.5
 

@@ -129,7 +129,7 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 ) -> None:
     nvidia.end()
     launcher = ("0.2", "kubeletplugin", *node.plugin_flags(pod_uid="u-1"))
-    with DriverProcess("envtest.brisk", *launcher) as plugin, node.controller() as controller:
+    with DriverProcess("gpuctl.demo.brisk", *launcher) as plugin, node.controller() as controller:
         node.register(plugin, "u-1")
         controller.wait_for("slices published")
         nvidia.start()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from envtest.brisk import BRISK
 from envtest.embedded.api.faults import ALWAYS
+from gpuctl.demo.brisk import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
 from tests.processes.process import WAIT_SECONDS, DriverProcess, failed

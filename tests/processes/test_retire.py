@@ -6,7 +6,7 @@ import http.client
 import re
 from typing import TYPE_CHECKING
 
-from envtest.brisk import BRISK
+from gpuctl.demo.brisk import BRISK
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from envtest.brisk import BRISK
 from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.demo.brisk import BRISK
 from tests import needs
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder

@@ -8,8 +8,8 @@ import pytest
 
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.flow.conftest import TIMES
 from tests.flow.mig_scene import kind, wait_offered

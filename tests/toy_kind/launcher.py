@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from controller.given import Given as GivenToController
-from envtest.brisk import given
+from gpuctl.demo.brisk import given
 from kubeletplugin.given import Given as GivenToPlugin
 
 WITH_TOYS = ("tests.toy_kind.launcher",)

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_gone
 from envtest.cluster import Cluster, ContainerFacts
-from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.nodes.mig_nodes import one_rule
 from controller.observe.observer import Observer
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
@@ -19,6 +18,7 @@ from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.vgpu_hosts import with_virtual_off
+from tools.conformance.nodes.mig_nodes import one_rule
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 WORD = one_rule("vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}")

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.nodes.mig_nodes import inventory as looked_at
 from driver.devices.device import Device, RequestPolicy
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES, device_faults
 from driver.devices.names import DRIVER_NAME
@@ -14,6 +13,7 @@ from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
 from fakegpu.spec import known_machines
 from tests.driver.mig_machines import MIG_MACHINES, rules
+from tools.conformance.nodes.mig_nodes import inventory as looked_at
 
 GIB = 2**30
 L4_BYTES = (23034 - 470) * 2**20

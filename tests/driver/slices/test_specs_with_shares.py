@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.nodes.mig_nodes import inventory
 from driver.devices.device import Device, RequestPolicy
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.slices.specs import Layout, lay_out, read_devices, same_spec
 from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import rules
+from tools.conformance.nodes.mig_nodes import inventory
 
 GIB = 2**30
 NAME = "gpu-0000-00-00-0-mps-4-mem"

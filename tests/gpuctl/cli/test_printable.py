@@ -15,7 +15,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from docs_site.places import ROOT
 from driver.errors import DriverError
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
@@ -23,6 +22,7 @@ from gpuctl.cli.failures import told
 from gpuctl.cli.output import say, show
 from gpuctl.node.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tools.docs.site.places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from conformance.nodes.mig_nodes import inventory
 from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Finding
 from gpuctl.node.planned import plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.explain.objects import claim, snapshot
+from tools.conformance.nodes.mig_nodes import inventory
 
 Object = dict[str, Any]
 

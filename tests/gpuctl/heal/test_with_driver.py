@@ -18,13 +18,13 @@ from click.testing import CliRunner, Result
 
 from driver.devices.taints import TAINT_BLOCKED, TAINT_LOST, TAINT_RESET, TAINT_XID
 from driver.nvml.pci_address import PciAddress
-from envtest.brisk import BRISK
 from envtest.client import paths
 from envtest.client.watching import wait_gone
-from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.__main__ import commands
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverNode
 from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
 from tests import fork_server
 from tests.eventually import eventually

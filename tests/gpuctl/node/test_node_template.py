@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from conformance.allocation.objects import claim, exactly, node
 from gpuctl.node.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.deviceclasses.shipped_classes import DEFAULT_FILES, ROOT, classes
+from tools.conformance.allocation.objects import claim, exactly, node
 
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 OTHER, SUFFIX = "template-node-7f3a", "7f3a"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.nodes.mig_nodes import one_rule, slices
-from conformance.nodes.passthrough_area import RULES, offered_by
 from gpuctl.explain.taken_counters import taken_counters
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.picture import GpuFacts, published_gpus
 from kubernetes_rules.allocator.allocate import Allocator
+from tools.conformance.nodes.mig_nodes import one_rule, slices
+from tools.conformance.nodes.passthrough_area import RULES, offered_by
 
 Object = dict[str, Any]
 

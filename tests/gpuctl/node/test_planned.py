@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.nodes.mig_nodes import VGPU_HOSTS
 from driver.errors import ConfigError
 from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
@@ -16,6 +15,7 @@ from gpuctl.node.planned import PlannedNode, plan_inventory, plan_node
 from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conformance.nodes.mig_nodes import inventory
 from driver.policy.offers import node_offers
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import states_of
@@ -19,6 +18,7 @@ from gpuctl.node.picture import GpuFacts, published_gpus
 from gpuctl.node.planned import plan_node
 from gpuctl.node.share_words import share_words
 from tests.driver.mig_machines import rules
+from tools.conformance.nodes.mig_nodes import inventory
 
 FIRST = "gpu-0000-17-00-0"
 SLICED = "shared: {strategy: TimeSlicing, shares: 4}"

@@ -13,14 +13,14 @@ import pytest
 
 from driver.kube.errors import NotFound, Unreachable
 from driver.nvml.pci_address import PciAddress
-from envtest.brisk import BRISK
 from envtest.client import paths
-from envtest.driver_node import DriverNode
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.cli.context import connect_client
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverNode
 from gpuctl.repartition.in_the_way import PodInTheWay, claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import node_gpus

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.nodes.shares_area import SHARING_SAMPLES
 from driver.errors import ClaimBlocked
 from driver.nvml.mig_calls import MIG_CALLS
 from driver.policy.config import parse_config
@@ -17,6 +16,7 @@ from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import shared
+from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 
 OF_THE_HOST = sorted(CHANGES | SHARING_CHANGES)
 """The calls that change a GPU: MIG mode and instances, compute modes, time-slices."""

@@ -1,4 +1,4 @@
-"""One Allocator is kept while claims come and go; the rules themselves are compared in tests/conformance."""
+"""One Allocator is kept while claims come and go; tests/tools/conformance compares the rules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.allocation.chance import random_case
-from conformance.allocation.objects import (
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
+from tests.examples import examples
+from tools.conformance.allocation.chance import random_case
+from tools.conformance.allocation.objects import (
     claim,
     consumes,
     counters,
@@ -24,8 +26,6 @@ from conformance.allocation.objects import (
     published,
     wanted,
 )
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from tests.examples import examples
 
 Json = dict[str, Any]
 

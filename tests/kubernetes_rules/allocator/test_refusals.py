@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from conformance.allocation.objects import (
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
+from tools.conformance.allocation.objects import (
     NODE,
     attributes,
     claim,
@@ -19,8 +21,6 @@ from conformance.allocation.objects import (
     node,
     published,
 )
-from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 
 Json = dict[str, Any]
 

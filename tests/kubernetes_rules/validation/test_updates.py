@@ -1,6 +1,6 @@
 """An update is checked for what may not change, and a status for what it says, as Kubernetes does.
 
-New objects are compared with Kubernetes by tests/conformance/validation/test_vectors.py.
+New objects are compared with Kubernetes by tests/tools/conformance/validation/test_vectors.py.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conformance.validation.cases import changed, valid_objects
-from conformance.validation.changes import REMOVED, Change
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from tools.conformance.validation.cases import changed, valid_objects
+from tools.conformance.validation.changes import REMOVED, Change
 
 PLAIN, SHARED, _, _, _, CLAIM, TEMPLATE, CLASS = valid_objects()
 DEVICE = {"driver": "gpu.example.com", "pool": "p", "device": "d"}

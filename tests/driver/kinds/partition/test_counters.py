@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.nodes.mig_nodes import inventory
 from driver.kinds.partition.counters import ENGINE_COUNTERS, counter_set
 from driver.policy.offers import node_offers
 from fakegpu.machine import FakeMachine
 from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.spec import load_machine
 from tests.driver.mig_machines import AMPERE, MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
+from tools.conformance.nodes.mig_nodes import inventory
 
 if TYPE_CHECKING:
     from driver.devices.device import CounterSet, Device

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.nodes.mig_nodes import inventory as mig_inventory
 from driver.devices.device import Device, RequestPolicy, Version
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
+from tools.conformance.nodes.mig_nodes import inventory as mig_inventory
 
 GIB = 2**30
 H100_BYTES = (81559 - 454) * 2**20  # the driver keeps 454 MiB for itself

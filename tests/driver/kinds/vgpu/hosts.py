@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 
-from conformance.nodes.mig_nodes import look, one_rule
 from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import load_machine
 from fakegpu.sysfs.vgpu_rules import HostedGpu
+from tools.conformance.nodes.mig_nodes import look, one_rule
 
 L40S, A100, A30 = "vgpu-host-l40s", "vgpu-host-a100-mdev", "vgpu-and-passthrough"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from conformance.allocation.objects import claim, device_class, exactly, node
-from conformance.nodes.mig_nodes import NODE, slices
 from driver.hardware.gpu import Gpu
 from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, remove_mdev, set_type
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.driver.kinds.vgpu.hosts import A100, L40S, alone, hosted, inventory, offers
+from tools.conformance.allocation.objects import claim, device_class, exactly, node
+from tools.conformance.nodes.mig_nodes import NODE, slices
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The devices of the guest by their addresses, and what a test does with them (see envtest.guest.machine)."""
+"""The devices of the guest by their addresses, and what a test does with them."""
 
 from __future__ import annotations
 

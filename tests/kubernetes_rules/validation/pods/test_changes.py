@@ -1,4 +1,4 @@
-"""What an update may not change of a pod is shown; tests/conformance/pods compares it with Kubernetes."""
+"""What an update may not change of a pod; tests/tools/conformance/pods compares it with Kubernetes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from conformance.pods.cases import rich_pod
-from conformance.validation.cases import changed
-from conformance.validation.changes import REMOVED
 from kubernetes_rules.pod_defaults import defaulted_pod
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors
 from kubernetes_rules.validation.pods.sameness import same
+from tools.conformance.pods.cases import rich_pod
+from tools.conformance.validation.cases import changed
+from tools.conformance.validation.changes import REMOVED
 
 OLD = defaulted_pod(rich_pod())
 

@@ -1,0 +1,105 @@
+"""Wires the uninstallation: a Job runs it before the driver's objects are deleted."""
+
+from __future__ import annotations
+
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
+import signal
+from pathlib import Path
+
+import click
+
+from controller.uninstall.cluster import Cluster
+from controller.uninstall.holders import named
+from controller.uninstall.steps import Installed, Patience, Refused, Uninstallation
+from driver.errors import DriverError
+from driver.kube.client import KubeClient
+from driver.process.log import LEVELS, Level, configure
+
+NAME = "gpu-dra-uninstall"
+_NAMES, _PATIENCE = Installed(), Patience()
+
+
+@click.command(name=NAME, context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.option(
+    "--namespace", default="gpu-dra", show_envvar=True, help="The namespace in which the driver is installed."
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="How to reach the API server; without it the pod's service account is used.",
+)
+@click.option(
+    "--controller",
+    default=_NAMES.controller,
+    show_envvar=True,
+    help="The name of the controllers' DaemonSet.",
+)
+@click.option(
+    "--plugin",
+    default=_NAMES.plugin,
+    show_envvar=True,
+    help="The name of the kubelet plugins' DaemonSet.",
+)
+@click.option(
+    "--nodes-seconds",
+    type=click.FloatRange(min=1),
+    default=_PATIENCE.nodes_seconds,
+    show_envvar=True,
+    help="How long the nodes may take to be cleaned; nodes that are down are not waited for.",
+)
+@click.option(
+    "--settle-seconds",
+    type=click.FloatRange(min=0),
+    default=_PATIENCE.settle_seconds,
+    show_envvar=True,
+    help="How long after the last ResourceSlice is gone a scheduler may still write what it chose before.",
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+)
+def main(
+    namespace: str,
+    kubeconfig: Path | None,
+    controller: str,
+    plugin: str,
+    nodes_seconds: float,
+    settle_seconds: float,
+    log_level: Level,
+) -> None:
+    """Take the driver away from all nodes, unless a claim has a device; its objects can go afterwards."""
+    configure(log_level)
+    patience = Patience(settle_seconds=settle_seconds, nodes_seconds=nodes_seconds)
+    try:
+        client = KubeClient.connect(kubeconfig, user_agent=NAME)
+        try:
+            _undo_on_signal()
+            run = Uninstallation(Cluster(client, namespace), Installed(controller, plugin), patience)
+            down = run.run()
+        finally:
+            client.close()
+    except DriverError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+    click.echo("No slice is left, and every node that is up is clean.")
+    if down:
+        click.echo(
+            f"Nodes that are down were not cleaned: {named(down)}. When one comes back, "
+            "restart it, and remove gpu.nvidia.com from the kubelet's folder for plugins."
+        )
+
+
+def _undo_on_signal() -> None:
+    """Let SIGTERM end the run as a refusal does: a Job that is deleted leaves no driver at rest."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # what is under way is being undone
+        raise Refused("the uninstallation was told to end", "uninstall again")
+
+    signal.signal(signal.SIGTERM, end)
+
+
+if __name__ == "__main__":
+    main()

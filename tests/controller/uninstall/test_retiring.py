@@ -1,0 +1,91 @@
+"""The DaemonSet that cleans nodes is the plugin's, told to retire; its pods say how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.uninstall.cluster import RESTING
+from controller.uninstall.retiring import NAME, Progress, progress, retiring
+from tests.controller.uninstall.played_cluster import daemon_set
+
+
+def plugin() -> dict[str, Any]:
+    """The plugin's DaemonSet while it rests, with what a chart gives it."""
+    body = daemon_set("gpu-dra-kubeletplugin")
+    pod = body["spec"]["template"]["spec"]
+    pod |= {"nodeSelector": {"gpu": "yes", RESTING: "true"}, "tolerations": [{"operator": "Exists"}]}
+    pod["containers"][0] |= {
+        "livenessProbe": {"httpGet": {"path": "/livez", "port": 9502}},
+        "startupProbe": {"httpGet": {"path": "/startupz", "port": 9502}},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 9502}, "initialDelaySeconds": 30},
+        "securityContext": {"privileged": True},
+    }
+    return body
+
+
+def test_it_runs_where_the_plugin_did_with_its_rights() -> None:
+    pod = retiring(plugin(), RESTING)["spec"]["template"]["spec"]
+
+    assert pod["nodeSelector"] == {"gpu": "yes"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["containers"][0]["securityContext"] == {"privileged": True}
+    assert pod["containers"][0]["args"] == ["--plugins-dir=/plugins", "--retire"]
+
+
+def test_it_is_asked_whether_it_is_ready_and_never_ended() -> None:
+    container = retiring(plugin(), RESTING)["spec"]["template"]["spec"]["containers"][0]
+
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["readinessProbe"]["initialDelaySeconds"] == 0
+    assert "livenessProbe" not in container
+    assert "startupProbe" not in container
+
+
+def test_the_plugin_does_not_take_its_pods_for_its_own() -> None:
+    one = plugin()
+    labels = retiring(one, RESTING)["spec"]["template"]["metadata"]["labels"]
+
+    assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_plugins_own_object_stays_as_it_is() -> None:
+    one, same = plugin(), plugin()
+    retiring(one, RESTING)
+
+    assert one == same
+
+
+def pod(node: str, **status: Any) -> dict[str, Any]:
+    return {"spec": {"nodeName": node}, "status": status}
+
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ({"exitCode": 1, "message": "trying\nError: a pod runs\n"}, "Error: a pod runs"),
+        ({"exitCode": 137}, "its container ended with status 137"),
+    ],
+)
+def test_a_pod_that_ended_says_why(ended: dict[str, Any], said: str) -> None:
+    one = pod("a", containerStatuses=[{"state": {"waiting": {}}, "lastState": {"terminated": ended}}])
+
+    assert progress({"metadata": {}}, [one]).failed == {"a": said}
+
+
+def test_nodes_are_clean_busy_or_without_a_pod_so_far() -> None:
+    seen = {"metadata": {"generation": 2}, "status": {"observedGeneration": 2, "desiredNumberScheduled": 4}}
+    pods = [pod("a", **READY), pod("b"), pod("c", phase="Pending")]
+
+    assert progress(seen, pods) == Progress(frozenset({"a"}), frozenset({"b", "c"}), {}, 1)
+
+
+def test_until_the_daemon_set_was_seen_nodes_may_be_missing() -> None:
+    unseen = {"metadata": {"generation": 2, "name": NAME}, "status": {"observedGeneration": 1}}
+
+    assert progress(unseen, []).missing > 0
+    assert progress(unseen, [pod("a", **READY)]).missing > 0

@@ -1,0 +1,121 @@
+"""The driver is taken away only while no claim has a device, and serves as before when that is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.uninstall.steps import Refused
+from tests.controller.uninstall.played_cluster import SLICES, PlayedCluster
+
+BOTH = ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
+
+
+def test_slices_plugins_and_what_is_on_the_nodes_go(played: PlayedCluster) -> None:
+    assert played.uninstall() == ()
+
+    assert played.slices() == []
+    assert played.pods() == []
+    assert played.sets() == []
+    assert set(played.cleaned) == {"node-a", "node-b"}
+
+
+def test_an_uninstallation_can_be_done_again(played: PlayedCluster) -> None:
+    played.uninstall()
+
+    assert played.uninstall() == ()
+    assert played.pods() == []
+
+
+def test_a_claim_with_a_device_keeps_everything_as_it_is_and_its_pods_are_named(
+    played: PlayedCluster,
+) -> None:
+    played.allocate("shared", "train-0", "train-1")
+    played.allocate("foreign", "other", driver="nic.example.com")
+
+    with pytest.raises(Refused, match=r"pod team/train-0, team/train-1 on node-a: ") as refused:
+        played.uninstall()
+
+    assert "other" not in str(refused.value)
+    assert played.sets() == BOTH
+    assert len(played.slices()) == 2
+
+
+def test_an_allocation_that_was_on_its_way_has_the_driver_serve_again(played: PlayedCluster) -> None:
+    def late() -> None:
+        if played.slices():
+            played.rounds.append(late)
+        else:
+            played.allocate("late", "train")
+
+    played.rounds.append(late)
+    with pytest.raises(Refused, match="team/train"):
+        played.uninstall()
+    played.play(0.0)
+
+    assert played.sets() == BOTH
+    assert len(played.slices()) == 2
+    assert played.cleaned == []
+
+
+def test_a_node_that_cannot_be_cleaned_is_named_and_the_driver_serves_again(played: PlayedCluster) -> None:
+    played.refusing["node-b"] = "this node still holds devices for team/one"
+
+    with pytest.raises(Refused, match=r"node-b: Error: this node still holds devices for team/one"):
+        played.uninstall()
+    played.play(0.0)
+
+    assert played.sets() == BOTH
+    assert len(played.slices()) == len(played.pods("gpu-dra-kubeletplugin")) == 2
+
+
+def test_a_node_that_is_down_is_not_waited_for_but_named(played: PlayedCluster) -> None:
+    played.go_down("node-b")
+
+    assert played.uninstall() == ("node-b",)
+    assert set(played.cleaned) == {"node-a"}
+    assert "slice-node-a" not in played.slices()
+
+
+def test_a_node_that_goes_down_while_it_is_cleaned_is_named(played: PlayedCluster) -> None:
+    played.slow.add("node-b")
+
+    def falls() -> None:
+        if any(pod["spec"]["nodeName"] == "node-b" for pod in played.pods("gpu-dra-retire")):
+            played.go_down("node-b")
+        else:
+            played.rounds.append(falls)
+
+    played.rounds.append(falls)
+
+    assert played.uninstall() == ("node-b",)
+
+
+def test_a_node_that_takes_too_long_is_named(played: PlayedCluster) -> None:
+    played.slow.add("node-b")
+
+    with pytest.raises(Refused, match=r"1 nodes were not cleaned within 2 s, among them node-b"):
+        played.uninstall()
+    assert played.sets() == BOTH
+
+
+def test_slices_of_others_stay(played: PlayedCluster) -> None:
+    pool = {"name": "nic", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "nic.example.com", "nodeName": "node-a", "pool": pool}
+    played.client.create(SLICES, {"metadata": {"name": "nic"}, "spec": spec})
+
+    played.uninstall()
+
+    assert played.slices() == ["nic"]
+
+
+def test_slices_that_somebody_else_publishes_are_named(played: PlayedCluster) -> None:
+    def publishes() -> None:
+        played.rounds.append(publishes)
+        if not played.slices():
+            pool = {"name": "node-a/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool}
+            played.client.create(SLICES, {"metadata": {"name": "again"}, "spec": spec})
+
+    played.rounds.append(publishes)
+    with pytest.raises(Refused, match="come back for the nodes node-a"):
+        played.uninstall()

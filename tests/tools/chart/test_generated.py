@@ -1,0 +1,124 @@
+"""What follows from the types of the values is as they say: the file of values, its schema, its page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tools.chart.classes import class_toggles, opt_in_toggles
+from tools.chart.generate import CHART, stale
+from tools.chart.nvidia import nvidia_values
+from tools.chart.values import Values
+from tools.chart.values_page import leaves
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+THEIRS = nvidia_values(CHART / "nvidia-values.yaml")
+
+
+def test_no_generated_file_is_stale() -> None:
+    assert stale() == [], "run python -m tools.chart.generate"
+
+
+def test_the_defaults_are_those_of_the_types_and_fit_the_schema() -> None:
+    assert dataclasses.asdict(Values()) == DEFAULTS
+    jsonschema.Draft7Validator(SCHEMA).validate(DEFAULTS)
+
+
+def test_every_value_has_a_comment_and_a_line_on_the_page() -> None:
+    page = (ROOT / "docs" / "values.md").read_text()
+    for path, _, meaning in leaves(Values()):
+        assert meaning.endswith("."), path
+        assert f"| `{path}` |" in page
+    lines = ["", *(CHART / "values.yaml").read_text().splitlines()]
+    above = dict(zip(lines[1:], lines, strict=False))
+    for path, _, _ in leaves(Values()):
+        *groups, name = path.split(".")
+        begins = f"{'  ' * len(groups)}{name}:"
+        found = [line for line in above if line.startswith(begins)]
+        assert found, path
+        assert all(above[line].lstrip().startswith("#") for line in found), path
+
+
+def every_mapping(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """The schemas of all mappings with fields of their own."""
+    own = [(path, schema)] if "properties" in schema else []
+    inner = schema.get("properties", {})
+    return own + [one for name, part in inner.items() for one in every_mapping(part, f"{path}.{name}")]
+
+
+def test_no_mapping_takes_a_name_that_nobody_knows() -> None:
+    mappings = every_mapping(SCHEMA)
+    assert len(mappings) > 20
+    assert [path for path, schema in mappings if schema.get("additionalProperties") is not False] == []
+
+
+def test_every_example_of_a_node_configuration_is_taken_as_it_stands() -> None:
+    deploy = ROOT / "deploy"
+    examples = [
+        *deploy.glob("examples/node-config/*.yaml"),
+        *deploy.glob("scenarios/from-device-plugin/pools.yaml"),
+    ]
+    refused = {
+        file.name: error.message
+        for file in examples
+        for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(
+            {"nodeConfig": yaml.safe_load(file.read_text())}
+        )
+    }
+
+    assert len(examples) > 12
+    assert refused == {}
+
+
+def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example() -> None:
+    values = yaml.safe_load((ROOT / "deploy" / "all-tiers.yaml").read_text())
+    example = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
+
+    jsonschema.Draft7Validator(SCHEMA).validate(values)
+    assert values["nodeConfig"] == yaml.safe_load(example.read_text())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kubeletRoot": "/var/lib/kubelet/"},
+        {"driver": {"root": "run/nvidia"}},
+        {"mps": {"shmMib": 0}},
+        {"webhook": {"replicas": 0}},
+        {"image": {"repository": "a/b:tag"}},
+        {"networkPolicy": {"apiServerPorts": [70000]}},
+        {"apiServer": {"port": 6443}},
+        {"controller": {"resources": {"requests": {"memory": "64 MB"}}}},
+        {"nodeConfig": {"pools": [{"name": "a"}]}},
+        {"nodeConfig": {"version": "v2"}},
+        {"extraVolumes": [{}]},
+    ],
+)
+def test_a_value_out_of_its_range_is_refused(values: dict[str, Any]) -> None:
+    assert not jsonschema.Draft7Validator(SCHEMA).is_valid(values)
+
+
+def test_what_a_value_of_nvidias_chart_becomes_is_there_and_everything_else_says_why_not() -> None:
+    known = {path for path, _, _ in leaves(Values())} | {
+        "updateStrategy",
+        "plugin.resources",
+        "webhook.resources",
+    }
+    for one in THEIRS:
+        assert bool(one.becomes) is not bool(one.refused), one.path
+        assert not one.becomes or one.becomes in known, one.path
+    assert len({one.path for one in THEIRS}) == len(THEIRS)
+
+
+def test_the_classes_are_those_of_the_folder() -> None:
+    assert {"gpu.nvidia.com", "mig-small", "large", "shared-mps"} <= class_toggles().keys()
+    assert all(class_toggles().values())
+    assert opt_in_toggles() == {"gpu": False, "gpu-shared": False, "mig-profiles": False}

@@ -1,0 +1,166 @@
+"""What the documentation shows as code is right: YAML and JSON, files, parts of files, parts of objects.
+
+Whole objects are judged by the embedded cluster, in ``tests/envtest/embedded/test_shipped_manifests.py``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from driver.claims.opaque import MalformedConfig, decode_any
+from driver.errors import ConfigError
+from driver.policy.config import parse_config, parse_file
+from driver.policy.config_schema import rule_schema
+from envtest.client.api import APPLY
+from envtest.embedded.api.server import EmbeddedApiServer
+from fakegpu.spec import load_machine
+from gpuctl.simulate.workload import load_workload
+from tests.tools.docs.site.code_blocks import (
+    Block,
+    Object,
+    as_claim,
+    blocks,
+    is_executed,
+    is_object,
+    opaque_documents,
+)
+from tools.docs.site.places import ROOT
+
+VALUES = json.loads((ROOT / "deploy" / "chart" / "values.schema.json").read_text())
+PARSERS: Mapping[str, Callable[[Block], object]] = {
+    "yaml": Block.documents,
+    "json": lambda block: json.loads(block.text),
+    "toml": lambda block: tomllib.loads(block.text),
+}
+OF_OTHERS = (
+    {"scrape_configs"},  # of Prometheus
+    {"devicePlugin", "migManager", "toolkit", "dcgmExporter"},  # of the GPU operator's chart
+    {"apiVersion", "kind", "resources", "components", "images"},  # of kustomize
+    {"startupProbe", "livenessProbe", "readinessProbe"},  # of a container, compared in tests/tools/chart
+)
+"""Files that nothing of this project reads, by their fields."""
+
+ALL = list(blocks())
+DOCUMENTS = [
+    (block, document)
+    for block in ALL
+    if block.language == "yaml" and not is_executed(block.page)
+    for document in block.documents()
+]
+PARTS = {
+    f"{block} {number}": document
+    for number, (block, document) in enumerate(DOCUMENTS)
+    if not is_object(document)
+}
+CONFIGURED = {
+    f"{block} {number} {part}": configuration
+    for number, (block, document) in enumerate(DOCUMENTS)
+    for part, configuration in enumerate(opaque_documents(document))
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedApiServer]:
+    """An API server that judges claims."""
+    with EmbeddedApiServer() as running:
+        yield running
+
+
+def refusal(server: EmbeddedApiServer, claim: Object) -> str:
+    """Why the server does not take a claim; empty where it does."""
+    path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim['metadata']['name']}"
+    target = f"{path}?fieldManager=t&force=true&fieldValidation=Strict&dryRun=All"
+    connection = http.client.HTTPConnection(server.address, timeout=10)
+    try:
+        connection.request("PATCH", target, json.dumps(claim), {"Content-Type": APPLY})
+        answer = connection.getresponse()
+        told = json.loads(answer.read())
+        return "" if answer.status in (200, 201) else str(told["message"])
+    finally:
+        connection.close()
+
+
+def is_of_chart(document: Mapping[str, Any]) -> bool:
+    """Whether a document has values of the chart; Kueue's configuration has a field of the same name."""
+    return set(document) <= set(VALUES["properties"]) and "deviceClassMappings" not in document.get(
+        "resources", ()
+    )
+
+
+def judge(document: Any, server: EmbeddedApiServer, folder: Path) -> None:
+    """Read a document as what it is; raises what its reader raises, LookupError where nobody reads it."""
+    text = yaml.safe_dump(document, sort_keys=False)
+    file = folder / "block.yaml"
+    file.write_text(text)
+    if isinstance(document, dict) and set(document) <= set(rule_schema()["properties"]):
+        parse_config(yaml.safe_dump({"version": "v1", "rules": [document]}), "block")
+    elif isinstance(document, list):
+        parse_config(yaml.safe_dump({"version": "v1", "rules": document}), "block")
+    elif {"product", "gpus"} <= set(document):
+        load_machine(str(file))
+    elif set(document) == {"version", "pods"}:
+        load_workload(file)
+    elif document.get("version") == "v1":
+        parse_file(text, "block")
+    elif set(document) == {"parameters"}:
+        decode_any(document["parameters"])
+    elif is_of_chart(document):
+        jsonschema.validate(document, VALUES)
+    elif claim := as_claim(document):
+        assert refusal(server, claim) == ""
+    elif set(document) not in OF_OTHERS and list(document.get("resources", ())) != ["deviceClassMappings"]:
+        raise LookupError(f"nobody knows what has the fields {', '.join(document)}")
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language in PARSERS], ids=str)
+def test_a_block_is_in_its_language(block: Block) -> None:
+    PARSERS[block.language](block)
+
+
+@pytest.mark.parametrize("block", PARTS)
+def test_a_part_of_a_file_is_right(server: EmbeddedApiServer, tmp_path: Path, block: str) -> None:
+    judge(PARTS[block], server, tmp_path)
+
+
+@pytest.mark.parametrize("block", CONFIGURED)
+def test_an_opaque_configuration_is_right(block: str) -> None:
+    parameters, of_class = CONFIGURED[block]
+    decode_any(parameters, of_class=of_class)
+
+
+def test_whole_objects_parts_of_files_and_configurations_are_found() -> None:
+    assert len(DOCUMENTS) > len(PARTS) > 20
+    assert {name.partition(":")[0] for name in CONFIGURED} >= {
+        "docs/claims.md",
+        "docs/claim-configuration.md",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("- {when: 'true', mgi: dynamic}", ConfigError),
+        ("{version: v1, rules: [{offer: all}]}", ConfigError),
+        ("{product: {name: X}, gpus: []}", ConfigError),
+        ("{version: v1, pods: [{name: a}]}", ConfigError),
+        ("{parameters: {kind: GpuConfig}}", MalformedConfig),
+        ("{page: {enabled: maybe}}", jsonschema.ValidationError),
+        ("{devices: {requests: [{name: gpu, exactly: {count: 1}}]}}", AssertionError),
+        ("{constraints: [{matchAttribute: nvlinkDomain}]}", AssertionError),
+        ("{colour: red}", LookupError),
+    ],
+)
+def test_a_wrong_part_is_refused(
+    server: EmbeddedApiServer, tmp_path: Path, text: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        judge(yaml.safe_load(text), server, tmp_path)

@@ -1,0 +1,110 @@
+"""The site builds without a warning, holds every page, and says what the Markdown says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from mkdocs.config import load_config
+
+from tests.tools.docs.site.rendered import article, seen
+from tools.docs.site.links import links
+from tools.docs.site.places import DOCS, ROOT, adopted
+
+GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+SOURCES = {f"docs/{page.name}": page.name for page in sorted(DOCS.glob("*.md"))} | adopted()
+pytestmark = pytest.mark.timeout(300)  # the first test waits for the whole site
+
+LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"([^\"]+)\"|<link\b[^>]*\bhref=\"([^\"]+)\"")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nav() -> list[str]:
+    """The pages of the navigation as tools/docs/site/mkdocs.yml lists them, its folders written out."""
+    return list(pages_of(load_config(str(ROOT / "tools/docs/site/mkdocs.yml")).nav))
+
+
+def pages_of(entries: Any) -> Iterator[str]:
+    """The pages below some entries of the navigation."""
+    for entry in entries:
+        for page in entry.values() if isinstance(entry, dict) else [entry]:
+            if isinstance(page, list):
+                yield from pages_of(page)
+            elif page.endswith("/*"):
+                yield from (one for one in adopted().values() if one.startswith(page[:-1]))
+            else:
+                yield page
+
+
+def test_every_page_is_in_the_navigation_exactly_once(nav: list[str]) -> None:
+    assert Counter(nav) == Counter(SOURCES.values())
+
+
+def test_the_map_leads_to_every_page_of_the_documentation() -> None:
+    led_to = {link.path for link in links((DOCS / "index.md").read_text())}
+    assert {page.name for page in DOCS.glob("*.md")} - led_to - {"index.md"} == set()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_page_of_the_site_shows_what_the_file_says(site: Path, source: str) -> None:
+    page = (site / SOURCES[source]).with_suffix(".html").read_text()
+    text = FRONT_MATTER.sub("", (ROOT / source).read_text())
+    assert seen(article(page)) == seen(GITHUB.render(text))
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    loaded = {
+        (page.relative_to(site).as_posix(), first or second)
+        for page in site.rglob("*.html")
+        for first, second in LOADED.findall(page.read_text())
+    }
+    assert len(loaded) > len(SOURCES)
+    assert [one for one in loaded if re.match(r"(?:[a-z]+:)?//", one[1])] == []
+
+
+def test_a_link_to_a_file_of_the_repository_leads_to_a_page_that_shows_it(site: Path) -> None:
+    assert 'href="files/deploy/rbac.yaml.html"' in (site / "install.html").read_text()
+    assert (
+        seen((ROOT / "deploy" / "rbac.yaml").read_text()).words
+        in seen(article((site / "files" / "deploy" / "rbac.yaml.html").read_text())).words
+    )
+
+
+def test_every_page_of_a_file_shows_the_whole_file(site: Path) -> None:
+    shown = {
+        page: ROOT / page.relative_to(site / "files").with_suffix("")
+        for page in (site / "files").rglob("*.html")
+    }
+    files = {page: file for page, file in shown.items() if file.is_file()}
+    assert len(files) > 30
+    wrong = [
+        file
+        for page, file in files.items()
+        if "".join(file.read_text().split()) not in seen(article(page.read_text())).words
+    ]
+    assert wrong == []
+
+
+def test_a_link_to_a_folder_leads_to_a_page_that_lists_it(site: Path) -> None:
+    assert 'href="files/deploy/examples/mig.html"' in (site / "mig.html").read_text()
+    assert (
+        'href="mig/at-least.yaml.html"' in (site / "files" / "deploy" / "examples" / "mig.html").read_text()
+    )

@@ -1,0 +1,105 @@
+"""Measures the driver's processes while nothing happens: CPU, and requests to the API server.
+
+The node has eight GPUs that are cut into 56 partitions, of which no claim has any. Both processes run with
+the intervals that they have on a node of users.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from envtest.real.build import DEFAULT_KUBERNETES
+from envtest.real.cluster import RealCluster
+from envtest.real.startup import start_cluster
+from fakegpu.machine import FakeMachine
+from gpuctl.demo.driver_node import DriverNode
+from tools.bench.table import Row, Spread, exit_status, print_table
+
+MACHINE = "hgx-h100"
+PROFILE_ID, COMPUTE_PROFILE_ID = 19, 0
+PROCESSES = ("kubeletplugin", "controller")
+SETTLE_SECONDS = 40.0
+"""Two looks and more: what a start leaves to do is done then."""
+
+MEASURED_SECONDS = 60.0
+MOST_PERCENT = 1.1
+USER_AGENTS = "gpu-dra-"
+
+
+def cut(machine: FakeMachine) -> int:
+    """Cut every GPU into as many of the smallest partitions as it takes; returns how many there are."""
+    nvml = machine.nvml()
+    nvml.init()
+    for index in range(nvml.device_count()):
+        device = nvml.device_by_index(index)
+        device.set_mig_mode(enabled=True)
+        for placement in device.gpu_instance_placements(PROFILE_ID):
+            made = device.create_gpu_instance(PROFILE_ID, placement)
+            device.create_compute_instance(made.id, COMPUTE_PROFILE_ID)
+    count = sum(len(nvml.device_by_index(index).mig_devices()) for index in range(nvml.device_count()))
+    nvml.shutdown()
+    return count
+
+
+def cpu_seconds(driver: DriverNode, process: str) -> float:
+    """What a process and its children that have ended took so far (proc(5))."""
+    text = Path(f"/proc/{driver.process(process).host_pid}/stat").read_text(encoding="ascii")
+    fields = text.rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def requests_since(cluster: RealCluster, began: datetime) -> int:
+    """How many requests of the driver the API server has answered since."""
+    stamp = began.strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return sum(
+        event.get("userAgent", "").startswith(USER_AGENTS) and event["requestReceivedTimestamp"] >= stamp
+        for event in cluster.audit_events()
+    )
+
+
+def at_rest(cluster: RealCluster, driver: DriverNode) -> list[Row]:
+    """The CPU of each process and of both, in percent of a core, and the requests of a minute."""
+    partitions = cut(driver.machine)
+    driver.start_plugin()
+    driver.start_controller()
+    driver.wait_serving()
+    time.sleep(SETTLE_SECONDS)
+    began, started = datetime.now(UTC), time.monotonic()
+    before = {process: cpu_seconds(driver, process) for process in PROCESSES}
+    time.sleep(MEASURED_SECONDS)
+    seconds = time.monotonic() - started
+    percent = {
+        process: (cpu_seconds(driver, process) - before[process]) / seconds * 100 for process in PROCESSES
+    }
+    requests = requests_since(cluster, began) / seconds * 60
+    of_a_core = "% of a core"
+    return [
+        *(Row(f"{name} at rest", Spread.of([percent[name]]), None, of_a_core) for name in PROCESSES),
+        Row(
+            f"both, with {partitions} partitions of 8 GPUs",
+            Spread.of([sum(percent.values())]),
+            MOST_PERCENT,
+            of_a_core,
+        ),
+        Row("requests to the API server in a minute", Spread.of([requests]), 0.0),
+    ]
+
+
+@click.command()
+@click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
+def main(kubernetes: str) -> None:
+    """Measure both processes at rest on a real cluster; exits 1 when a limit is not met."""
+    with start_cluster(kubernetes=kubernetes, audit=True) as cluster:
+        table = at_rest(cluster, DriverNode.install(cluster, machine=MACHINE))
+    print_table(table, kubernetes, "figure")
+    sys.exit(exit_status(table))
+
+
+if __name__ == "__main__":
+    main()

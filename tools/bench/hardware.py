@@ -1,0 +1,84 @@
+"""Measures what deadlines cost: a guarded call beside a bare hand-over, a look at many GPUs beside one."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from tools.bench.table import Row, Spread, exit_status, lines
+
+ROUNDS = 30
+CALLS = 200
+MANY, ONE = "dgx2", "t4"
+"""Machines of sixteen GPUs, each linked to all others, and of one."""
+
+CALL_LIMIT = 3.0
+LOOK_LIMIT = 1.5  # each of the sixteen also asks for its links
+
+
+def seconds_of(work: Callable[[], object], times: int) -> float:
+    """How long it takes to do something so many times."""
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    return time.perf_counter() - began
+
+
+def call_row() -> Row:
+    """A call behind its deadline, beside a job that one thread hands to another one and waits for."""
+    guard, given, done = Guard(), SimpleQueue[str](), SimpleQueue[str]()
+
+    def bare() -> None:
+        while given.get():
+            done.put("done")
+
+    def hand_over() -> None:
+        given.put("a job")
+        done.get()
+
+    thread = Thread(target=bare, daemon=True)
+    thread.start()
+    ours, floor = [], []
+    for _ in range(ROUNDS):
+        ours.append(seconds_of(lambda: guard.run("gpu", lambda watch: watch("minor", int)), CALLS))
+        floor.append(seconds_of(hand_over, CALLS))
+    given.put("")
+    thread.join()
+    guard.close()
+    return Row(
+        "an NVML call behind a deadline, to a bare hand-over", Spread.of_ratios(ours, floor), CALL_LIMIT
+    )
+
+
+def look_row(folder: Path) -> Row:
+    """A look at sixteen GPUs, beside sixteen looks at one."""
+    many, one = (_discovery(folder / machine, machine) for machine in (MANY, ONE))
+    ours, floor = [], []
+    for _ in range(ROUNDS):
+        ours.append(seconds_of(many.snapshot, 1))
+        floor.append(seconds_of(one.snapshot, 16))
+    return Row("a look at 16 GPUs, to 16 looks at one", Spread.of_ratios(ours, floor), LOOK_LIMIT)
+
+
+def _discovery(folder: Path, machine: str) -> Discovery:
+    folder.mkdir()
+    fake = FakeMachine.open(machine)
+    found = Discovery(fake.nvml(), build_sysfs(folder, fake), Guard())
+    found.snapshot()
+    return found
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [call_row(), look_row(Path(folder))]
+    print("\n".join(lines(rows, "times the floor")))
+    sys.exit(exit_status(rows))

@@ -1,0 +1,169 @@
+"""Times what memory that holds costs: prepare of a share beside a counted one, and the start of a container.
+
+The start is timed as the runtime sees it: from the start of gpu-memory-hook, with the arguments of the
+claim's CDI spec and a control group that nobody knew, until it ends. Beside it runs nvidia-cdi-hook, which
+sets what a container's variables say. It finds none, so it loads no NVML: there may be none on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from driver.devices.names import gpu_device_name, shared_device_name
+from driver.devices.sharing import SharedForm
+from envtest.client.readiness import wait_until
+from envtest.real.build import DEFAULT_KUBERNETES
+from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
+from envtest.real.go_programs import go_programs
+from envtest.real.startup import start_cluster
+from fakegpu.cgroups import FakeCgroups
+from gpuctl.demo.driver_node import DriverNode
+from proto import dra_v1_pb2 as pb
+from tools.bench.claims import make_claim, make_namespace
+from tools.bench.kubelet_calls import Plugin
+from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.testbed.memory_hook import memory_hook
+
+MACHINE = "l4-quad"
+RULES = """version: v1
+rules:
+  - when: gpu.index == 0
+    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
+  - when: gpu.index == 1
+    memoryLimits: false
+    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
+  - offer: whole
+"""
+FORM = SharedForm("TimeSlicing", memory=True)
+ROUNDS = 60
+GROUP = "gpu-dra-bench-"
+"""How the names of the control groups begin."""
+
+MORE_MS, START_MS = 0.3, 10.0
+
+
+def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
+    """Prepare of a share whose memory is held, less that of one whose memory is counted, taking turns."""
+    more = []
+    for _ in range(ROUNDS):
+        floor = plugin.prepare(counted)
+        plugin.unprepare(counted)
+        more.append(plugin.prepare(held) - floor)
+        plugin.unprepare(held)
+    return Row(
+        "prepare of a share that is held, more than of one that is counted", Spread.of(more), MORE_MS, "ms"
+    )
+
+
+@contextmanager
+def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
+    """A process in a control group of its own, as a container that is about to run; its OCI state."""
+    name = f"{GROUP}{os.getpid()}-{number}"
+    folder = _memory_groups() / name
+    folder.mkdir()
+    groups.make(f"/{name}")
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        try:
+            (folder / "cgroup.procs").write_text(str(process.pid))
+            yield {"ociVersion": "1.2.0", "id": name, "status": "creating", "pid": process.pid}
+        finally:
+            process.kill()
+            process.wait()
+            groups.remove(f"/{name}")
+            remove(name)
+
+
+def _memory_groups() -> Path:
+    """Where the control groups for memory lie: those of cgroup v2, else of v1's controller."""
+    return next(one for one in hierarchies() if one == CGROUP_ROOT or one.name == "memory")
+
+
+def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
+    """How long a hook takes that has to end well."""
+    said = json.dumps(state).encode()
+    began = time.perf_counter()
+    subprocess.run(command, input=said, check=True, env={}, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - began) * 1000
+
+
+def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
+    """The hook that the runtime calls for a container of a prepared claim; None where it calls none."""
+    (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}*")
+    (device,) = json.loads(spec.read_text())["devices"]
+    hooks = device["containerEdits"].get("hooks", ())
+    return next((one for one in hooks if one["hookName"] == "createRuntime"), None)
+
+
+def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]:
+    """What a container's start waits for, the two hooks taking turns."""
+    theirs = [str(go_programs("container-toolkit") / "nvidia-cdi-hook"), "apply-cuda-memory-limits"]
+    (folder / "config.json").write_text(json.dumps({"ociVersion": "1.2.0", "process": {"env": []}}))
+    ours, others = [], []
+    for number in range(ROUNDS):
+        with container(groups, number) as state:
+            ours.append(milliseconds_of([call["path"], *call["args"][1:]], state))
+            others.append(milliseconds_of([*theirs, "--gpu-id", "GPU-0"], {**state, "bundle": str(folder)}))
+    return [
+        Row("what a container's start waits for", Spread.of(ours), START_MS, "ms"),
+        Row("the same beside nvidia-cdi-hook that finds no limits", Spread.of_ratios(ours, others), None),
+    ]
+
+
+def serve(driver: DriverNode) -> None:
+    """Have the driver publish GPUs of which one is shared with limits, and one without."""
+    config = driver.folder / "node-config.yaml"
+    config.write_text(RULES)
+    driver.start_plugin()
+    driver.start_controller("--config", str(config))
+    driver.wait_serving()
+
+
+@click.command()
+@click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
+def main(kubernetes: str) -> None:
+    """Measure shares whose memory is held, on a real cluster; exits 1 when a limit is not met."""
+    with start_cluster(kubernetes=kubernetes) as cluster:
+        driver = DriverNode.install(cluster, machine=MACHINE, memory_hook=memory_hook())
+        groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
+        serve(driver)
+        make_namespace(cluster)
+        gpus = [gpu_device_name(pci) for pci in sorted(driver.machine.state.gpus)]
+        first_held, first_counted, held, counted = (
+            make_claim(
+                cluster, name, driver.node.name, shared_device_name(gpu, FORM), consumed={"memory": "4Gi"}
+            )
+            for name, gpu in zip(("a", "b", "held", "counted"), (gpus[:2] * 2), strict=True)
+        )
+        plugin = Plugin(driver.plugin_socket)
+
+        def is_held() -> dict[str, Any] | None:
+            """The hook of the claim once the plugin has seen what is published."""
+            plugin.prepare(held)
+            call = call_of(driver, held)
+            if call is None:
+                plugin.unprepare(held)
+            return call
+
+        call = wait_until([], cluster.processes, is_held)
+        table = starts(groups, call, driver.folder)
+        for one in (first_held, first_counted):
+            plugin.prepare(one)  # whatever the first share of a GPU costs is no part of the figure
+        plugin.unprepare(held)
+        table.append(beside_counted(plugin, held, counted))
+        plugin.close()
+    print_table(table, kubernetes, "median")
+    sys.exit(exit_status(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Times prepare and unprepare of several plugins, which take turns, over claims that are there already."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from proto import dra_v1_pb2 as pb
+from tools.bench.table import Spread
+
+CLAIMS_PER_ROUND = 8
+"""Each of them has a GPU of its own."""
+
+_WARM_UP = 1
+
+
+class Calls(Protocol):
+    """What is asked of a plugin; every call gives the milliseconds that it took."""
+
+    def prepare(self, claim: pb.Claim) -> float:
+        """Prepare one claim."""
+
+    def unprepare(self, claim: pb.Claim) -> float:
+        """Unprepare one claim."""
+
+    def at_once(self, work: Callable[[pb.Claim], float], claims: Sequence[pb.Claim]) -> float:
+        """Do the work for all claims, all started together; the whole time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A plugin with the claims of its node; the first eight are also prepared one by one."""
+
+    calls: Calls
+    claims: Sequence[pb.Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How often each figure is taken.
+
+    A turn begins after a pause, in which what the turn before has set off comes to its end: a controller
+    that hears of a claim works on for some milliseconds, and would slow down somebody else's turn.
+    """
+
+    singles: int = 40
+    bursts: int = 20
+    crowds: int = 16
+    pause_seconds: float = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of one plugin, round by round.
+
+    A round of single calls gives the median of its eight claims, a round of calls at once the time until the
+    last answer.
+    """
+
+    prepare: tuple[float, ...]
+    again: tuple[float, ...]
+    unprepare: tuple[float, ...]
+    eight_at_once: tuple[float, ...]
+    all_at_once: tuple[float, ...]
+
+    def beside(self, other: Latency) -> dict[str, Spread]:
+        """The ratios of this plugin to another one, by the names of the fields."""
+        names = [field.name for field in fields(self)]
+        return {name: Spread.of_ratios(getattr(self, name), getattr(other, name)) for name in names}
+
+
+def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, ...]:
+    """Time single claims, eight claims at once on eight GPUs, and all of them at once, for each plugin.
+
+    The plugins take turns claim by claim, and the first of one turn is the last of the next, so that
+    whatever else the machine does meets all of them. What is prepared is unprepared again. The first
+    round of each kind does not count: connections and caches warm up in it.
+    """
+    taken = _Turns(contenders, rounds.pause_seconds)
+    singles = [_single_round(taken) for _ in range(_WARM_UP + rounds.singles)][_WARM_UP:]
+    bursts = [_burst(taken, CLAIMS_PER_ROUND) for _ in range(_WARM_UP + rounds.bursts)][_WARM_UP:]
+    crowds = [_burst(taken, None) for _ in range(_WARM_UP + rounds.crowds)][_WARM_UP:]
+    return tuple(
+        Latency(
+            tuple(found[index][0] for found in singles),
+            tuple(found[index][1] for found in singles),
+            tuple(found[index][2] for found in singles),
+            tuple(found[index] for found in bursts),
+            tuple(found[index] for found in crowds),
+        )
+        for index in range(len(contenders))
+    )
+
+
+class _Turns:
+    """Lets the plugins take turns, the other way round in every second one."""
+
+    def __init__(self, contenders: Sequence[Contender], pause_seconds: float) -> None:
+        self._order = list(enumerate(contenders))
+        self._pause_seconds = pause_seconds
+
+    def __len__(self) -> int:
+        """How many plugins there are."""
+        return len(self._order)
+
+    def next(self) -> Iterator[tuple[int, Contender]]:
+        """The plugins with their index, each when it may begin."""
+        order = self._order
+        self._order = order[::-1]
+        for index, one in order:
+            time.sleep(self._pause_seconds)
+            yield index, one
+
+
+def _single_round(turns: _Turns) -> list[tuple[float, float, float]]:
+    """For each plugin: prepare, prepare again, unprepare."""
+    times: list[list[tuple[float, float, float]]] = [[] for _ in range(len(turns))]
+    for which in range(CLAIMS_PER_ROUND):
+        for index, one in turns.next():
+            claim = one.claims[which]
+            times[index].append(
+                (one.calls.prepare(claim), one.calls.prepare(claim), one.calls.unprepare(claim))
+            )
+    return [
+        (
+            statistics.median(first for first, _, _ in found),
+            statistics.median(again for _, again, _ in found),
+            statistics.median(back for _, _, back in found),
+        )
+        for found in times
+    ]
+
+
+def _burst(turns: _Turns, count: int | None) -> list[float]:
+    """For each plugin the time until so many claims, or all, are prepared."""
+    times = [0.0] * len(turns)
+    for index, one in turns.next():
+        claims = one.claims[:count]
+        times[index] = one.calls.at_once(one.calls.prepare, claims)
+        one.calls.at_once(one.calls.unprepare, claims)
+    return times

@@ -1,0 +1,70 @@
+"""What the chart makes of the values of NVIDIA's chart, as ``deploy/chart/nvidia-values.yaml`` says."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.chart.described import Object
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaValue:
+    """A value of theirs: it ``becomes`` one of ours, or is ``refused`` with a sentence.
+
+    ``passed_over`` are the values that are taken without any effect, since they say what is so anyway.
+    """
+
+    path: str
+    becomes: str = ""
+    refused: str = ""
+    words: str = ""
+    passed_over: tuple[Any, ...] = ()
+
+    def said(self) -> str:
+        """What the page says of it."""
+        but = (
+            f"; passed over: {', '.join(f'`{yaml_word(one)}`' for one in self.passed_over)}"
+            if self.passed_over
+            else ""
+        )
+        if self.becomes:
+            return f"`{self.becomes}`{': ' + self.words if self.words else ''}{but}"
+        return (self.words or f"refused: {self.refused}") + but
+
+
+def yaml_word(value: Any) -> str:
+    """A value in one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=200).removesuffix("...\n").strip()
+
+
+def nvidia_values(file: Path) -> list[NvidiaValue]:
+    """The values of the file."""
+    return [
+        NvidiaValue(
+            one["path"],
+            one.get("becomes", ""),
+            one.get("refused", ""),
+            one.get("words", ""),
+            tuple(one.get("passedOver", ())),
+        )
+        for one in yaml.safe_load(file.read_text())["values"]
+    ]
+
+
+def with_nvidia_values(schema: Object, theirs: list[NvidiaValue]) -> Object:
+    """A schema that lets their values through to the templates, which take or refuse them."""
+    widened = copy.deepcopy(schema)
+    for one in theirs:
+        inner, *names = widened, *one.path.split(".")
+        for name in names[:-1]:
+            inner = inner["properties"].setdefault(
+                name, {"type": "object", "additionalProperties": False, "properties": {}}
+            )
+            inner.setdefault("properties", {})
+        inner["properties"].setdefault(names[-1], {"description": f"A value of NVIDIA's chart. {one.said()}"})
+    return widened

@@ -1,0 +1,91 @@
+"""The command: ``run`` looks for differences in random cases, ``record`` writes the golden vectors anew."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driver.errors import DriverError
+from tools.conformance.areas import AREAS
+from tools.conformance.oracle import Oracle
+from tools.conformance.vectors import write_vectors
+
+if TYPE_CHECKING:
+    from tools.conformance.area import Area, Case
+
+_SHOWN = 5
+_BATCH = 200
+_ORACLE = click.option(
+    "--oracle",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The oracle's binary; `python -m envtest.real build` makes it.",
+)
+
+
+def cases(area: Area, seed: int) -> Iterator[Case]:
+    """The written cases, then random ones without end."""
+    yield from area.written()
+    chance = random.Random(f"{area.name} {seed}")  # noqa: S311 - no secret
+    while True:
+        yield area.random(chance)
+
+
+@click.group()
+def main() -> None:
+    """Compare allocation, CEL and validation with Kubernetes' own."""
+
+
+@main.command()
+@_ORACLE
+@click.option("--cases", "count", default=10_000, show_default=True, help="How many cases, per area.")
+@click.option("--seed", default=1, show_default=True, help="Another seed, other cases.")
+@click.option("--area", "only", multiple=True, type=click.Choice([area.name for area in AREAS]))
+def run(oracle: Path, count: int, seed: int, only: tuple[str, ...]) -> None:
+    """Look for cases that are answered differently; exits 1 when there is one."""
+    different = 0
+    for area in AREAS:
+        if only and area.name not in only:
+            continue
+        left = itertools.islice(cases(area, seed), count)
+        found = 0
+        with Oracle(oracle) as asked:
+            while batch := list(itertools.islice(left, _BATCH)):
+                for case, answer in asked.ask(batch):
+                    difference = area.difference(case, answer)
+                    if difference is not None:
+                        found += 1
+                        if found <= _SHOWN:
+                            print(f"{area.name}: {difference}\n  {json.dumps(case, sort_keys=True)}")
+        print(f"{area.name}: {count} cases with seed {seed}, {found} different")
+        different += found
+    if different:
+        sys.exit(1)
+
+
+@main.command()
+@_ORACLE
+@click.option("--random", "more", default=400, show_default=True, help="Random cases beside the written.")
+@click.option("--area", "only", multiple=True, type=click.Choice([area.name for area in AREAS]))
+def record(oracle: Path, more: int, only: tuple[str, ...]) -> None:
+    """Write tests/vectors/ anew from the oracle's answers."""
+    for area in AREAS:
+        if only and area.name not in only:
+            continue
+        wanted = list(itertools.islice(cases(area, 0), len(area.written()) + more))
+        with Oracle(oracle) as asked:
+            print(f"{area.name}: {write_vectors(area.name, asked.ask(wanted))} vectors")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DriverError as error:
+        sys.exit(str(error))

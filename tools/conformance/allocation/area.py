@@ -1,0 +1,47 @@
+"""Compares allocation: which devices claims get on a node, that they fit nowhere, or that it fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
+from tools.conformance.allocation.cases import CASES
+from tools.conformance.allocation.chance import random_case
+from tools.conformance.area import Answer, Area, Case
+
+
+def _written() -> Sequence[Case]:
+    return CASES
+
+
+def our_answer(case: Case) -> Answer:
+    """What our allocator answers, in the form of the oracle's answers."""
+    try:
+        allocator = Allocator(case["slices"], case["classes"], case["allocated"])
+        results = allocator.allocate(case["node"], case["claims"])
+    except AllocationFailed as error:
+        return {"error": str(error)}
+    return {"none": True} if results is None else {"results": results}
+
+
+def _comparable(answer: Answer) -> Any:
+    """Errors are equal whatever they say, and so are share IDs: both are made anew each time."""
+    if "error" in answer:
+        return "error"
+    for result in answer.get("results") or ():
+        for device in result["devices"].get("results", ()):
+            if "shareID" in device:
+                device["shareID"] = "any"
+    return answer
+
+
+def _difference(case: Case, answer: Answer) -> str | None:
+    ours = our_answer(case)
+    if _comparable(ours) == _comparable(answer):
+        return None
+    return f"Kubernetes {json.dumps(answer, sort_keys=True)}\n  ours       {json.dumps(ours, sort_keys=True)}"
+
+
+AREA = Area("allocation", _written, random_case, _difference)

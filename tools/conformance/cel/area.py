@@ -1,0 +1,62 @@
+"""Compares device selectors with Kubernetes: whether they compile, what they answer, what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
+from tools.conformance.area import Area
+from tools.conformance.cel.cases import written
+from tools.conformance.cel.random import random_case
+
+if TYPE_CHECKING:
+    from tools.conformance.area import Answer, Case
+
+
+_UNORDERED = re.compile(
+    r"(?:(?:attributes|capacity)(?:\[[^]]*\])?|\}\)?)\.(?:all|exists|exists_one|existsOne|map|filter|transform\w+)\("
+)
+"""A macro over a map, whose entries Kubernetes takes in a random order: what it costs is random too."""
+
+
+def our_answer(case: Case) -> Answer:
+    """What the driver says, in the oracle's form."""
+    device = case["device"]
+    try:
+        selector = compile_selector(case["expression"])
+    except SelectorInvalid as error:
+        return {"compileError": str(error)}
+    subject = SelectorDevice(
+        device.get("driver", ""),
+        device.get("attributes") or {},
+        device.get("capacity") or {},
+        device.get("allowMultipleAllocations") is True,
+    )
+    try:
+        matches = selector.matches(subject)
+        cost = selector.evaluated(subject).cost
+    except SelectorFailed as error:
+        return {"error": str(error)}
+    return {"matches": matches, "cost": cost}
+
+
+def difference(case: Case, answer: Answer) -> str | None:
+    """In what our answer differs; the words of errors may."""
+    ours = our_answer(case)
+    for kind in ("compileError", "error"):
+        if (kind in ours) is not (kind in answer):
+            return f"Kubernetes answers {answer}, the driver {ours}"
+    if ours.get("matches") != answer.get("matches"):
+        return f"Kubernetes answers {answer}, the driver {ours}"
+    if ours.get("cost") != answer.get("cost") and not _UNORDERED.search(case["expression"]):
+        return f"Kubernetes answers {answer}, the driver {ours}"
+    return None
+
+
+def _written() -> Sequence[Case]:
+    return tuple(written())
+
+
+AREA = Area("cel", _written, random_case, difference)

@@ -1,0 +1,164 @@
+"""Compares nodes with virtual machines: Kubernetes takes what they publish, and gives out no GPU twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from random import Random
+
+from driver.devices.device import Device
+from driver.devices.region import overlap
+from driver.hardware.functions import IommuGroup, PciFunction, PciView
+from driver.hardware.gpu import Inventory
+from driver.policy.offers import Offers, node_offers
+from driver.policy.rules import NodeConfig
+from driver.slices.specs import read_devices
+from fakegpu.spec import known_machines
+from tools.conformance.allocation.objects import Json, claim, exactly
+from tools.conformance.area import Answer, Area, Case
+from tools.conformance.nodes import mig_area
+from tools.conformance.nodes.mig_nodes import (
+    MIG_MACHINES,
+    VM_SAMPLES,
+    State,
+    inventory,
+    one_rule,
+    sample,
+    slices,
+)
+from tools.conformance.nodes.shares_area import held_claims, kind_of, random_claim
+
+_TIMES, _CLIENTS = "{strategy: TimeSlicing, shares: 4}", "{strategy: MPS, shares: 4}"
+RULES: dict[str, str] = {
+    "alone": "offer: passthrough",
+    "whole": "mig: off, passthrough: true",
+    "partitions": "mig: {dynamic: {profiles: [1g, 2g, 3g]}}, passthrough: true",
+    "shares": f"offer: whole, mig: off, shared: [{_TIMES}, {_CLIENTS}], passthrough: true",
+    "shares alone": f"shared: {_TIMES}, passthrough: true",
+    "all": f"mig: {{dynamic: {{profiles: [1g, 2g]}}}}, shared: [{_TIMES}, {_CLIENTS}], passthrough: true",
+    "layout": "mig: {layout: all-balanced}, passthrough: true",
+    "shared layout": f"mig: {{layout: all-1g}}, shared: [{_TIMES}, {_CLIENTS}], passthrough: true",
+}
+"""The fields of a rule, for each combination of forms in which GPUs stand beside virtual machines."""
+
+MACHINES = tuple(name for name in known_machines() if "vgpu" not in name)
+_CHOSEN = ("hgx-h100", "dgx-a100", "l40s-octo", "gh200")
+"""The machines of the written cases: MIG that needs no reset, that needs one, none, and one GPU alone."""
+
+
+def in_pairs(found: Inventory) -> Inventory:
+    """The same node, whose IOMMU groups have two GPUs each; a last one that is left over keeps its own."""
+    functions = found.pci.functions
+    groups: list[IommuGroup] = []
+    for number, start in enumerate(range(0, len(functions), 2)):
+        pair = tuple(replace(one, iommu_group=number) for one in functions[start : start + 2])
+        groups.append(IommuGroup(number, pair))
+    paired: tuple[PciFunction, ...] = tuple(one for group in groups for one in group.functions)
+    return replace(found, pci=PciView(paired, tuple(groups), found.pci.has_iommufd))
+
+
+def offered_by(
+    machine: str,
+    config: NodeConfig,
+    gpus: int | None = None,
+    state: State = "delivered",
+    *,
+    pairs: bool = False,
+) -> Offers:
+    """What a machine offers, of its first ``gpus`` GPUs alone where they are given."""
+    found = inventory(machine, state)
+    functions = found.pci.functions[:gpus]
+    of_these = {function.iommu_group for function in functions}
+    groups = tuple(group for group in found.pci.groups if group.number in of_these)
+    kept = replace(found, gpus=found.gpus[:gpus], pci=PciView(functions, groups, found.pci.has_iommufd))
+    return node_offers(in_pairs(kept) if pairs else kept, config)
+
+
+def written_cases(gpus: int | None) -> list[Case]:
+    """The questions about machines under every combination and every shipped configuration."""
+    found: list[Case] = []
+    for machine in _CHOSEN:
+        configs = {word: one_rule(fields) for word, fields in RULES.items()}
+        configs |= {path.stem: sample(path) for path in VM_SAMPLES}
+        for word, config in configs.items():
+            for pairs in (False, True):
+                name = f"{machine} {word}{' in pairs' if pairs else ''}"
+                found += questions(name, offered_by(machine, config, gpus, pairs=pairs))
+    return found
+
+
+def questions(name: str, offered: Offers) -> list[Case]:
+    """Whether Kubernetes takes the slices, gives out one of each kind, and what is left beside it."""
+    published = slices(offered)
+    cases: list[Case] = [{"op": "validate", "object": one} for one in published]
+    kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
+    cases += [mig_area.ask(f"{name}: {kind}", published, claim(exactly("r", kind))) for kind in kinds]
+    machines = [one for one in offered.devices if one.attributes["type"] == "vfio"]
+    if machines:
+        virtual, count = kind_of(machines[0]), len(machines)
+        every = claim(exactly("r", virtual, count=count), name="machines")
+        cases.append(mig_area.ask(f"{name}: all {count} to machines", published, every))
+        cases += [
+            mig_area.ask(f"{name}: {kind} beside all machines", published, every, claim(exactly("r", kind)))
+            for kind in kinds
+        ]
+    return cases
+
+
+@cache
+def _written() -> Sequence[Case]:
+    return written_cases(gpus=2)
+
+
+def _random(chance: Random) -> Case:
+    """One node under a random combination, some of it taken, and what is asked for next."""
+    machine, pairs = chance.choice(MACHINES), chance.random() < 0.3
+    state: State = chance.choice(("delivered", "mode on")) if machine in MIG_MACHINES else "delivered"
+    word = chance.choice(tuple(RULES))
+    offered = offered_by(machine, one_rule(RULES[word]), chance.randint(1, 4), state, pairs=pairs)
+    published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
+    held = held_claims(chance, published, kinds, _claim)
+    wanted = _claim(chance, "next", kinds)
+    return mig_area.ask(f"{machine} {state} {word} {pairs}", published, wanted, allocated=held)
+
+
+def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
+    """Mostly a claim for one device, of any kind as likely; else anything that can be asked for."""
+    if chance.random() < 0.8:
+        return claim(exactly("r", chance.choice(kinds)), name=name)
+    return random_claim(chance, name, kinds)
+
+
+def handed_out_twice(case: Case, answer: Answer) -> list[str]:
+    """The pairs of devices that lie over each other and that claims would have at once."""
+    claimed = dict.fromkeys(given(case["allocated"], answer))
+    devices, _ = read_devices([one["spec"] for one in case["slices"]])
+    by_name = {device.name: device for device in devices}
+    return [
+        f"{one} and {other}"
+        for one, other in combinations(claimed, 2)
+        if _exclude(by_name[one], by_name[other])
+    ]
+
+
+def given(allocated: Iterable[Json], answer: Answer) -> Iterator[str]:
+    """The names of the devices that claims have, those of the case and those that the answer gives."""
+    allocations = [one["status"]["allocation"] for one in allocated] + list(answer.get("results", ()))
+    for allocation in allocations:
+        for result in allocation["devices"]["results"]:
+            yield result["device"]
+
+
+def _exclude(one: Device, other: Device) -> bool:
+    return overlap(one.regions, other.regions)
+
+
+def _difference(case: Case, answer: Answer) -> str | None:
+    if case["op"] == "allocate" and (twice := handed_out_twice(case, answer)):
+        return f"{case['name']}: handed out twice: {', '.join(twice)}"
+    return mig_area.AREA.difference(case, answer)
+
+
+AREA = Area("passthrough", _written, _random, _difference)

@@ -1,0 +1,133 @@
+"""Compares what the embedded API server makes of pods with Kubernetes: defaults, and the texts of errors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from kubernetes_rules.pod_defaults import created_pod, defaulted_pod, defaulted_template
+from kubernetes_rules.validation.errors import FieldError
+from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
+from tools.conformance.area import Answer, Area, Case
+from tools.conformance.pods.cases import valid_pods, workload, written_cases
+from tools.conformance.pods.values import values_for
+
+Object = dict[str, Any]
+
+_MOST_CHANGES = 4
+_KEPT = frozenset({"apiVersion", "kind", "uid", "resourceVersion"})
+_UNCOMPARED = ("livenessProbe", "lifecycle", "securityContext")
+_POD_RESOURCES = ("spec", "resources")
+"""What 1.36 and 1.37 fill in at different times, and not to the same extent."""
+
+
+def _random(chance: Random) -> Case:
+    """A pod after some changes: as a new one, or in the place of the unchanged one."""
+    pod = chance.choice(valid_pods())
+    item = copy.deepcopy(pod)
+    for _ in range(chance.randint(0, _MOST_CHANGES)):
+        _mutate(chance, item)
+    if chance.random() < 0.1 and "spec" in item:
+        # An image that is a volume needs a name in templates since 1.37 alone.
+        item["spec"]["volumes"] = [one for one in item["spec"].get("volumes") or [] if "image" not in one]
+        return {"op": "pod", "object": workload(chance.choice(("Deployment", "DaemonSet")), item)}
+    if chance.random() < 0.6 or _POD_RESOURCES[-1] in pod["spec"] or "metadata" not in item:
+        return {"op": "pod", "object": item}
+    item["metadata"]["name"] = pod["metadata"]["name"]
+    return {"op": "pod", "object": item, "old": pod}
+
+
+def _mutate(chance: Random, item: Object) -> None:
+    """Change one place in a way that the types still allow."""
+    places = list(_places(item))
+    if not places:
+        return
+    holder, key, path = chance.choice(places)
+    value = holder[key]
+    if chance.random() < 0.15:
+        del holder[key]
+    elif isinstance(value, bool):
+        holder[key] = not value
+    elif isinstance(value, int):
+        holder[key] = chance.choice((-1, 0, 1, 2, 80, 90, 511, 70_000, 2**31 - 1))
+    elif isinstance(value, str):
+        holder[key] = chance.choice(values_for(path))
+    elif isinstance(value, list) and value:
+        value.append(copy.deepcopy(chance.choice(value)))
+    elif isinstance(value, dict) and value:
+        _mutate_map(chance, value, path)
+
+
+def _mutate_map(chance: Random, value: Object, path: tuple[Any, ...]) -> None:
+    """Take out an entry of a map, or give one of a map whose keys are free another name."""
+    key = chance.choice([key for key in value if key not in _KEPT] or [None])
+    if key is None:
+        return
+    taken = value.pop(key)
+    if path[-1] in ("limits", "requests", "labels", "annotations", "nodeSelector"):
+        value[chance.choice(values_for((*path, "")))] = taken
+
+
+def _places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+    """All places below ``item``: what holds it, its key, and the path of keys to it."""
+    entries = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    for key, value in entries:
+        if key in _KEPT or key in (*_UNCOMPARED, "namespace"):
+            continue
+        here = (*path, key)
+        if here == _POD_RESOURCES:
+            continue
+        yield item, key, here
+        yield from _places(value, here)
+
+
+def _difference(case: Case, answer: Answer) -> str | None:
+    if "error" in answer:
+        return f"the oracle answered {answer['error']!r}"
+    spec, found = _made_here(case)
+    # What a refused update changes is shown line by line, in Go's names there.
+    ours = {str(error).partition("\n")[0] for error in found}
+    theirs = {text.partition("\n")[0] for text in answer.get("errors") or ()}
+    if ours != theirs:
+        return f"only ours: {sorted(ours - theirs)}; only Kubernetes': {sorted(theirs - ours)}"
+    if "spec" not in answer:
+        return None
+    stored = answer["spec"] if case["object"]["kind"] == "Pod" else answer["spec"]["template"]["spec"]
+    if _plain(spec) == _plain(stored):
+        return None
+    return f"stored here: {_plain(spec)}; by Kubernetes: {_plain(stored)}"
+
+
+def _made_here(case: Case) -> tuple[Object, list[FieldError]]:
+    """The spec of the pod, or of the template of the workload, with its defaults, and its errors."""
+    item = case["object"]
+    if item["kind"] != "Pod":
+        template = defaulted_template(item["spec"]["template"])
+        return template["spec"], workload_errors({**item, "spec": {**item["spec"], "template": template}})
+    if "old" not in case:
+        pod = created_pod(item)
+        return pod["spec"], pod_errors(pod)
+    pod = defaulted_pod(item)
+    return pod["spec"], pod_update_errors(pod, defaulted_pod(case["old"]))
+
+
+def _plain(spec: Object) -> Any:
+    """A spec without what is empty, and without limits of the pod's own, which 1.36 does not fill in."""
+    requests = (spec.get("resources") or {}).get("requests")
+    return _without_empty({**spec, "resources": {"requests": requests}})
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: _without_empty(one) for key, one in value.items() if key not in _UNCOMPARED}
+        return {key: one for key, one in kept.items() if one}
+    return [_without_empty(one) for one in value] if isinstance(value, list) else value
+
+
+def _written() -> Sequence[Case]:
+    return list(written_cases())
+
+
+AREA = Area("pods", _written, _random, _difference)

@@ -1,0 +1,169 @@
+"""Compares the embedded API server's validation with Kubernetes' own: which fields, what kind of error."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.lists import shortened
+from tools.conformance.area import Answer, Area, Case
+from tools.conformance.validation.cases import CEL, valid_objects, written_objects
+
+_MOST_CHANGES = 4
+_TITLES = {
+    "Required value": "FieldValueRequired",
+    "Invalid value": "FieldValueInvalid",
+    "Unsupported value": "FieldValueNotSupported",
+    "Duplicate value": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+    "Not found": "FieldValueNotFound",
+}
+_LINE = re.compile(f"^(.*?): ({'|'.join(_TITLES)})", re.DOTALL)
+_KEY_BYTES = 96
+_LONG_KEY = re.compile(r"\[([^\[\]]{97,})\]")
+
+_TEXTS = (
+    "", "a", "gpu", "any/big", "any", "small", "Upper", "a_b", "a b", "a.b", "a.b/c", "A.b/C", "a/b/c",
+    "/a", "a/", "-a", "a-", "a..b", "1a", "é", "a" * 33, "a" * 64, "a" * 254, "example.com/gpu",
+    "kubernetes.io/gpu", "requests.a/b", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Equal",
+    "All", "ExactCount", "None", "NoSchedule", "metadata.name", "orphan", "foregroundDeletion", "1.2.3",
+    "1.2", "v1", "apps/v1", "Event", "board-0", "\n", "a\n",
+)  # fmt: skip
+_QUANTITIES = (
+    "0", "1", "2", "4", "8", "-1", "500m", "1500m", "10Gi", "20Gi", "40Gi", "80Gi", "1e3", "1Ki", "7",
+    "9223372036854775807", "9223372036854775808", "18446744073709551616", "100", "5", "0.5", "1n",
+    "10737418240",
+)  # fmt: skip
+_EXPRESSIONS = (
+    CEL, "true", "", "device", "1", "device.", "device.foo", "!", "device.driver", "false || true",
+    "device.driver == 1", 'device.attributes["a"].b == 1', "device.attributes",
+    'device.capacity["a"].b.compareTo(quantity("1")) >= 0', "x", "[1].all(y, y > 0)", "has(device.driver)",
+    "device.allowMultipleAllocations", "'a' + 1",
+)  # fmt: skip
+_QUANTITY_KEYS = frozenset({"value", "default", "min", "max", "step"})
+_COUNTS = (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 16, 17, 32, 33, 64, 65, 128, 129)
+
+
+def _written() -> Sequence[Case]:
+    return [{"op": "validate", "object": item} for item in written_objects()]
+
+
+def _random(chance: Random) -> Case:
+    item = copy.deepcopy(chance.choice(valid_objects()))
+    for _ in range(chance.randint(0, _MOST_CHANGES)):
+        _mutate(chance, item)
+    _default_operators(item)
+    return {"op": "validate", "object": item}
+
+
+def _default_operators(item: Any) -> None:
+    """Fill in what the API server fills in before it validates; the oracle does for one half of the rules."""
+    if isinstance(item, dict):
+        for toleration in item.get("tolerations") or []:
+            toleration["operator"] = toleration.get("operator") or "Equal"
+    for value in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
+        _default_operators(value)
+
+
+def _places(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, Any, tuple[Any, ...]]]:
+    """All places below ``item``: what holds it, its key, and the path of keys to it."""
+    entries = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    found: list[tuple[Any, Any, tuple[Any, ...]]] = []
+    for key, value in entries:
+        here = (*path, key)
+        if here in (("apiVersion",), ("kind",)) or "parameters" in path:
+            continue
+        found.append((item, key, here))
+        found += _places(value, here)
+    return found
+
+
+def _mutate(chance: Random, item: dict[str, Any]) -> None:
+    """Change one place in a way that the types still allow."""
+    places = _places(item)
+    if not places:
+        return
+    holder, key, path = chance.choice(places)
+    value = holder[key]
+    if chance.random() < 0.15:
+        del holder[key]
+    elif isinstance(value, bool):
+        holder[key] = not value
+    elif isinstance(value, int):
+        holder[key] = chance.choice((-1, 0, 1, 2, 128, 2**40))
+    elif isinstance(value, str):
+        holder[key] = chance.choice(_texts_for(path))
+    elif isinstance(value, list):
+        _mutate_list(chance, value)
+    elif isinstance(value, dict):
+        _mutate_map(chance, value, path)
+
+
+def _texts_for(path: tuple[Any, ...]) -> Sequence[str]:
+    if path[-1] == "expression":
+        return _EXPRESSIONS
+    is_amount = path[-2:-1] == ("requests",) and "capacity" in path
+    is_quantity = path[-1] in _QUANTITY_KEYS and ("capacity" in path or "counters" in path)
+    return _QUANTITIES if is_quantity or is_amount or "validValues" in path else _TEXTS
+
+
+def _mutate_list(chance: Random, value: list[Any]) -> None:
+    if not value or chance.random() < 0.2:
+        value.clear()
+        return
+    entry = chance.choice(value)
+    for index in range(chance.choice(_COUNTS)):
+        added = copy.deepcopy(entry)
+        if isinstance(added, dict) and "name" in added and chance.random() < 0.95:
+            added["name"] = f"n{index}"
+        elif isinstance(added, str) and chance.random() < 0.9:
+            added = str(index) if added.lstrip("-")[:1].isdigit() else f"n{index}"
+        value.append(added)
+
+
+def _mutate_map(chance: Random, value: dict[str, Any], path: tuple[Any, ...]) -> None:
+    if path[-1] in ("attributes", "capacity", "counters", "labels", "annotations") and value:
+        entry = chance.choice(list(value.values()))
+        names = (
+            [chance.choice(_TEXTS)]
+            if chance.random() < 0.7
+            else [f"k{n}" for n in range(chance.choice(_COUNTS))]
+        )
+        if isinstance(entry, dict) or path[-1] in ("labels", "annotations"):
+            value.update({name: copy.deepcopy(entry) for name in names})
+    elif path[-1] == "opaque":
+        value["parameters"] = chance.choice((None, {}, [], 1, "a", {"a": {"b": None}}, False))
+    elif path[-2:-1] == ("attributes",):
+        added = chance.choice(
+            (("int", 1), ("bool", False), ("string", ""), ("version", "1.0.0"), ("string", "x" * 65))
+        )
+        value[added[0]] = added[1]
+    elif len(path) > 1:
+        value.clear()
+
+
+def _difference(case: Case, answer: Answer) -> str | None:
+    theirs: set[tuple[str, str]] = set()
+    for line in answer["errors"]:
+        match = _LINE.match(line)
+        if match is None:
+            return f"the oracle answered {line!r}"
+        theirs.add((_cut(match[1]), _TITLES[match[2]]))
+    ours = {(_cut(error.field), error.type) for error in errors_of(case["object"])}
+    if ours == theirs:
+        return None
+    return f"only ours: {sorted(ours - theirs)}; only Kubernetes': {sorted(theirs - ours)}"
+
+
+def _cut(path: str) -> str:
+    """The path with long keys cut: of Kubernetes' two halves one cuts them and the other does not."""
+    return _LONG_KEY.sub(lambda match: f"[{shortened(match[1], _KEY_BYTES)}]", path)
+
+
+AREA = Area("validation", _written, _random, _difference)

@@ -1,0 +1,1 @@
+"""What makes parts of the documentation: tables, pictures, the site."""

@@ -1,0 +1,59 @@
+"""Writes the tables of the documentation that follow from the code, or checks them.
+
+``python -m tools.docs.lookup`` writes them between the marks of the pages in ``docs/``; with ``--check`` it
+exits with 1 when one is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from driver.process.log import configure
+from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
+from tools.docs.lookup.marked import Parts, names, renewed
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PARTS: Parts = {
+    "attributes": attributes.attribute_tables,
+    "capacities": attributes.capacity_table,
+    "fields of opaque configurations": claim_fields.field_tables,
+    "errors": errors.error_table,
+    "flags of processes": flags.process_tables,
+    "commands of gpuctl": flags.gpuctl_tables,
+    "fields of machine files": machine_fields.field_table,
+    "fields of the node configuration": node_fields.field_table,
+}
+
+
+def pages() -> dict[Path, str]:
+    """The pages with such tables, as they have to be; raises ValueError where a table has not one place."""
+    found = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
+    places = Counter(name for text in found.values() for name in names(text))
+    wrong = {name for name in places.keys() | PARTS.keys() if places[name] != 1 or name not in PARTS}
+    if wrong:
+        raise ValueError(f"not in one place of docs/, or not made: {', '.join(sorted(wrong))}")
+    return {page: renewed(text, PARTS) for page, text in found.items() if names(text)}
+
+
+def main() -> int:
+    """Write or check the pages; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Write the tables of the documentation that follow from the code."
+    )
+    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
+    checks = parser.parse_args().check
+    configure("warning")
+    stale = [(page, text) for page, text in pages().items() if page.read_text() != text]
+    for page, text in stale:
+        if checks:
+            sys.stderr.write(f"docs/{page.name} is stale: run python -m tools.docs.lookup\n")
+        else:
+            page.write_text(text)
+    return 1 if checks and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""The tree of the errors that the driver's processes raise, read from the modules that define them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.docs.lookup.marked import code, table
+
+ROOT = Path(__file__).resolve().parents[3]
+_TOP = "driver.errors.DriverError"
+_ROOMS = ("driver", "controller", "kubeletplugin", "uninstall")
+
+WAYS_OUT = {
+    "DriverError": "what the message says",
+    "ConfigError": (
+        "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
+    ),
+    "NvmlError": (
+        "nothing at first: the call is made again. Where it lasts, look at the [health](health.md) of the GPU"
+    ),
+    "FabricError": "nothing at first; where it lasts, look at the log of the fabric manager",
+    "NotShared": (
+        "nothing, or start the fabric manager in shared NVSwitch mode ([fabric "
+        "partitions](fabric-partitions.md))"
+    ),
+    "ApiError": (
+        "nothing at first: the request is made again. Where it lasts, see whether the API server answers"
+    ),
+    "Conflict": "nothing: the object is read again",
+    "Unauthorized": "see whether the service account or the kubeconfig is still valid",
+    "Forbidden": (
+        "give the right that the message names ([install](install.md)); `gpuctl doctor` lists those that lack"
+    ),
+    "BadRequest": "report it: the request is the driver's own",
+    "Invalid": "report it, unless the message names a feature gate that is off",
+    "ClaimRefused": "correct the claim, its template or its DeviceClass, and make the pod anew",
+    "MalformedConfig": (
+        "correct the [opaque configuration](claim-configuration.md) at the paths that the "
+        "message names, and make the claim anew"
+    ),
+    "LateCall": "nothing: the kubelet has long given up this call",
+    "ClaimBlocked": (
+        "nothing at first: the kubelet calls again. Where it lasts, see to what the message names"
+    ),
+    "DeviceHeld": "end the pod of the claim that the plugin's log names",
+    "InstanceInUse": "end the process that uses the partition, often a monitor",
+    "FunctionInUse": "end the process that the message names",
+    "FunctionInDoubt": "look at the kernel's log; a restart of the node ends it",
+    "HardwareChanged": "delete the pod: its claim is allocated anew",
+    "NodeIncomplete": "see whether the NVIDIA driver is installed whole ([where it is](driver-root.md))",
+    "StorageError": "see whether the disk is full, or read-only",
+    "CannotTakeOver": (
+        "end the pods that the plugin's log names ([from NVIDIA's driver](from-nvidia-driver.md))"
+    ),
+    "NotUnderstood": (
+        "end the pods with GPUs of the node, or restart it ([from NVIDIA's driver](from-nvidia-driver.md))"
+    ),
+    "NotRetired": "end the pods that still have devices, and uninstall again ([uninstall](uninstall.md))",
+    "Refused": "do what the message says, and uninstall again ([uninstall](uninstall.md))",
+    "ResetFailed": "see [healing](operations.md#a-sick-gpu-heal-it)",
+    "NoDaemon": "start [gpu-dra-mps](mps.md) on the node",
+}
+"""What to do about an error; one that is not here has what the error above it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An error of the tree. ``retryable`` is whether the same call can succeed later without a change."""
+
+    name: str
+    above: Raised | None
+    module: str
+    meaning: str
+    retryable: bool
+
+
+def tree() -> tuple[Raised, ...]:
+    """DriverError and all errors below it, each after the one that it is a kind of."""
+    classes = [one for path in _modules() for one in _classes(path)]
+    found: list[Raised] = []
+
+    def add(one: _Class, above: Raised | None) -> None:
+        said = _said_retryable(one.node)
+        retryable = (above is None or above.retryable) if said is None else said
+        meaning = (ast.get_docstring(one.node) or "").split("\n\n", maxsplit=1)[0].replace("``", "`")
+        raised = Raised(one.node.name, above, one.module, meaning, retryable)
+        found.append(raised)
+        below = [
+            other for other in classes if one.full_name in other.bases and not other.node.name.startswith("_")
+        ]
+        for other in sorted(below, key=lambda other: other.node.name):
+            add(other, raised)
+
+    add(next(one for one in classes if one.full_name == _TOP), None)
+    return tuple(found)
+
+
+def way_out(error: Raised) -> str:
+    """What to do about an error."""
+    return WAYS_OUT.get(error.name) or (way_out(error.above) if error.above else "")
+
+
+def error_table() -> str:
+    """The tree as a table; an arrow for each level."""
+    rows = [
+        (
+            "→ " * _depth(one) + code(one.name),
+            "retryable" if one.retryable else "permanent",
+            one.meaning,
+            way_out(one),
+            code(one.module),
+        )
+        for one in tree()
+    ]
+    return table(("error", "kind", "means", "what to do", "defined in"), rows)
+
+
+def _depth(one: Raised) -> int:
+    return 1 + _depth(one.above) if one.above else 0
+
+
+def _modules() -> Iterator[Path]:
+    for room in _ROOMS:
+        yield from sorted((ROOT / room).rglob("*.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """A class, the module that defines it, and the full names of the classes that it is derived from."""
+
+    node: ast.ClassDef
+    module: str
+    bases: frozenset[str]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.module.removesuffix('.py').replace('/', '.')}.{self.node.name}"
+
+
+def _classes(path: Path) -> Iterator[_Class]:
+    module = path.relative_to(ROOT).as_posix()
+    here = module.removesuffix(".py").replace("/", ".")
+    parsed = ast.parse(path.read_text())
+    imported = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.ClassDef):
+            bases = map(ast.unparse, node.bases)
+            yield _Class(node, module, frozenset(imported.get(base, f"{here}.{base}") for base in bases))
+
+
+def _said_retryable(node: ast.ClassDef) -> bool | None:
+    """What the class says itself, None where it says nothing."""
+    for line in node.body:
+        target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+        value = getattr(line, "value", None)
+        if isinstance(target, ast.Name) and target.id == "retryable" and isinstance(value, ast.Constant):
+            return bool(value.value)
+    return None

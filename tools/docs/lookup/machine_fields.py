@@ -1,0 +1,198 @@
+"""The fields of machine files, as their reader asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from driver.nvml.api import FabricInfo
+from driver.nvml.pci_address import PciAddress
+from fakegpu import spec
+from fakegpu.fields import Fields
+from tools.docs.lookup.marked import code, table
+
+C = TypeVar("C", bound="str | None")
+
+
+@dataclass(slots=True)
+class Asked:
+    """How a field is read: what it takes, and what it is where the file does not say it."""
+
+    takes: str
+    default: str = ""
+    is_required: bool = False
+
+
+WORDS = {
+    "description": "what the machine is, in a sentence",
+    "driver_version": (
+        "the NVIDIA driver; from 615 on it holds control groups to memory limits, but in a vGPU "
+        "and with MIG on"
+    ),
+    "cuda_driver_version": "the newest CUDA that this driver serves",
+    "product.name": "the GPUs' name as NVML tells it; all GPUs of a machine are alike",
+    "product.device_id": "the PCI device id, without the vendor",
+    "product.brand": "the brand, in a word of NVML; a wrong one is refused with all that are known",
+    "product.architecture": "the architecture, likewise",
+    "product.compute_capability": "the CUDA compute capability",
+    "product.memory_mib": "the memory of a GPU as NVML counts it; absent where NVML tells none",
+    "product.reserved_mib": (
+        "what the NVIDIA driver keeps of it for itself; where the file does not say it, 512, and at most a "
+        "sixteenth of the memory"
+    ),
+    "product.addressing_mode": "absent where the driver is too old to tell",
+    "product.mig": "which partitions MIG can make, by the name of a file in `fakegpu/mig_profiles/`",
+    "product.virtualization": "what NVML says of virtual machines",
+    "product.license": (
+        "the product for which a vGPU takes a license, as NVML names it; absent where no licensing is known"
+    ),
+    "product.licensed": "whether it has a license at the beginning",
+    "product.sriov.total": "how many virtual functions a GPU can have",
+    "product.sriov.device_id": "their PCI device id",
+    "product.vgpu.framework": "how the host makes vGPUs; goes with `virtualization: host-vgpu`",
+    "product.vgpu.types": "which ones, by the name of a file in `fakegpu/vgpu_types/`",
+    "gpus[].pci": "the PCI address; none may stand twice",
+    "gpus[].minor": "the number of `/dev/nvidia<minor>`; none may stand twice",
+    "gpus[].numa_node": "the NUMA node; absent where the firmware tells none",
+    "gpus[].cpus": "the CPUs near it; absent where that is not known",
+    "gpus[].pcie_root": "the PCIe root as in sysfs",
+    "gpus[].switches": (
+        "names of the PCIe switches from the root down to the GPU; GPUs below the same one name it alike"
+    ),
+    "gpus[].mig_enabled": (
+        "MIG mode is on from the beginning, without partitions; on Ampere it lasts over a "
+        "reboot. Needs `product.mig`"
+    ),
+    "gpus[].module": "the place on the baseboard, by which the fabric manager knows a GPU",
+    "gpus[].beside": "the other functions of the board, from `.1` on: some of `audio`, `usb`, `ucsi`",
+    "gpus[].iommu_group": (
+        "the IOMMU group; GPUs with the same number share it, and one without is alone in a group of its own"
+    ),
+    "gpus[].bridge_in_group": "the bridge above the GPU is in its group, too",
+    "gpus[].virtual_functions": "how many virtual functions are there from the beginning",
+    "nvlink.switch_links": "how many NVLinks go from each GPU into NVSwitches",
+    "nvlink.pairs": "NVLinks between two GPUs, which are counted in the order of their PCI addresses",
+    "nvlink.ends_with_mig": "a GPU in MIG mode has no NVLinks, and nobody has one to it",
+    "fabric.cluster_uuid": (
+        "the multi-node NVLink fabric that the machine is in; all zero for a machine that is alone"
+    ),
+    "fabric.clique": "its clique there",
+    "fabric.state": "how far the fabric is set up",
+    "fabric_manager.partitions": "the fabric partitions, each the `gpus[].module` numbers of its GPUs",
+    "fabric_manager.shared": "the fabric manager runs in shared NVSwitch mode from the beginning",
+    "fabric_manager.tells_identities": "it tells the UUIDs and addresses of GPUs, too",
+    "iommu.present": "`false`: no IOMMU guards the machine, so that nothing can be passed through",
+    "iommu.iommufd": (
+        "`false`: the kernel has no `/dev/iommu`, and functions have no nodes of their own in "
+        "`/dev/vfio/devices`"
+    ),
+    "iommu.unsafe_noiommu": (
+        "without an IOMMU vfio invents groups, by its parameter enable_unsafe_noiommu_mode"
+    ),
+    "iommu.variant_drivers[].name": "a driver of vfio for some GPUs, such as `nvgrace-gpu-vfio-pci`",
+    "iommu.variant_drivers[].device_ids": "the PCI device ids that it is for",
+    "p2p": "whether peers can read each other's memory",
+}
+"""The meaning of each field."""
+
+
+class _Asking(Fields):
+    """A mapping in which every field is there: it writes down what it is asked for, and how."""
+
+    def __init__(self, path: str, asked: dict[str, Asked]) -> None:
+        super().__init__({})
+        self._where, self._asked, self._optional = path, asked, set[str]()
+
+    def __contains__(self, key: str) -> bool:
+        self._optional.add(key)
+        return True
+
+    def refuse(self, key: str, demand: str) -> None:
+        """Nothing: what is asked is wanted, and not what is wrong."""
+
+    def text(self, key: str, pattern: str = r".+", what: str = "text") -> str:  # noqa: ARG002 - as Fields has it
+        self._note(key, what)
+        return ""
+
+    def name(self, key: str, names: Collection[str]) -> str:
+        self._note(key, f"one of {', '.join(map(code, sorted(names)))}")
+        return ""
+
+    def number(self, key: str, minimum: int, default: int | None = None) -> int:
+        self._note(key, f"whole number from {minimum}", None if default is None else _told(default, minimum))
+        return minimum
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        self._note(key, "true or false", str(default).lower())
+        return default
+
+    def choice(self, key: str, values: tuple[C, ...], default: C) -> C:
+        self._note(key, f"one of {', '.join(code(str(value)) for value in values)}", default or "")
+        return default
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        self._note(key, "list of texts", "")
+        return ()
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        self._note(key, "list of whole numbers")
+        return ()
+
+    def number_lists(self, key: str) -> list[tuple[int, ...]]:
+        self._note(key, "list of lists of whole numbers")
+        return []
+
+    def triples(self, key: str) -> list[tuple[int, int, int]]:
+        self._note(key, "list of `[GPU, GPU, links]`", "")
+        return []
+
+    def address(self, key: str) -> PciAddress:
+        self._note(key, '`"0000:17:00.0"`')
+        return PciAddress(0, 0, 0, 0)
+
+    def fabric(self) -> FabricInfo:
+        super().fabric()
+        return FabricInfo("completed", "00000000-0000-0000-0000-000000000000", 0)
+
+    def child(self, key: str) -> Fields:
+        return _Asking(self._at(key), self._asked)
+
+    def items(self, key: str) -> Iterator[Fields]:
+        yield _Asking(f"{self._at(key)}[]", self._asked)
+
+    def _at(self, key: str) -> str:
+        return f"{self._where}.{key}" if self._where else key
+
+    def _note(self, key: str, takes: str, default: str | None = None) -> None:
+        is_required = default is None and key not in self._optional
+        self._asked[self._at(key)] = Asked(takes, default or "", is_required)
+
+
+def _told(default: int, minimum: int) -> str:
+    """A default in words; one that a file could not say stands for an absent field."""
+    return str(default) if default >= minimum else ""
+
+
+def asked() -> dict[str, Asked]:
+    """All fields of a machine file by their paths."""
+    found: dict[str, Asked] = {}
+    spec.read_machine("any", _Asking("", found))
+    return found
+
+
+def field_table() -> str:
+    """All fields as a table; raises ValueError for one without words and for words without a field."""
+    found = asked()
+    if set(found) != set(WORDS):
+        raise ValueError(f"fields and words in machine_fields.py differ: {sorted(set(found) ^ set(WORDS))}")
+    rows: Sequence[tuple[str, ...]] = [
+        (
+            code(path),
+            found[path].takes,
+            "has to be there" if found[path].is_required else code(found[path].default),
+            meaning,
+        )
+        for path, meaning in WORDS.items()
+    ]
+    return table(("field", "takes", "default", "says"), rows)

@@ -1,0 +1,168 @@
+"""The fields of the node configuration, from the schemas that its readers declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from driver.devices.sharing import MOST_MPS_CLIENTS
+from driver.health.health_rules import SCHEMA as HEALTH
+from driver.policy.config_schema import pool_schema, rule_schema
+from tools.docs.lookup.marked import code, table
+
+Schema = dict[str, Any]
+
+WORDS = {
+    "version": ("has to be there", "the version of the file's fields"),
+    "rules": (
+        "none: every GPU whole, or as an admin cut it",
+        "the rules of the nodes that no pool takes in; the first that matches a GPU decides",
+    ),
+    "rules[].when": ("every GPU", "which GPUs, as a CEL expression over `gpu`"),
+    "rules[].offer": ("`whole`, or what the other fields imply", "in which form the GPU is offered"),
+    "rules[].mig": ("`static`", "which partitions there are: a word, or one of the two below"),
+    "rules[].mig.dynamic.profiles": (
+        "all without attributes",
+        "the profiles of partitions that are made for claims, as `1g.10gb` or `1g`",
+    ),
+    "rules[].mig.layout": (
+        "",
+        "a fixed set of partitions: the name of a layout, a list of profiles, or how many of each",
+    ),
+    "rules[].shared": (
+        "not shared",
+        "how the GPU or its partitions are shared; a list where by both strategies",
+    ),
+    "rules[].shared.strategy": ("has to be there", "whether pods take turns, or compute beside each other"),
+    "rules[].shared.shares": (
+        "as many as the memory has steps",
+        f"how many shares; by MPS at most {MOST_MPS_CLIENTS}",
+    ),
+    "rules[].shared.memory.step": (
+        "memory cannot be asked for",
+        "shares are asked for by memory, in steps of this quantity",
+    ),
+    "rules[].shared.fractional": (
+        "`false`",
+        "the device is a `gpu` that one claim has whole or several in parts",
+    ),
+    "rules[].vgpu": ("no vGPUs", "the vGPUs that a host makes of the GPU"),
+    "rules[].vgpu.profiles": ("has to be there", "the types of vGPUs, by NVIDIA's names"),
+    "rules[].vgpu.virtualFunctions": (
+        "nothing is turned on",
+        "the driver turns on the virtual functions of a GPU that has none on",
+    ),
+    "rules[].passthrough": ("`false`", "the GPU is offered to virtual machines as well"),
+    "rules[].memoryLimits": ("`true`", "the NVIDIA driver holds shares to their memory, where it can"),
+    "pools": ("none", "rules for some nodes; the first pool whose selector fits a node decides"),
+    "pools[].name": ("has to be there", "how logs and events name the pool"),
+    "pools[].nodeSelector": (
+        "has to be there",
+        "which nodes, as selectors of labels say it everywhere in Kubernetes",
+    ),
+    "pools[].nodeSelector.matchLabels": ("", "labels that a node has to have, with their values"),
+    "pools[].nodeSelector.matchExpressions[].key": ("has to be there", "a label"),
+    "pools[].nodeSelector.matchExpressions[].operator": (
+        "has to be there",
+        "what has to be true of the label",
+    ),
+    "pools[].nodeSelector.matchExpressions[].values": ("", "the values for `In` and `NotIn`"),
+    "pools[].rules": (
+        "none: every GPU whole, or as an admin cut it",
+        "the rules of these nodes, with the fields of `rules[]`",
+    ),
+    "health": (
+        "the driver's own table, and no pod is evicted",
+        "how faults of GPUs are judged, on all nodes",
+    ),
+    "health.xids": ("as in the driver's own table", "what an XID means, by its code"),
+    "health.evict": ("none", "the faults for which pods are evicted"),
+}
+"""The default and the meaning of each field."""
+
+
+def schema() -> Schema:
+    """The schema of the whole file."""
+    rules = {"type": "array", "items": rule_schema()}
+    pools = {"type": "array", "items": pool_schema()}
+    return {"properties": {"version": {"enum": ["v1"]}, "rules": rules, "pools": pools, "health": HEALTH}}
+
+
+def fields() -> dict[str, list[Schema]]:
+    """All fields by their paths, with the schemas of what may stand there."""
+    found: dict[str, list[Schema]] = {}
+    for path, one in _walk(schema(), ""):
+        found.setdefault(path, []).append(one)
+    return {path: said for path, said in found.items() if not path.startswith("pools[].rules[]")}
+
+
+def field_table() -> str:
+    """All fields as a table; raises ValueError for one without words and for words without a field."""
+    found = {path: said for path, said in fields().items() if path in WORDS or not _holds_others(path)}
+    if set(found) != set(WORDS):
+        raise ValueError(
+            f"fields and words in tools/docs/lookup/node_fields.py differ: {sorted(set(found) ^ set(WORDS))}"
+        )
+    rows = [(code(path), _types(found[path]), default, meaning) for path, (default, meaning) in WORDS.items()]
+    return table(("field", "takes", "default", "means"), rows)
+
+
+def _holds_others(path: str) -> bool:
+    return any(other.startswith((f"{path}.", f"{path}[")) for other in fields())
+
+
+def _walk(one: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """Every field below a schema, also in its choices; the items of a list of choices stand for the field."""
+    for name, below in one.get("properties", {}).items():
+        inner = f"{path}.{name}" if path else name
+        yield inner, below
+        yield from _walk(below, inner)
+    for choice in one.get("anyOf", ()):
+        yield from _walk(choice, path)
+    items = one.get("items", {})
+    if "properties" in items:
+        is_choice = path.endswith(".shared")
+        yield from _walk(items, path if is_choice else f"{path}[]")
+
+
+def _types(said: list[Schema]) -> str:
+    return "; ".join(dict.fromkeys(word for one in said for word in _words(one)))
+
+
+def _words(one: Schema) -> Iterator[str]:
+    for choice in one.get("anyOf", ()):
+        if "required" not in choice or "type" in choice:
+            yield from _words(choice)
+    if "enum" in one:
+        yield ", ".join(
+            code("off" if word is False else str(word))
+            for word in dict.fromkeys(one["enum"])
+            if word is not False or "off" not in one["enum"]
+        )
+    kinds = one.get("type", [])
+    for kind in [kinds] if isinstance(kinds, str) else kinds:
+        yield _WRITTEN[kind] + _limits(one, kind)
+
+
+_WRITTEN = {
+    "string": "text",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "mapping",
+}
+
+
+def _limits(one: Schema, kind: str) -> str:
+    if kind == "integer" and "minimum" in one:
+        return (
+            f" from {one['minimum']} to {one['maximum']}" if "maximum" in one else f" from {one['minimum']}"
+        )
+    if kind == "string" and "maxLength" in one:
+        return f" of at most {one['maxLength']} characters"
+    if kind == "array" and "enum" in one.get("items", {}):
+        return f" of {', '.join(map(code, one['items']['enum']))}"
+    values = one.get("additionalProperties")
+    if kind == "object" and isinstance(values, dict) and "enum" in values:
+        return f" to {', '.join(map(code, values['enum']))}"
+    return ""

@@ -1,0 +1,154 @@
+"""Takes pictures of the page and of ``gpuctl status --watch``, on a cluster with pods, as people see them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from rich.console import Console
+
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for
+from envtest.cluster import Cluster
+from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.fleet.cluster import views_of
+from gpuctl.status.live_picture import live_picture
+from tools.docs.pictures.node_pictures import PODS, SICK_GPU, XID
+from tools.docs.pictures.scene import ROOT, SceneImpossible, Wanted
+from tools.scenarios.description import read_description
+from tools.scenarios.places.place import built_place
+from tools.testbed.chromium import chromium
+
+Object = dict[str, Any]
+
+SCREENSHOTS = ("page.png", "status-watch.svg")
+"""The files that are taken; they are never the same twice, so nobody compares them."""
+
+_SCENE = ROOT / "deploy" / "ask-for-a-gpu" / "scenario.yaml"
+_GREEDY = Wanted("research", "nine-gpus", "large")
+"""A pod that waits, since it wants more GPUs than a node has."""
+
+_TERMINAL = (110, 22)
+_WINDOW = (1180, 800)
+_FORMAT = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">
+<title>{label}</title>
+<desc>{told}</desc>
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-title {{ font: bold 18px system-ui, "DejaVu Sans", sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""As rich writes it, without fonts from another host, and with words for who cannot see it."""
+
+
+def take(folder: Path) -> None:
+    """Write the screenshots; raises what a cluster or the browser raises."""
+    with built_place(read_description(_SCENE).wanted, "embedded") as place:
+        cluster = place.cluster
+        if cluster is None:
+            raise SceneImpossible(f"{_SCENE} has no nodes")
+        for name in dict.fromkeys(one.namespace for one in (*PODS, _GREEDY)):
+            _create(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "")
+        for one in PODS:
+            _start(cluster, one)
+            wait_for(cluster.api, paths.pod(one.name, one.namespace), _runs)
+        _start(cluster, _GREEDY, count=9)
+        fault = [str(place.programs / "scenario-fault"), "node-0", "xid", str(XID), str(SICK_GPU)]
+        subprocess.run(fault, env={**os.environ, **place.environment}, check=True)
+        with _served(cluster) as address, chromium() as tab:
+            tab.size(*_WINDOW)
+            tab.media("light")
+            tab.open(address)
+            for words in ("gpu.nvidia.com/xid", f"{_GREEDY.namespace}/{_GREEDY.name}"):
+                tab.wait_text(words)
+            tab.picture(folder / "page.png")
+        view = ClusterView.connect(cluster.admin, None)
+        (folder / "status-watch.svg").write_text(exported(view.slices(), view.claims()))
+
+
+def _start(cluster: Cluster, one: Wanted, count: int = 1) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": one.device_class, "count": count}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": one.name},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    container = {
+        "name": "main",
+        "image": "ubuntu:24.04",
+        "command": ["sleep", "infinity"],
+        "resources": {"claims": [{"name": "gpu"}]},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": one.name},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": one.name}],
+            "containers": [container],
+        },
+    }
+    _create(cluster, claim, one.namespace)
+    _create(cluster, pod, one.namespace)
+
+
+def _create(cluster: Cluster, wanted: Object, namespace: str) -> None:
+    cluster.api.create(wanted, namespace)
+
+
+def _runs(pod: Object) -> bool:
+    return bool(pod["status"].get("phase") == "Running")
+
+
+@contextmanager
+def _served(cluster: Cluster) -> Iterator[str]:
+    """The address of the page, served by a process of its own until the block ends."""
+    command = (sys.executable, "-u", "-m", "gpuctl", "web", "--addr", "127.0.0.1:0")
+    process = cluster.processes.start("page", [*command, "--kubeconfig", str(cluster.admin)])
+
+    def told() -> str | None:
+        lines = (line for line in process.log.splitlines() if line.startswith("the page is at "))
+        return next((line.split()[4] for line in lines), None)
+
+    try:
+        yield wait_until(["page"], cluster.processes, told)
+    finally:
+        process.stop()
+
+
+def exported(slices: list[Object], claims: list[Object]) -> str:
+    """What ``gpuctl status --watch`` draws on a terminal, as rich exports it."""
+    width, height = _TERMINAL
+    picture = live_picture(views_of(slices, claims), width, height)
+    console = Console(record=True, width=width, file=StringIO(), force_terminal=True)
+    console.print(picture, no_wrap=True, crop=True)
+    label = "gpuctl status --watch on a terminal"
+    told = escape(" ".join(picture.plain.split())).replace("{", "(").replace("}", ")")
+    code = _FORMAT.replace("{label}", label).replace("{told}", told)
+    return console.export_svg(title="gpuctl status --watch", code_format=code, unique_id="terminal")

@@ -1,0 +1,67 @@
+"""Finds what can be run: the folders of ``deploy/scenarios``, and pages of ``docs`` that name a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from envtest.client.shipped import PACKAGE_ROOT
+from tools.scenarios.description import Description, read_description
+from tools.scenarios.errors import ScenarioWrong
+from tools.scenarios.page import FRONT, Page, front_of, read_page
+
+DESCRIPTION, README = "scenario.yaml", "README.md"
+FRONT_KEY = "scenario"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Something to run: ``folder`` has its description, and the files that its page is about."""
+
+    name: str
+    folder: Path
+    description: Description
+    page: Page
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of its own, not a page of the documentation."""
+        return self.page.file.parent == self.folder
+
+
+def scenario_names(root: Path = PACKAGE_ROOT) -> list[str]:
+    """The names of all scenarios of a checkout, those of folders first."""
+    return [*_files(root)]
+
+
+def scenario(name: str, root: Path = PACKAGE_ROOT) -> Scenario:
+    """The scenario of a name; others are not looked at.
+
+    Raises:
+        ScenarioWrong: there is none, or it cannot be used as it stands.
+    """
+    files = _files(root)
+    if name not in files:
+        raise ScenarioWrong(f"there is no scenario {name!r}", f"name one of {', '.join(files)}")
+    file = files[name]
+    if file.name == README:
+        return Scenario(name, file.parent, read_description(file.with_name(DESCRIPTION)), read_page(file))
+    page = read_page(file)
+    description = root / str(page.front[FRONT_KEY])
+    return Scenario(name, description.parent, read_description(description), page)
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """The pages of all scenarios, by their names."""
+    described = sorted((root / "deploy" / "scenarios").glob(f"*/{DESCRIPTION}"))
+    pages = [file for file in sorted((root / "docs").glob("*.md")) if _is_run(file)]
+    return {
+        **{file.parent.name: file.with_name(README) for file in described},
+        **{f"docs/{file.stem}": file for file in pages},
+    }
+
+
+def _is_run(file: Path) -> bool:
+    """Whether a page of the documentation names a scenario in its front matter."""
+    text = file.read_text()
+    return text.startswith(FRONT) and FRONT_KEY in front_of(file, text)

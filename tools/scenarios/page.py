@@ -1,0 +1,167 @@
+"""Reads a page: its ``sh`` blocks become steps, with what they show, and its other blocks are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from tools.scenarios.errors import ScenarioWrong
+
+RUN, SHOWN, QUOTED = "sh", "text", "yaml"
+UNTIL_SHOWN = "until-shown"
+_EXITS = re.compile(r"exits=([0-9]{1,3})")
+FRONT = "---"
+"""The line above and below a front matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: the line of its fence, counted from 1, its language, and its text."""
+
+    line: int
+    language: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A block that is executed: how it ends, and what it prints, where the page shows that.
+
+    With ``until_shown`` it is repeated until it prints that.
+    """
+
+    line: int
+    script: str
+    exits: int = 0
+    until_shown: bool = False
+    shown: Block | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as far as it matters here: ``headings`` in their order, and whether it begins with a picture."""
+
+    file: Path
+    text: str
+    front: dict[str, Any]
+    headings: tuple[str, ...]
+    has_picture: bool
+    steps: tuple[Step, ...]
+    quoted: tuple[Block, ...]
+
+
+def read_page(file: Path) -> Page:
+    """Read a page.
+
+    Raises:
+        ScenarioWrong: it cannot be read, or the info string of a block says what is not known.
+    """
+    try:
+        return parse_page(file, file.read_text())
+    except OSError as error:
+        raise ScenarioWrong(f"{file} cannot be read: {error.strerror}") from error
+
+
+def parse_page(file: Path, text: str) -> Page:
+    """The page that a text is; see ``read_page``."""
+    front, body = _split_front(file, text)
+    tokens = _markdown().parse(body)
+    steps = tuple(_steps(file, tokens))
+    return Page(
+        file,
+        text,
+        front,
+        tuple(tokens[index + 1].content for index, one in enumerate(tokens) if one.type == "heading_open"),
+        _has_picture(tokens),
+        steps,
+        tuple(_block(one) for one in tokens if _language(one) == QUOTED),
+    )
+
+
+def front_of(file: Path, text: str) -> dict[str, Any]:
+    """The front matter of a page; raises ScenarioWrong."""
+    return _split_front(file, text)[0]
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table")
+
+
+def _split_front(file: Path, text: str) -> tuple[dict[str, Any], str]:
+    """The front matter, and the text with empty lines in its place, so that lines keep their numbers."""
+    lines = text.split("\n")
+    if lines[0].rstrip() != FRONT or FRONT not in lines[1:]:
+        return {}, text
+    end = lines.index(FRONT, 1)
+    try:
+        front = yaml.safe_load("\n".join(lines[1:end])) or {}
+    except yaml.YAMLError as error:
+        raise ScenarioWrong(f"{file}: its front matter is no YAML: {error}") from error
+    if not isinstance(front, dict):
+        raise ScenarioWrong(f"{file}: its front matter has to be a mapping")
+    return front, "\n".join([""] * (end + 1) + lines[end + 1 :])
+
+
+def _language(token: Token) -> str:
+    """The language of a fenced block; empty for one without, and for what is no block."""
+    words = token.info.split() if token.type == "fence" else []
+    return words[0] if words else ""
+
+
+def _block(token: Token) -> Block:
+    return Block((token.map or [0])[0] + 1, _language(token), token.content)
+
+
+def _steps(file: Path, tokens: Sequence[Token]) -> Iterator[Step]:
+    for index, token in enumerate(tokens):
+        if _language(token) != RUN:
+            continue
+        block = _block(token)
+        exits, until_shown = 0, False
+        for word in token.info.split()[1:]:
+            matched = _EXITS.fullmatch(word)
+            if matched is not None:
+                exits = int(matched[1])
+            elif word == UNTIL_SHOWN:
+                until_shown = True
+            else:
+                raise ScenarioWrong(
+                    f"{file}:{block.line}: {word!r} after sh is not known", f"use exits=N or {UNTIL_SHOWN}"
+                )
+        shown = _shown_by(tokens[index + 1 :])
+        if until_shown and shown is None:
+            raise ScenarioWrong(
+                f"{file}:{block.line}: {UNTIL_SHOWN} needs a {SHOWN} block below it that is to be shown"
+            )
+        yield Step(block.line, block.text, exits, until_shown, shown)
+
+
+def _shown_by(after: Sequence[Token]) -> Block | None:
+    """What a block printed, by what follows it: at once, or below one line that ends with a colon."""
+    if [one.type for one in after[:3]] == ["paragraph_open", "inline", "paragraph_close"]:
+        words = after[1].content
+        if "\n" in words or not words.endswith(":"):
+            return None
+        after = after[3:]
+    return _block(after[0]) if after and _language(after[0]) == SHOWN else None
+
+
+def _has_picture(tokens: Sequence[Token]) -> bool:
+    """Whether an image, or a drawing of characters, comes before the first block that is executed."""
+    for token in tokens:
+        if _language(token) == RUN:
+            return False
+        if token.type == "fence" and _language(token) in ("", SHOWN):
+            return True
+        if any(child.type == "image" for child in token.children or ()):
+            return True
+    return False

@@ -1,0 +1,164 @@
+"""What a scenario must leave as it was: a cluster's objects, what its nodes publish, and what they hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.cluster import DRIVER_NAMESPACE
+from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.journal_files import holding
+from tools.scenarios.places.projection import NAME
+
+Object = dict[str, Any]
+
+GONE_SECONDS = 30.0
+"""How long what was deleted may take to go: claims follow their pods, and devices those."""
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 1.0
+"""How long until the next look, the first time and at most: a look lists every kind of object."""
+
+# They come and go by themselves, or say of another object what is compared in that.
+_OF_THEIR_OWN = frozenset(
+    {"events", "leases", "resourceslices", "endpoints", "endpointslices", "componentstatuses"}
+)
+# Each namespace gets them some time after it was made.
+_OF_EACH_NAMESPACE = frozenset({("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")})
+_COMPARED = ("spec", "data")
+_STAYS = frozenset({"iommuFDEnabled"})
+"""Attributes that the first claim changes for good: its modules of the kernel stay loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """A cluster at one time: what people read of each object, by ``kind namespace/name``, and each device.
+
+    ``held`` are the files of claims on nodes: CDI specs, and journal entries that hold devices. A pod may be
+    gone from the API while its kubelet still unprepares.
+    """
+
+    objects: Mapping[str, Object]
+    devices: Mapping[str, Object]
+    held: frozenset[str] = frozenset()
+
+
+def traces(api: ApiClient, drivers: Sequence[DriverNode] = ()) -> Traces:
+    """How a cluster is now, with these nodes."""
+    objects = {
+        _name(resource, stored): _content(stored)
+        for resource, path in _collections(api)
+        for stored in api.list_objects(path)
+        if (resource, stored["metadata"]["name"]) not in _OF_EACH_NAMESPACE
+    }
+    devices = dict(_devices(api.list_objects(paths.resource_slice())))
+    return Traces(objects, devices, frozenset(name for driver in drivers for name in _held(driver)))
+
+
+def wait_as_before(
+    api: ApiClient,
+    before: Traces,
+    drivers: Sequence[DriverNode] = (),
+    gone_seconds: float = GONE_SECONDS,
+) -> list[str]:
+    """Wait until a cluster is as before; what differs when that takes too long, in words."""
+    deadline, pause_seconds = time.monotonic() + gone_seconds, LOOK_SECONDS
+    while found := changes(before, traces(api, drivers)):
+        if time.monotonic() > deadline:
+            return found
+        time.sleep(pause_seconds)
+        pause_seconds = min(2 * pause_seconds, LONGEST_LOOK_SECONDS)
+    return []
+
+
+def changes(before: Traces, after: Traces) -> list[str]:
+    """What differs, one sentence for each thing."""
+    config = f"configmaps {DRIVER_NAMESPACE}/{NAME}"
+    told = [
+        "the node configuration is another one" if name == config else f"{name} {how}"
+        for name, how in _differences(before.objects, after.objects)
+    ]
+    told += [f"device {name} {how}" for name, how in _differences(before.devices, after.devices)]
+    return told + [f"{name} is left over" for name in sorted(after.held - before.held)]
+
+
+def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[tuple[str, str]]:
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before:
+            yield name, "is left over"
+        elif name not in after:
+            yield name, "is gone"
+        elif before[name] != after[name]:
+            yield name, f"has changed: {'; '.join(_changed(before[name], after[name]))}"
+
+
+def _changed(before: Any, after: Any, at: str = "") -> Iterator[str]:
+    """Each value that differs, by its path."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        yield f"{at} was {json.dumps(before)} and is {json.dumps(after)}"
+        return
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield from _changed(before.get(key), after.get(key), f"{at}.{key}" if at else key)
+
+
+def _collections(api: ApiClient) -> Iterator[tuple[str, str]]:
+    """All kinds of objects that the server lists, by the names of their resources, with their paths."""
+    groups = api.get("/apis")["groups"]
+    roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+    for root in roots:
+        for entry in api.get(root)["resources"]:
+            if "list" in entry["verbs"] and "/" not in entry["name"] and entry["name"] not in _OF_THEIR_OWN:
+                yield entry["name"], f"{root}/{entry['name']}"
+
+
+def _name(resource: str, stored: Object) -> str:
+    metadata = stored["metadata"]
+    return f"{resource} {'/'.join(filter(None, (metadata.get('namespace'), metadata['name'])))}"
+
+
+def _content(stored: Object) -> Object:
+    """What people say of an object, without what is written by the cluster as it lives."""
+    said = {key: _by_people(stored[key]) for key in _COMPARED if stored.get(key)}
+    said = {key: value for key, value in said.items() if value}
+    return {**said, "labels": stored["metadata"].get("labels") or {}}
+
+
+def _by_people(part: Any) -> Any:
+    """A part of an object without the taints of a node that Kubernetes itself sets and takes away."""
+    if not isinstance(part, Mapping) or "taints" not in part:
+        return part
+    taints = [taint for taint in part["taints"] if not taint["key"].startswith("node.kubernetes.io/")]
+    return {
+        **{key: value for key, value in part.items() if key != "taints"},
+        **({"taints": taints} if taints else {}),
+    }
+
+
+def _held(driver: DriverNode) -> Iterator[str]:
+    """The files of claims on a node."""
+    for name in holding(driver.journal_dir):
+        yield f"journal entry {name} of {driver.node.name}"
+    for file in driver.node.cdi_dir.glob("*.json"):
+        yield f"CDI spec {file.name} of {driver.node.name}"
+
+
+def _devices(slices: list[Object]) -> Iterator[tuple[str, Object]]:
+    """The devices that this driver publishes, without the times of their taints and what stays for good."""
+    for stored in slices:
+        if stored["spec"]["driver"] != DRIVER_NAME:
+            continue
+        for device in stored["spec"].get("devices") or ():
+            taints = [
+                {key: value for key, value in taint.items() if key != "timeAdded"}
+                for taint in device.get("taints") or ()
+            ]
+            attributes = {
+                name: value for name, value in device.get("attributes", {}).items() if name not in _STAYS
+            }
+            name = f"{stored['spec']['pool']['name']}/{device['name']}"
+            yield name, {**device, "taints": taints, "attributes": attributes}

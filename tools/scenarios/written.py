@@ -1,0 +1,94 @@
+"""Checks a scenario as it is written, without a cluster: sections, quotes, files that nobody mentions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import dedent
+
+from envtest.client.shipped import PACKAGE_ROOT
+from tools.scenarios.catalogue import DESCRIPTION, README, Scenario
+from tools.scenarios.comparing import ANYTHING
+from tools.scenarios.page import Block
+
+LAST_SECTION = "Clean up"
+
+
+def faults(scenario: Scenario) -> list[str]:
+    """What is wrong with a scenario, a sentence each, with the line where there is one."""
+    found = [*_unquoted(scenario)]
+    if not scenario.page.steps:
+        found.append(f"{scenario.page.file}: it has no sh block, so nothing runs")
+    if scenario.is_folder:
+        found += [*_sections(scenario), *_unmentioned(scenario)]
+    return found
+
+
+def quotes(block: str, text: str) -> bool:
+    """Whether a block is a part of a text: whole lines, however far they are indented.
+
+    A line that is ``…`` alone leaves out any number of lines.
+    """
+    parts: list[list[str]] = [[]]
+    for line in block.rstrip().splitlines():
+        if line.strip() == ANYTHING:
+            parts.append([])
+        else:
+            parts[-1].append(line.rstrip())
+    lines, at = [line.rstrip() for line in text.splitlines()], 0
+    for part in parts:
+        while at + len(part) <= len(lines) and not _same(part, lines[at : at + len(part)]):
+            at += 1
+        if at + len(part) > len(lines):
+            return False
+        at += len(part)
+    return True
+
+
+def _same(block: Sequence[str], lines: Sequence[str]) -> bool:
+    """Whether lines are the same but for one indentation of all of them."""
+    return dedent("\n".join(block)) == dedent("\n".join(lines))
+
+
+def _sections(scenario: Scenario) -> Iterator[str]:
+    page = scenario.page
+    titles = [heading.lower() for heading in page.headings]
+    if not page.has_picture:
+        yield f"{page.file}: it begins without a picture, an image or a drawing of characters"
+    for section in ("needs", "run", "what you see"):
+        # What one sees may stand between what is run: the blocks below say it then.
+        interleaved = section == "what you see" and any(step.shown for step in page.steps)
+        if not interleaved and not any(section in title for title in titles):
+            yield f"{page.file}: the section {section!r} is missing"
+    if not titles or titles[-1] != LAST_SECTION.lower():
+        yield f"{page.file}: the last section has to be {LAST_SECTION!r}"
+
+
+def _unmentioned(scenario: Scenario) -> Iterator[str]:
+    for file in sorted(scenario.folder.rglob("*")):
+        name = file.relative_to(scenario.folder).as_posix()
+        if file.is_file() and name not in (README, DESCRIPTION) and name not in scenario.page.text:
+            yield f"{scenario.page.file}: it does not mention the file {name} beside it"
+
+
+def _unquoted(scenario: Scenario) -> Iterator[str]:
+    """The YAML that a page shows is that of a file which people apply."""
+    texts = [file.read_text() for file in _quotable(scenario)]
+    for block in scenario.page.quoted:
+        if not any(quotes(block.text, text) for text in texts):
+            yield _not_there(scenario, block)
+
+
+def _quotable(scenario: Scenario) -> list[Path]:
+    """The files that a scenario's page may show: its own, its node configuration, and the classes.
+
+    A page of the documentation may show any of the samples.
+    """
+    places = [scenario.folder, PACKAGE_ROOT / "deviceclasses"]
+    if not scenario.is_folder:
+        places.append(PACKAGE_ROOT / "deploy")
+    return [scenario.description.config_file, *(file for place in places for file in place.rglob("*.yaml"))]
+
+
+def _not_there(scenario: Scenario, block: Block) -> str:
+    return f"{scenario.page.file}:{block.line}: this YAML is in none of the files that it may quote"

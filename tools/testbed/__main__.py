@@ -1,0 +1,47 @@
+"""The command ``python -m tools.testbed prepare``: build all that tests on real clusters need."""
+
+from __future__ import annotations
+
+import click
+
+from envtest.client.errors import ClusterError
+from envtest.real.assets import find_assets
+from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
+from envtest.real.go_programs import go_programs, modules
+from tools.testbed.driver_image import driver_image
+from tools.testbed.memory_hook import memory_hook
+
+
+@click.group()
+def main() -> None:
+    """What tests on real clusters need beside the cluster."""
+
+
+@main.command()
+@click.argument("programs", nargs=-1, type=click.Choice(modules()))
+@click.option(
+    "--kubernetes",
+    type=click.Choice(list(VERSIONS)),
+    default=DEFAULT_KUBERNETES,
+    show_default=True,
+    envvar="KUBERNETES",
+    help="Kubernetes minor version.",
+)
+def prepare(programs: tuple[str, ...], kubernetes: str) -> None:
+    """Build all that tests on a cluster need, one after the other: later nothing is built beside them.
+
+    With PROGRAMS these alone, and no image of the driver, beside Kubernetes and the hook for memory.
+    """
+    try:
+        click.echo(find_assets(kubernetes).folder)
+        for module in programs or modules():
+            click.echo(go_programs(module))
+        click.echo(memory_hook())
+        if not programs:
+            click.echo(driver_image())
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Builds the driver's own hook, gpu-memory-hook, from its sources in this checkout, into the user's cache.
+
+Run as ``python -m tools.testbed.memory_hook``, it prints the program's path, which the plugin takes with
+``--memory-hook``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from envtest.client.errors import ClusterError
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.real.go_programs import go_programs
+
+PROGRAM = "gpu-memory-hook"
+
+
+def memory_hook(environment: Mapping[str, str] = os.environ, source: Path = PACKAGE_ROOT) -> Path:
+    """The program, built first if it is not there for these sources; it takes Go and no other module.
+
+    Raises:
+        MissingPrerequisite: it is not built yet, and there is no Go.
+        BuildFailed: Go failed.
+    """
+    return go_programs("memory-hook", environment, source / "deploy" / "image") / PROGRAM
+
+
+@click.command()
+def main() -> None:
+    """Build gpu-memory-hook, or find it, and print its path."""
+    try:
+        click.echo(memory_hook())
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()
