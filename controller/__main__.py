@@ -11,7 +11,7 @@ from typing import get_args
 
 import click
 
-from controller.given import Given
+from controller.process_inputs import Given
 from controller.wiring import NAME, Options, needed_capabilities, start
 from driver.errors import DriverError
 from driver.process.log import Level, configure

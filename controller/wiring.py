@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from controller.given import Given
+from controller.process_inputs import Given
 from driver.event_reasons import EventReason
 from driver.process.log import get_logger
 from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN
@@ -18,7 +18,7 @@ from driver.roots.flag import roots_from_flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controller.health.book import Book
+    from controller.health.incident_store import Book
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.device_plugin import Consequence, DevicePlugin
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.companions import Companions
-    from controller.plugin.letting_go import LettingGo
+    from controller.plugin.driver_release import LettingGo
     from controller.plugin.state import PluginState
     from controller.plugin.virtual_functions import VirtualFunctionAsking
     from controller.plugin.watch import PluginWatch
@@ -140,7 +140,7 @@ def _publisher(
     follow_claims: Callable[[bool], None],
 ) -> Publisher:
     """What keeps the slices of the node as they should be."""
-    from controller.health.book import Book
+    from controller.health.incident_store import Book
     from controller.publish.publisher import Publisher
     from driver.devices.names import DRIVER_NAME
 
@@ -223,7 +223,7 @@ def _server_floor(
 
 def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
     """Have the publisher write nothing while another controller of this node does."""
-    from controller.publish.turn import Turn
+    from controller.publish.publish_lock import Turn
 
     publisher.stand_by()
     turn = Turn(folder, publisher.has_turn, service.stop_event)
@@ -322,7 +322,7 @@ def _companions(service: Service, events: NodeEvents, intervals: Intervals) -> C
 
 def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> LettingGo:
     """What ends the NVML session while the kubelet plugin gives a GPU another kernel driver."""
-    from controller.plugin.letting_go import LettingGo
+    from controller.plugin.driver_release import LettingGo
 
     return LettingGo(discovery, look_again)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.health.hearing import Hearing
-from controller.health.lane import EventLane
-from controller.health.teller import Teller
+from controller.health.event_poster import Teller
+from controller.health.event_thread import EventLane
+from controller.health.xid_listener import Hearing
 from driver.event_reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.health.book import Book
+    from controller.health.incident_store import Book
     from controller.observe.node_events import NodeEvents
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery

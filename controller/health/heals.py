@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from controller.health.book import Book
+    from controller.health.incident_store import Book
     from driver.devices.node_state import Healed, NodeState
 
 

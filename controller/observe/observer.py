@@ -20,8 +20,8 @@ from driver.health.health_rules import HealthRules
 from driver.health.problems import taint_of_failure, taints
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.elsewhere import Doubt
 from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
+from driver.policy.unread_gpus import Doubt
 from driver.policy.virtual_functions import virtual_to_enable
 from driver.process.log import get_logger
 from driver.process.metrics.registry import NvmlFailure

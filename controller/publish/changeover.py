@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.publish.feature_gates import storable
 from controller.publish.island_names import with_kept_names
-from controller.publish.recall import recalled
+from controller.publish.restore_missing import recalled
 from controller.publish.transition import next_step, was_settled
 from driver.errors import ApiError
 from driver.kinds.registry import KINDS

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.health.book import Book
+from controller.health.incident_store import Book
 from controller.health.stored import booted_seconds, stored_faults
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover, Known, Seen
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
 from controller.publish.late_claims import followed
-from controller.publish.overlay import Overlay
+from controller.publish.merge_published import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
 from driver.errors import DriverError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.fabric.seen import NO_FABRIC, FabricView
-from driver.hardware.asked import MEMORY_CALLS
+from driver.hardware.call_effects import MEMORY_CALLS
 from driver.hardware.condition.condition import NOT_ASKED, Condition
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress

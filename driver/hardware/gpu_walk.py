@@ -9,7 +9,7 @@ from uuid import UUID
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
-from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
+from driver.hardware.call_effects import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.condition.condition import NOT_ASKED, unheard
 from driver.hardware.condition.faults import problems_of
 from driver.hardware.condition.reading import ConditionReading
@@ -79,7 +79,7 @@ class GpuWalk:
     """One look at one GPU. ``run`` fills it in its lane; whoever waits reads it, also after a time-out.
 
     ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
-    was known of all GPUs: it counts on where this look learns nothing (driver.hardware.asked).
+    was known of all GPUs: it counts on where this look learns nothing (driver.hardware.call_effects).
     ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. Limits of memory
     are asked for only on a node that has ``cgroup_v2``.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from driver.errors import NvmlError
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
-from driver.hardware.asked import FABRIC_PARTITIONS, OF_THE_DRIVER
+from driver.hardware.call_effects import FABRIC_PARTITIONS, OF_THE_DRIVER
 from driver.hardware.condition.condition import NOT_ASKED, unheard
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import NvmlError
-from driver.hardware.asked import INSTANCE_CALLS
+from driver.hardware.call_effects import INSTANCE_CALLS
 from driver.hardware.gpu import GpuMig, Partition, PlacedProfile
 from driver.nvml.api import (
     Code,

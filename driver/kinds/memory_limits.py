@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
-from driver.hardware.asked import MEMORY_CALLS
+from driver.hardware.call_effects import MEMORY_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from driver.kinds.forms import Forms
 from driver.kinds.memory_limits import limits_untold
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
-from driver.policy.elsewhere import Doubt, absent, elsewhere, held_by
 from driver.policy.predicate import NotTold
 from driver.policy.rules import NodeConfig
+from driver.policy.unread_gpus import Doubt, absent, elsewhere, held_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -18,8 +18,8 @@ BRISK_ON_REAL = ("gpuctl.demo.brisk", "2.0")
 def given(package: str, settle_seconds: float) -> object:
     """What a package's command is handed: the short intervals, None where it has none to shorten."""
     if package == "controller":
-        from controller.given import Given as GivenToController
         from controller.intervals import Intervals as OfController
+        from controller.process_inputs import Given as GivenToController
 
         return GivenToController(
             OfController(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from gpuctl.explain.asked import owners
 from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
 from gpuctl.explain.judge import Asked, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.pod.unused import unused_claims
+from gpuctl.explain.requests import owners
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 

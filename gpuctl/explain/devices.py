@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuctl.explain.actual_values import has_instead
 from gpuctl.explain.findings import FITS, Outcome
-from gpuctl.explain.has_instead import has_instead
 from gpuctl.explain.taken_counters import taken_counters
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.constraints import Constraint

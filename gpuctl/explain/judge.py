@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuctl.explain.asked import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.devices import outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.nodes import closed
 from gpuctl.explain.pod.extended import ExtendedResources
 from gpuctl.explain.prospects import Prospects
 from gpuctl.explain.remedies import Look, Tried, findings_of
+from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.explain.unheld import unheld
+from gpuctl.explain.unallocated import unheld
 from gpuctl.explain.withheld import changing, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim

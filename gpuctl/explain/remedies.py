@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.explain.asked import needed, wants
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.prospects import Prospect, Prospects, fits_without_constraints
+from gpuctl.explain.requests import needed, wants
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 

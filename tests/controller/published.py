@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from controller.health.book import Book
+from controller.health.incident_store import Book
 from controller.intervals import Intervals
 from controller.observe.node_events import NodeEvents
 from controller.publish.publisher import Publisher

@@ -22,7 +22,7 @@ from controller.publish.island_names import GROUPS
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
 from driver.errors import NvmlError
-from driver.hardware.asked import CONDITION, DECIDING, DESCRIBING
+from driver.hardware.call_effects import CONDITION, DECIDING, DESCRIBING
 from driver.hardware.inventory import NODE_LANE, Discovery
 from driver.kube.backoff import Backoff
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code

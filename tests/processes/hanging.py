@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.given import Given as GivenToController
+from controller.process_inputs import Given as GivenToController
 from driver.kinds.kind import Kinds
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.sharing.kind import SHARED

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 from controller.__main__ import main as controller
-from controller.given import Given
+from controller.process_inputs import Given
 from gpuctl.demo.brisk import given
 
 _COMPANION_SECONDS = 0.5

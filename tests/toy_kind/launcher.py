@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 
-from controller.given import Given as GivenToController
+from controller.process_inputs import Given as GivenToController
 from gpuctl.demo.brisk import given
 from kubeletplugin.given import Given as GivenToPlugin
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.hardware.asked import INSTANCE_CALLS, PROFILE_CALLS
+from driver.hardware.call_effects import INSTANCE_CALLS, PROFILE_CALLS
 from driver.kinds.gpu_attributes import attribute_text, known
 from driver.kinds.partition.counters import counter_set
 from driver.kinds.partition.devices import compute_capacity, made_partitions, static_partitions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.names import gpu_device_name
 from driver.devices.sharing import MEMORY
-from driver.hardware.asked import MEMORY_CALLS
+from driver.hardware.call_effects import MEMORY_CALLS
 from driver.kinds.forms import GpuForms, alternatives
 from driver.kinds.memory_limits import limits_untold
 from driver.kinds.sharing.devices import shared_device, why_not_shared

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from controller.health.book import Book
 from controller.health.heals import Heals
+from controller.health.incident_store import Book
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.health.incident import Incident

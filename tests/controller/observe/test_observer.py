@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.observe.observer import Observer
-from controller.publish.recall import recalled
+from controller.publish.restore_missing import recalled
 from driver.devices.device import Taint
 from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState

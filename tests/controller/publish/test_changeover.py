@@ -13,8 +13,8 @@ from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.policy.elsewhere import Doubt
 from driver.policy.offers import Offers
+from driver.policy.unread_gpus import Doubt
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
 
 NOBODY: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from driver.devices.limits import device_faults
 from driver.devices.names import DRIVER_NAME
 from driver.fabric.api import FabricGpu, FabricPartition
 from driver.fabric.seen import FabricView
-from driver.hardware.asked import FABRIC_PARTITIONS
+from driver.hardware.call_effects import FABRIC_PARTITIONS
 from driver.hardware.functions import PciFunction, PciView
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery

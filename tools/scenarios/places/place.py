@@ -27,8 +27,8 @@ from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode
 from gpuctl.demo.watchdog import watched_folder
 from kubernetes_rules.pool_generations import is_complete, newest_slices
+from tools.scenarios.commands.machines import MACHINES_VARIABLE
 from tools.scenarios.description import ClusterKind, Node, Wanted
-from tools.scenarios.hands.machines import MACHINES_VARIABLE
 from tools.scenarios.places.needs import NEEDS
 from tools.scenarios.places.projection import Projection, config_file, set_config
 from tools.testbed.memory_hook import memory_hook
@@ -37,13 +37,13 @@ CLASSES = "deviceclasses"
 PROGRAMS: Mapping[str, str] = {
     "gpuctl": "gpuctl",
     "kubectl-gpu": "gpuctl",
-    "scenario-cuda": "tools.scenarios.hands.cuda",
-    "scenario-fault": "tools.scenarios.hands.fault",
-    "scenario-mig": "tools.scenarios.hands.mig",
-    "scenario-on": "tools.scenarios.hands.on_node",
-    "scenario-root": "tools.scenarios.hands.root",
-    "scenario-upgrade": "tools.scenarios.hands.upgrade",
-    "scenario-use": "tools.scenarios.hands.use",
+    "scenario-cuda": "tools.scenarios.commands.cuda",
+    "scenario-fault": "tools.scenarios.commands.fault",
+    "scenario-mig": "tools.scenarios.commands.mig",
+    "scenario-on": "tools.scenarios.commands.on_node",
+    "scenario-root": "tools.scenarios.commands.root",
+    "scenario-upgrade": "tools.scenarios.commands.upgrade",
+    "scenario-use": "tools.scenarios.commands.use",
 }
 """The programs on PATH in a scenario beside kubectl: their names, and the packages that they run."""
 PUBLISHED_SECONDS = 60.0
@@ -147,7 +147,7 @@ def _installed(cluster: Cluster, index: int, node: Node, kind: ClusterKind, clea
 
 
 def _place_of(driver: DriverNode) -> dict[str, str]:
-    """What ``tools.scenarios.hands`` has to know of a node."""
+    """What ``tools.scenarios.commands`` has to know of a node."""
     return {
         "nvml": driver.nvml,
         "folder": str(driver.folder),

@@ -15,7 +15,7 @@ from driver.process.sockets import service_socket_name
 from envtest.client.errors import ClusterError
 from envtest.cluster import Cluster, Process
 from gpuctl.demo.driver_node import DriverNode
-from tools.scenarios.hands.upgrade import REPLACED, upgrade_socket
+from tools.scenarios.commands.upgrade import REPLACED, upgrade_socket
 from tools.scenarios.places.projection import config_file
 
 

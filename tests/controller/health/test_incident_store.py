@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.book import Book, Faults
+from controller.health.incident_store import Book, Faults
 from driver.devices.region import Region
 from driver.hardware.condition.condition import Condition
 from driver.hardware.gpu import Gpu, Inventory, Problem

@@ -8,7 +8,7 @@ import click
 
 from driver.nvml.health.values import RecoveryAction
 from fakegpu.machine import FakeMachine
-from tools.scenarios.hands.machines import GPU, machine_of, run_program
+from tools.scenarios.commands.machines import GPU, machine_of, run_program
 
 
 @click.group()

@@ -13,7 +13,7 @@ from driver.process.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.health.book import Book
+    from controller.health.incident_store import Book
     from driver.hardware.gpu import Gpu, Inventory
     from driver.nvml.health.values import GpuEvent
     from driver.nvml.mig import GpuInstance, Placement

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.publish.turn import Turn
+from controller.publish.publish_lock import Turn
 from driver.process.log import configure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.publish.overlay import Overlay
+from controller.publish.merge_published import Overlay
 
 
 class Copy:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from driver.errors import NodeIncomplete
-from tools.scenarios.hands.machines import node_of_fakes, run_program
+from tools.scenarios.commands.machines import node_of_fakes, run_program
 
 REPLACED = "replaced"
 """What is answered when all went well; anything else says what did not."""

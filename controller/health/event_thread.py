@@ -16,7 +16,7 @@ from driver.process.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.health.hearing import Hearing
+    from controller.health.xid_listener import Hearing
     from driver.hardware.gpu import Inventory
     from driver.nvml.health.calls import EventSet
 

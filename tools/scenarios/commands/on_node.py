@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tools.scenarios.hands.machines import node_of_fakes, run_program
+from tools.scenarios.commands.machines import node_of_fakes, run_program
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -14,7 +14,7 @@ from fakegpu.cgroups import CGROUP_ROOT
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from gpuctl.cli.context import connect_client
 from kubernetes_rules.quantity import parse_quantity
-from tools.scenarios.hands.machines import machine_of, run_program
+from tools.scenarios.commands.machines import machine_of, run_program
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient

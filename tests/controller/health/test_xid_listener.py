@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.health.book import Book
-from controller.health.hearing import LOOK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, Hearing
+from controller.health.incident_store import Book
+from controller.health.xid_listener import LOOK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, Hearing
 from driver.hardware.gpu import Gpu, GpuMig, Inventory
 from driver.nvml.api import NvmlTimeout
 from driver.nvml.health.values import EventKind, GpuEvent

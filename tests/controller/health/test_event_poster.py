@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from controller.health.teller import Teller
+from controller.health.event_poster import Teller
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident, verdicts_of

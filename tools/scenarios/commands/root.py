@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tools.scenarios.hands.machines import node_of_fakes, run_program
+from tools.scenarios.commands.machines import node_of_fakes, run_program
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from driver.errors import NodeIncomplete
 from driver.nvml.api import NvmlDevice
-from tools.scenarios.hands.machines import GPU, machine_of, run_program
+from tools.scenarios.commands.machines import GPU, machine_of, run_program
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kubernetes_rules.quantity import parse_quantity
-from tools.scenarios.hands.machines import GPU, machine_of, run_program
+from tools.scenarios.commands.machines import GPU, machine_of, run_program
 
 
 @click.command()

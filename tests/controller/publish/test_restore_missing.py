@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.publish.recall import recalled
+from controller.publish.restore_missing import recalled
 from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.region import Region
-from driver.policy.elsewhere import Doubt
 from driver.policy.offers import Offers
+from driver.policy.unread_gpus import Doubt
 from tests.controller import mig_node
 from tests.controller.mig_node import DYNAMIC, WHOLE, names, offers
 

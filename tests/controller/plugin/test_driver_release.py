@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.intervals import Intervals
-from controller.plugin.letting_go import LONGEST_SECONDS, LettingGo
+from controller.plugin.driver_release import LONGEST_SECONDS, LettingGo
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 from driver.hardware.gate import LetGo
