@@ -251,7 +251,7 @@ def _discovery(options: Options, service: Service, metrics: Metrics) -> tuple[Dr
     """Where the driver is, and what looks at the GPUs with it."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
-    from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
+    from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag
 
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
     nvml, fabric = nvml_from_flag(options.nvml, roots), fabric_from_flag(options.nvml, roots)

@@ -2,7 +2,7 @@
 
     DriverError
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
-    │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.predecessor)
+    │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.migration)
     ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
     ├── FabricError            retryable   the fabric manager did not do what it was asked (driver.fabric)
     │   └── NotShared          permanent   it is not in shared NVSwitch mode (likewise)
@@ -13,13 +13,13 @@
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── LateCall       retryable   a call waited until it was not to be done (kubeletplugin.claims)
-    │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
+    │       ├── InstanceInUse  retryable   a process uses a MIG instance (devices.kinds.partition)
     │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
-    │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)
-    │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.vfio)
+    │       ├── PartitionTaken retryable   a fabric partition in the way is active (devices.fabric)
+    │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.devices.vfio)
     │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)
     │       └── FunctionNotMoved retryable the kernel refused a change of a PCI function (likewise)
-    ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.predecessor)
+    ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.migration)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
     └── StorageError           retryable   the journal or a CDI spec could not be written or read

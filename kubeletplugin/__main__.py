@@ -14,11 +14,11 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
-from kubeletplugin.cdi.hook_source import COPY
-from kubeletplugin.front import open_front
-from kubeletplugin.given import Given
-from kubeletplugin.making_way import wait_for_nvidia_driver
+from kubeletplugin.claims.cdi.hook_source import COPY
+from kubeletplugin.early_sockets import open_front
+from kubeletplugin.process_inputs import Given
 from kubeletplugin.settings import Settings
+from kubeletplugin.wait_for_other_driver import wait_for_nvidia_driver
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 

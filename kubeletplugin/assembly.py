@@ -15,56 +15,56 @@ from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.boards import Boards
 from driver.hardware.persistence import Persistence
-from kubeletplugin.cdi.hooks import Hooks
-from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.cdi.hooks import Hooks
+from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks
+from kubeletplugin.claims.journal.peers import Peers
+from kubeletplugin.claims.metadata.claim_metadata import ClaimMetadata, sweep
+from kubeletplugin.claims.metadata.store import MetadataStore
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.fabric.activation import Activation
-from kubeletplugin.fabric.holders import PartitionHolders
-from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.fabric.persistence import PersistenceOfMembers
-from kubeletplugin.fabric.records import FOLDER as FABRIC
-from kubeletplugin.fabric.records import FabricRecords, partition_of
-from kubeletplugin.hardware import Hardware
-from kubeletplugin.healing.healer import Healer
-from kubeletplugin.healing.records import FOLDER as HEALING
-from kubeletplugin.healing.records import gpu_of
-from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.fabric.activation import Activation
+from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
+from kubeletplugin.devices.fabric.holders import PartitionHolders
+from kubeletplugin.devices.fabric.persistence import PersistenceOfMembers
+from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
+from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
+from kubeletplugin.devices.hardware import Hardware
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
+from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
+from kubeletplugin.devices.pci_parts import healer, node_ports, virtual_functions
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Identity
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks
-from kubeletplugin.journal.peers import Peers
-from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.kinds.unknown import HeldUnknown
-from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
-from kubeletplugin.memory.allowances import Allowances
-from kubeletplugin.memory.claim_memory import ClaimMemory
-from kubeletplugin.memory.gpu_limits import GpuLimits
-from kubeletplugin.memory.ledger import FOLDER as MEMORY
-from kubeletplugin.memory.ledger import Ledger, place_of
-from kubeletplugin.memory.one_gpu import Listed, MemoryPorts
-from kubeletplugin.memory.real_cgroups import RealCgroups
-from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
-from kubeletplugin.metadata.store import MetadataStore
-from kubeletplugin.pci_parts import healer, node_ports, virtual_functions
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
+from kubeletplugin.reports.healing.healer import Healer
+from kubeletplugin.reports.healing.records import FOLDER as HEALING
+from kubeletplugin.reports.healing.records import gpu_of
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.sharing.claim_sharing import ClaimShares, Published
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
-from kubeletplugin.sharing.of_claims import ClaimShares, Published
+from kubeletplugin.sharing.memory.allowances import Allowances
+from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
+from kubeletplugin.sharing.memory.ledger import FOLDER as MEMORY
+from kubeletplugin.sharing.memory.ledger import Ledger, place_of
+from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts
+from kubeletplugin.sharing.memory.real_cgroups import RealCgroups
 from kubeletplugin.sharing.records import FOLDER as SHARING
 from kubeletplugin.sharing.records import SharingRecords, group_of
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.health_board import HealthBoard
-from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 _STARTING_SECONDS = 30.0
 

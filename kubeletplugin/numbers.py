@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from driver.process.fresh_look import FreshLook
 from driver.process.metrics.of_nvidia import NVIDIA_DRIVER
 from driver.process.metrics.reading import Reading
-from kubeletplugin.kinds.partition.uses import PARTITION_INFO, partition_uses
+from kubeletplugin.devices.kinds.partition.uses import PARTITION_INFO, partition_uses
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
 from kubeletplugin.reports.share_uses import SHARE_INFO, share_uses
-from kubeletplugin.use.device_series import USE_SERIES, UseSeries
-from kubeletplugin.use.node_use import Listed, NodeLook, NodeUse
-from kubeletplugin.use.process_containers import ProcessContainers
+from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
+from kubeletplugin.reports.use.node_use import Listed, NodeLook, NodeUse
+from kubeletplugin.reports.use.process_containers import ProcessContainers
 
 if TYPE_CHECKING:
     from driver.hardware.inventory import Discovery
     from driver.process.metrics.registry import Metrics
     from kubeletplugin.assembly import Parts
-    from kubeletplugin.journal.entry import Entry
-    from kubeletplugin.journal.identity import Era
-    from kubeletplugin.wire.container_memory import ContainerMemory
+    from kubeletplugin.claims.journal.entry import Entry
+    from kubeletplugin.claims.journal.identity import Era
+    from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
 
 _PROC = Path("/proc")
 _UNKNOWN = NodeUse()

@@ -10,7 +10,7 @@ from driver.process.log import get_logger
 from driver.process.probes import Probes
 from driver.process.service import Service
 from kubeletplugin.assembly import Parts
-from kubeletplugin.given import Given
+from kubeletplugin.process_inputs import Given
 from kubeletplugin.retirement import Left, retire, until_retired
 from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.mps_client import MpsClient

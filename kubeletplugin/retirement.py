@@ -17,9 +17,9 @@ from driver.process.durable import remove
 from driver.process.log import get_logger
 from driver.process.sockets import is_registration_socket
 from kubeletplugin.assembly import Parts
-from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
+from kubeletplugin.kubelet.wire.server import is_answered
+from kubeletplugin.migration.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.wire.server import is_answered
 
 _MOST_NAMED = 10
 _OWN = (

@@ -16,11 +16,11 @@ from driver.process.sockets import (
 )
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
-from kubeletplugin.cdi.hook_source import COPY, HookSource, memory_hook_from_flag
-from kubeletplugin.cdi.memory_hook import memory_sockets
-from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
-from kubeletplugin.wire.mps_daemon import SOCKET
-from kubeletplugin.wire.names import is_safe_uid
+from kubeletplugin.claims.cdi.hook_source import COPY, HookSource, memory_hook_from_flag
+from kubeletplugin.claims.cdi.memory_hook import memory_sockets
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
+from kubeletplugin.kubelet.wire.names import is_safe_uid
+from kubeletplugin.migration.other_driver import FORMER_CHECKPOINT
 
 _SHOWN_CHARACTERS = 64
 

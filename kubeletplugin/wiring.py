@@ -25,20 +25,20 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
+from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
-from kubeletplugin.eventful_claims import EventfulClaims, tell_missing, tell_of_entry, tell_waiting
-from kubeletplugin.front import Front
-from kubeletplugin.given import Given
-from kubeletplugin.hardware import Hardware
-from kubeletplugin.host.driver_programs import DriverPrograms
-from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.claims.eventful_claims import EventfulClaims, tell_missing, tell_of_entry, tell_waiting
+from kubeletplugin.claims.journal.boot_marker import running_boot_id
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.generation import driver_generation
+from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.devices.hardware import Hardware
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
+from kubeletplugin.devices.pci_ports import pci_ports
+from kubeletplugin.early_sockets import Front
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.boot_marker import running_boot_id
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.generation import driver_generation
-from kubeletplugin.journal.identity import Identity
-from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, KUBELET_PART, READY_PART
 from kubeletplugin.kubelet.podresources import (
     SharedList,
@@ -47,27 +47,27 @@ from kubeletplugin.kubelet.podresources import (
     given_by_device_plugins,
     list_pods,
 )
-from kubeletplugin.memory.hook_socket import HookSocket
-from kubeletplugin.memory.one_gpu import Listed
+from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.timing import Timing
+from kubeletplugin.migration.carrying_out import carry_out
+from kubeletplugin.migration.other_driver import other_driver
+from kubeletplugin.migration.takeover import TakeOver
 from kubeletplugin.numbers import Numbers
-from kubeletplugin.pci_ports import pci_ports
-from kubeletplugin.predecessor.carrying_out import carry_out
-from kubeletplugin.predecessor.other_driver import other_driver
-from kubeletplugin.predecessor.takeover import TakeOver
+from kubeletplugin.process_inputs import Given
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import Now
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.status.health import HealthMemory
 from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.use.node_use import NodeUse
 from kubeletplugin.settings import Settings
+from kubeletplugin.sharing.memory.hook_socket import HookSocket
+from kubeletplugin.sharing.memory.one_gpu import Listed
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.use.node_use import NodeUse
-from kubeletplugin.wire.controllers import Controllers
-from kubeletplugin.wire.health_board import HealthBoard
-from kubeletplugin.wire.timing import Timing
 
 _CLAIM_SECONDS = 5.0
 _STARTING_SECONDS = 30.0

@@ -16,11 +16,11 @@ from typing import Any, Self
 import grpc
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.boot_marker import running_boot_id
-from kubeletplugin.wire.names import former_cdi_spec_file_name
+from kubeletplugin.claims.journal.boot_marker import running_boot_id
+from kubeletplugin.kubelet.wire.names import former_cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
-from tests.kubeletplugin.predecessor.nvidia_state import Object, checkpoint, claim, gpu, told, write_spec
+from tests.kubeletplugin.migration.nvidia_state import Object, checkpoint, claim, gpu, told, write_spec
 
 
 class NvidiaDriver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
-from fakegpu.spec import MACHINES
+from fakegpu.machine.spec import MACHINES
 from fakegpu.sysfs.kernel import FakeKernel
 
 _LONG = 5.0

@@ -1,7 +1,7 @@
 """The seam between a node and the kinds of devices that it offers: each kind is one object in a registry.
 
 Whoever has a device or its name asks its kind; nobody else infers what a device is. The other half of a
-kind, what prepare does for it, is ``kubeletplugin.kinds.kind``; both say the same word.
+kind, what prepare does for it, is ``kubeletplugin.devices.kinds.kind``; both say the same word.
 """
 
 from __future__ import annotations

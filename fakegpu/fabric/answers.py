@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from fakegpu.fabric.state import FabricState
-    from fakegpu.spec import FabricSpec, MachineSpec
-    from fakegpu.state import MachineState, StateStore
+    from fakegpu.machine.spec import FabricSpec, MachineSpec
+    from fakegpu.machine.state import MachineState, StateStore
 
 
 class FakeFabricManager:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from driver.nvml.health.values import EccErrors, FabricHealth, RecoveryAction, RemappedRows
     from fakegpu.health.state import GpuHealth
-    from fakegpu.session import FakeSession
-    from fakegpu.spec import MachineSpec, Slot
-    from fakegpu.state import GpuState, MachineState
+    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.state import GpuState, MachineState
+    from fakegpu.nvml.session import FakeSession
 
 FIRST_WITH_STRUCTURED_EVENTS = 615
 """The release of the NVIDIA driver that tells of severity and containment, and of unrepairable memory."""

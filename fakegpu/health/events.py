@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from driver.nvml.health.values import GpuEvent
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.session import FakeSession
-    from fakegpu.state import MachineState, StateStore
+    from fakegpu.machine.state import MachineState, StateStore
+    from fakegpu.nvml.session import FakeSession
 
 _WAIT = "wait_events"
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from fakegpu.machine.state import with_gpu
 from fakegpu.memory.groups import group_at, living
-from fakegpu.state import with_gpu
 
 if TYPE_CHECKING:
     from driver.nvml.memory_limits import Cgroup
-    from fakegpu.session import FakeSession
-    from fakegpu.spec import MachineSpec, Slot
-    from fakegpu.state import MachineState
+    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.state import MachineState
+    from fakegpu.nvml.session import FakeSession
 
 MEMORY_CHANGES = frozenset({"set_memory_limits"})
 """The calls of this module that change a GPU."""

@@ -6,17 +6,17 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fakegpu.machine.state import with_gpu
 from fakegpu.memory.groups import group_at, living
 from fakegpu.memory.state import CudaClient
-from fakegpu.state import with_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
+    from fakegpu.machine.spec import MachineSpec
+    from fakegpu.machine.state import MachineState, StateStore
     from fakegpu.memory.state import GpuMemory
-    from fakegpu.spec import MachineSpec
-    from fakegpu.state import MachineState, StateStore
 
 
 class CudaFailed(Exception):

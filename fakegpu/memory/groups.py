@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.nvml.memory_limits import Cgroup
-from fakegpu.cgroups import CGROUP_ROOT, folder_of, inode_of
+from fakegpu.machine.cgroups import CGROUP_ROOT, folder_of, inode_of
 
 if TYPE_CHECKING:
-    from fakegpu.state import GpuState, MachineState
+    from fakegpu.machine.state import GpuState, MachineState
 
 
 def group_at(state: MachineState, path: str) -> Cgroup | None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, SOCKET
 from fakegpu.mps.control import QUESTIONS, CommandRefused, Control, Limits, limit_mib, thread_percentage
 from fakegpu.mps.devices import most_clients
@@ -23,7 +23,7 @@ from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
 
 if TYPE_CHECKING:
     from fakegpu.mps.devices import CudaDevice
-    from fakegpu.mps_faults import MpsFault
+    from fakegpu.mps.faults import MpsFault
 
 CONTROL_NAME = "nvidia-cuda-mps-control"
 PID_FILE, LOCK, LOG_PIPE = f"{CONTROL_NAME}.pid", "control_lock", "log"

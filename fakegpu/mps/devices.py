@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine import FakeMachine
+    from fakegpu.machine.fake_machine import FakeMachine
 
 MOST_CLIENTS, MOST_CLIENTS_BEFORE_VOLTA = 48, 16
 _VOLTA = (7, 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.daemon import CannotStart, Daemon, hang
 from fakegpu.mps.devices import visible_devices
-from fakegpu.mps_faults import START
+from fakegpu.mps.faults import START
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

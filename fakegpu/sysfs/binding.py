@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fakegpu.state import with_gpu
+from fakegpu.machine.state import with_gpu
 from fakegpu.sysfs.drivers import (
     NVIDIA_DRIVER,
     driver_named,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.spec import MachineSpec
-    from fakegpu.state import MachineState
+    from fakegpu.machine.spec import MachineSpec
+    from fakegpu.machine.state import MachineState
     from fakegpu.sysfs.state import KernelState
 
 _LONGEST_OVERRIDE = 4094

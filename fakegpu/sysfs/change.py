@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu.memory.groups import living
-from fakegpu.partitions_shown import show_partitions
+from fakegpu.nvml.partitions_shown import show_partitions
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.device_files import follow
 from fakegpu.sysfs.tree import apply, change_of
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.spec import MachineSpec
-    from fakegpu.state import MachineState, StateStore
+    from fakegpu.machine.spec import MachineSpec
+    from fakegpu.machine.state import MachineState, StateStore
     from fakegpu.sysfs.state import KernelState
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu.capabilities import null_device
-from fakegpu.smi_list import list_anew
+from fakegpu.machine.capabilities import null_device
+from fakegpu.smi.listing import list_anew
 from fakegpu.sysfs.tree import drm_names
 from fakegpu.sysfs.vfio_files import vfio_nodes
 

@@ -11,9 +11,9 @@ from fakegpu.sysfs.functions import BRIDGE_CLASS, GPU_CLASS, NVIDIA, functions_o
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from fakegpu.spec import MachineSpec
+    from fakegpu.machine.spec import MachineSpec
+    from fakegpu.machine.vgpu_types import Framework
     from fakegpu.sysfs.functions import Function
-    from fakegpu.vgpu_types import Framework
 
 VFIO_PCI = "vfio-pci"
 PF_STUB = "pci-pf-stub"

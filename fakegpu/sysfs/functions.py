@@ -12,8 +12,8 @@ from driver.nvml.pci_address import PciAddress
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fakegpu.pci_spec import IommuSpec, SriovSpec
-    from fakegpu.spec import MachineSpec, Slot
+    from fakegpu.machine.pci_spec import IommuSpec, SriovSpec
+    from fakegpu.machine.spec import MachineSpec, Slot
 
 NVIDIA, _INTEL = 0x10DE, 0x8086
 GPU_CLASS, BRIDGE_CLASS = 0x030200, 0x060400

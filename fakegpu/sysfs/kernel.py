@@ -30,7 +30,7 @@ from fakegpu.sysfs.writes import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu.machine import FakeMachine
+    from fakegpu.machine.fake_machine import FakeMachine
     from fakegpu.sysfs.binding import Node
     from fakegpu.sysfs.state import FaultKind, KernelFault, Waiting
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu.machine import FakeMachine
+    from fakegpu.machine.fake_machine import FakeMachine
 
 
 def build_module_aliases(host_root: Path, machine: FakeMachine) -> Path:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from fakegpu.spec import MachineSpec
+    from fakegpu.machine.spec import MachineSpec
 
 SCHEMA = 1
 LET_GO = -1

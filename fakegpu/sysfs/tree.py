@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.spec import MachineSpec
+    from fakegpu.machine.spec import MachineSpec
     from fakegpu.sysfs.binding import Node
     from fakegpu.sysfs.functions import Function
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from driver.nvml.pci_address import PciAddress
     from driver.nvml.vgpu import VgpuType
-    from fakegpu.vgpu_types import VgpuHost
+    from fakegpu.machine.vgpu_types import VgpuHost
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.state import GpuState
+    from fakegpu.machine.state import GpuState
     from fakegpu.sysfs.binding import Node
 
 _MODULE = "nvidia"

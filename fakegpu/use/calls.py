@@ -11,9 +11,9 @@ from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisati
 from fakegpu.memory.groups import living
 
 if TYPE_CHECKING:
-    from fakegpu.session import FakeSession
-    from fakegpu.spec import MachineSpec, Slot
-    from fakegpu.state import GpuState, MachineState
+    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.state import GpuState, MachineState
+    from fakegpu.nvml.session import FakeSession
 
 IDLE_CELSIUS = 31
 _WITH_GPM = ("Hopper", "Blackwell")

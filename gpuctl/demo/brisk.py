@@ -35,8 +35,8 @@ def given(package: str, settle_seconds: float) -> object:
             )
         )
     if package == "kubeletplugin":
-        from kubeletplugin.given import Given as GivenToPlugin
         from kubeletplugin.intervals import Intervals as OfPlugin
+        from kubeletplugin.process_inputs import Given as GivenToPlugin
 
         return GivenToPlugin(
             OfPlugin(

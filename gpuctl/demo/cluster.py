@@ -21,7 +21,7 @@ from gpuctl.demo.driver_node import MPS, DriverNode
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from gpuctl.demo.watchdog import watched_folder
-from kubeletplugin.wire.names import cdi_spec_file_name
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = dict[str, Any]
@@ -63,7 +63,10 @@ class DemoCluster:
         driver.start_plugin()
         driver.start_controller("--config", str(PACKAGE_ROOT / NODE_CONFIG))
         driver.start_mps()
-        say("started the driver: python -m kubeletplugin, python -m controller,\npython -m kubeletplugin.mps")
+        say(
+            "started the driver: python -m kubeletplugin, python -m controller,\n"
+            "python -m kubeletplugin.sharing.mps"
+        )
         self._wait(lambda: bool(self.slices()))
         say(f"the kubelet has registered {DRIVER_NAME}, and ResourceSlices are published")
 

@@ -39,7 +39,7 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
 
     Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
     """
-    from fakegpu.spec import load_machine
+    from fakegpu.machine.spec import load_machine
 
     try:
         load_machine(machine)

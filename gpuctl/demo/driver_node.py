@@ -18,16 +18,16 @@ from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.cluster import Cluster, Process
-from fakegpu.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
 from fakegpu.memory.calls import knows_limits
 from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
-from fakegpu.spec import known_machines
 from proto import grpc_health_v1_pb2 as health
 
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
 CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml", "deviceclasses/tiers.yaml")
-MPS = "kubeletplugin.mps"
+MPS = "kubeletplugin.sharing.mps"
 END_SECONDS = 10.0
 
 
@@ -124,7 +124,7 @@ class DriverNode:
             wait_until([name] if plugin_socket is None else [], self.cluster.processes, serves)
 
     def process(self, package: str) -> Process:
-        """The process of ``kubeletplugin``, ``controller`` or ``kubeletplugin.mps``, started before."""
+        """The process of ``kubeletplugin``, ``controller`` or the MPS supervisor, started before."""
         return self.cluster.processes.named(f"{package}-{self.node.name}")
 
     def start_plugin(self, *flags: str, suffix: str = "") -> Process:

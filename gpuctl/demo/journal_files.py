@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
-from kubeletplugin.journal.entry import MalformedEntry, decode
+from kubeletplugin.claims.journal.entry import MalformedEntry, decode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from gpuctl.doctor.inside.places import Places, is_plugin
 from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, safe_part
 from gpuctl.gather.masking import masked_json, masked_text, masked_words
 from gpuctl.gather.objects import as_json
-from kubeletplugin.journal.journal import uid_of_entry
-from kubeletplugin.wire.names import claim_of_cdi_spec, is_safe_uid
+from kubeletplugin.claims.journal.journal import uid_of_entry
+from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec, is_safe_uid
 
 MOST_FILES = 1000
 METRICS_SECONDS = 3.0

@@ -15,11 +15,11 @@ from gpuctl.cli.values import matching
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fakegpu.spec import MachineSpec
+    from fakegpu.machine.spec import MachineSpec
 
 
 def _shipped(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from fakegpu.spec import known_machines
+    from fakegpu.machine.spec import known_machines
 
     return [CompletionItem(name) for name in matching(known_machines(), incomplete)]
 
@@ -33,7 +33,7 @@ def machines(names: tuple[str, ...], output: str) -> None:
     A machine file of your own is checked on the way; docs/gpuctl.md has its fields. Exit codes: 0, 1 for a
     machine that is not there or a file that is wrong, 2 for a wrong command line.
     """
-    from fakegpu.spec import known_machines, load_machine
+    from fakegpu.machine.spec import known_machines, load_machine
 
     found = [load_machine(name) for name in names or known_machines()]
     emit(

@@ -39,7 +39,7 @@ def machine_option(
 
 def _machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The shipped machines; where none begins so, the shell completes a file."""
-    from fakegpu.spec import known_machines
+    from fakegpu.machine.spec import known_machines
 
     found = [CompletionItem(name) for name in matching(known_machines(), incomplete)]
     return found or [CompletionItem(incomplete, type="file")]

@@ -21,8 +21,8 @@ from driver.policy.config import load_config
 from driver.policy.offers import Withheld, node_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 
 Object = dict[str, Any]
 

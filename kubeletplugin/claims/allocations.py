@@ -9,9 +9,9 @@ from __future__ import annotations
 from driver.claims.allocation import Claim, read_claim
 from driver.errors import ApiError
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.wire.claim_call import Call, ClaimRef
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 
 _log = get_logger("preparer")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from driver.devices.names import unshared_name
 from driver.devices.region import overlap
 from driver.errors import DeviceHeld
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.devices.kinds.kind import HeldKinds
 
 
 def refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry], kinds: HeldKinds) -> None:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 from driver.errors import StorageError
-from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.cdi.store import CdiStore
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.metadata.claim_metadata import ClaimMetadata
 from kubeletplugin.claims.specs import Spec, with_written_devices
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.metadata.of_claims import ClaimMetadata
-from kubeletplugin.wire.timing import NO_TIMING, Timing
+from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 
 
 class ClaimFiles:

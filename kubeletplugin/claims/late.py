@@ -7,9 +7,9 @@ have come to another pod, or have been let go.
 from __future__ import annotations
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.journal.entry import Entry, standing
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.wire.claim_call import Call
+from kubeletplugin.claims.journal.entry import Entry, standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.kubelet.wire.claim_call import Call
 
 
 class LateCall(ClaimBlocked):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
 from kubeletplugin.claims.collisions import refuse_if_held
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.specs import refuse_changed_board
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.wire.planned import PlannedDevice
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 def own_devices(before: Entry | None, era: Era, kinds: HeldKinds) -> Mapping[str, HeldDevice]:

@@ -10,12 +10,12 @@ from typing import TypeVar
 from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
 from driver.fabric.api import FabricError
 from driver.nvml.api import GpuLost, NotFound
-from kubeletplugin.fabric.matching import PartitionTaken
-from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.devices.fabric.matching import PartitionTaken
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.devices.vfio.failures import FunctionInUse
+from kubeletplugin.kubelet.wire.claim_call import Call
+from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from kubeletplugin.sharing.gpus import NotReady
-from kubeletplugin.vfio.failures import FunctionInUse
-from kubeletplugin.wire.claim_call import Call
-from kubeletplugin.wire.controllers import NotLetGo
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from driver.claims.opaque import KINDS as OPAQUE_KINDS
 from driver.claims.opaque import SHARED_GPU, Document, decode_for, is_for
 from driver.errors import ClaimRefused
 from driver.kinds.kind import DeviceName
-from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
+from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from kubeletplugin.sharing.plan import wish_of
-from kubeletplugin.wire.claim_call import PreparedDevice
-from kubeletplugin.wire.names import cdi_device_name, cdi_qualified_name
-from kubeletplugin.wire.planned import PlannedDevice
 
 
 def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]:

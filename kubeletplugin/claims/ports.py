@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import DriverError
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.kinds.kind import Look
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.timing import NO_TIMING, Timing
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.devices.kinds.kind import Look
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,26 +15,26 @@ from driver.errors import ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.allocations import Allocations, has_allocated, has_former
 from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.claims.late import LateCall, is_newer, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
 from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.progress import Progress
+from kubeletplugin.claims.release import TakingBack, without_made
 from kubeletplugin.claims.specs import Spec, Specs
-from kubeletplugin.claims.taking_back import TakingBack, without_made
-from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.identity import Era, Identity, boottime_ns
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.kinds.unknown import refuse_unknown
+from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.unknown import refuse_unknown
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.names import is_safe_uid
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
+from kubeletplugin.sharing.claim_sharing import ClaimShares
 from kubeletplugin.sharing.gpus import NotReady
-from kubeletplugin.sharing.of_claims import ClaimShares
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.wire.names import is_safe_uid
-from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("preparer")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kubeletplugin.journal.entry import Entry, Record, State
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import Note
+from kubeletplugin.claims.journal.entry import Entry, Record, State
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.kinds.kind import Note
 
 
 class Progress:

@@ -16,16 +16,16 @@ from typing import Any, Literal
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
-from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.allocations import has_allocated
+from kubeletplugin.claims.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.patience import LOCK_SECONDS
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Identity, boottime_ns
-from kubeletplugin.journal.journal import Journal
+from kubeletplugin.devices.host.driver_files import DriverFiles
 
 TOMBSTONE_SECONDS = 600.0
 

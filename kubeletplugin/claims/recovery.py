@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from driver.errors import DriverError
-from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.identity import Identity, boottime_ns
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.cdi.store import CdiStore
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
+from kubeletplugin.devices.kinds.kind import HeldKinds
 
 _LOCK_SECONDS = 2.0
 

@@ -13,17 +13,17 @@ from typing import Any
 from driver.errors import HardwareChanged, NodeIncomplete
 from driver.kube.decode import decode_json
 from driver.process.record_folder import MALFORMED
-from kubeletplugin.cdi.hooks import Hooks
-from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.cdi.memory_hook import MemoryHook, memory_hook_edits
-from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, Edits, FileEdits, build_spec, file_edits
-from kubeletplugin.host.device_nodes import DeviceNode
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.host.gpu_nodes import GpuNodes
-from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.metadata.mounts import metadata_mounts
+from kubeletplugin.claims.cdi.hooks import Hooks
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.memory_hook import MemoryHook, memory_hook_edits
+from kubeletplugin.claims.cdi.spec import NO_FILES, CdiDevice, Edits, FileEdits, build_spec, file_edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.metadata.mounts import metadata_mounts
+from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256

@@ -14,8 +14,8 @@ import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.process.log import operation
-from kubeletplugin.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
-from kubeletplugin.wire.names import is_safe_uid
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
+from kubeletplugin.kubelet.wire.names import is_safe_uid
 from proto import dra_v1_pb2 as v1
 from proto import dra_v1beta1_pb2 as v1beta1
 

@@ -12,15 +12,15 @@ from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from kubeletplugin.kubelet.node_state import NodeStateBoard
 from kubeletplugin.kubelet.registration import Registration
-from kubeletplugin.wire.health_board import HealthBoard
-from kubeletplugin.wire.server import WORKERS, SocketServer
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.process.metrics import Metrics
     from driver.process.service import Service
-    from kubeletplugin.wire.claim_call import Claims
+    from kubeletplugin.kubelet.wire.claim_call import Claims
 
 SERVICE_PART = "service socket"
 REGISTRATION_PART = "registration socket"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from kubeletplugin.wire.streams import Published, TooManyStreams
+from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
 from proto import grpc_health_v1_pb2 as pb
 
 if TYPE_CHECKING:

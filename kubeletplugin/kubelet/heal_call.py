@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeletplugin.wire.heal import HealProgress, HealWish
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kubeletplugin.wire.heal import Heal
+    from kubeletplugin.kubelet.wire.heal import Heal
 
 LONGEST_WAIT_SECONDS = 3600.0
 """A call takes one of the workers that prepare claims."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from kubeletplugin.wire.health_board import Devices, HealthBoard
-from kubeletplugin.wire.streams import TooManyStreams
+from kubeletplugin.kubelet.wire.health_board import Devices, HealthBoard
+from kubeletplugin.kubelet.wire.streams import TooManyStreams
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
 

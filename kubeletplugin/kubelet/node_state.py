@@ -17,16 +17,16 @@ from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.kubelet.heal_call import heal_steps
-from kubeletplugin.wire.controllers import Controllers
-from kubeletplugin.wire.streams import Published, TooManyStreams
+from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from driver.devices.node_state import NodeState
-    from kubeletplugin.wire.heal import Heal
-    from kubeletplugin.wire.streams import StreamCall
+    from kubeletplugin.kubelet.wire.heal import Heal
+    from kubeletplugin.kubelet.wire.streams import StreamCall
 
 _log = get_logger("node-state")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from driver.errors import DriverError
-from kubeletplugin.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.container_name import ContainerName
 from proto import podresources_v1_pb2 as pb
 
 if TYPE_CHECKING:

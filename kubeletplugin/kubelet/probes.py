@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from driver.process.probes import Probes
 from kubeletplugin.kubelet.face import ALONE_PART
-from kubeletplugin.wire.self_check import HEALTH_CHECK, SelfCheck
+from kubeletplugin.kubelet.wire.self_check import HEALTH_CHECK, SelfCheck
 
 if TYPE_CHECKING:
     from pathlib import Path

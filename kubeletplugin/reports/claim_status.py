@@ -15,10 +15,10 @@ from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
 from driver.kube.errors import Invalid, NotFound
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.reports.device_status import Now, ToldClaim, told_claims
 from kubeletplugin.reports.status.writer import StatusWriter
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from driver.devices.node_state import BlockedPlacement
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.kinds.kind import HeldKinds
-from kubeletplugin.wire.mps_daemon import MpsState
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 _SILENT = "the MPS supervisor of the node does not answer"
 

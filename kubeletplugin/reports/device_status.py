@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.kinds.kind import HeldKind, HeldKinds
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
 from kubeletplugin.reports.status.health import Healths, Ill
 
 Object = dict[str, Any]

@@ -15,11 +15,11 @@ from driver.health.problems import health
 from driver.health.verdict import REASONS, Health, worse
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.reports.device_plugin_pods import given_by_device_plugin
 from kubeletplugin.reports.node_watch import NodeWatch
-from kubeletplugin.wire.health_board import DeviceHealth, HealthBoard
 
 _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
     "Healthy": "healthy",

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from driver.process.metrics.reading import Reading
-from kubeletplugin.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.wire.container_memory import ContainerMemory
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
 
 Containers = tuple[ContainerMemory, ...]
 

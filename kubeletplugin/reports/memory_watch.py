@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
 from kubeletplugin.reports.device_status import DeviceMemory, changed_much
 from kubeletplugin.reports.memory_uses import used_together
-from kubeletplugin.wire.container_memory import ContainerMemory
 
 Key = tuple[str, str]
 """A device of a claim: the claim's UID, and the device's CDI name."""

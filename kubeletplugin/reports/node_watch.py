@@ -15,12 +15,12 @@ from driver.errors import StorageError
 from driver.hardware.gpu import Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.daemons_down import daemons_down
-from kubeletplugin.wire.mps_daemon import MpsState
 
 _log = get_logger("node state")
 

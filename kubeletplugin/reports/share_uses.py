@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from driver.process.metrics.reading import Reading
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.kind import HeldKinds
 
 SHARE_INFO = "gpu_dra_share_info"
 

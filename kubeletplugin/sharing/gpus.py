@@ -18,15 +18,15 @@ from driver.nvml.deadline import Watch
 from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord, standing
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
-from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 _log = get_logger("sharing")
 

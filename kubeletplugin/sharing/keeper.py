@@ -14,14 +14,14 @@ from driver.devices.node_state import BlockedPlacement
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.host.driver_programs import ProgramHangs
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, gpu_key
-from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
+from kubeletplugin.sharing.claim_sharing import ClaimShares, groups_of
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.of_claims import ClaimShares, groups_of
-from kubeletplugin.wire.mps_daemon import MpsState
 
 _LOCK_SECONDS = 5.0
 

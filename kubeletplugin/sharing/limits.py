@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeletplugin.journal.entry import ShareRecord
+from kubeletplugin.claims.journal.entry import ShareRecord
 
 
 def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:

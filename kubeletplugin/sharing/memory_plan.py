@@ -10,7 +10,7 @@ from driver.claims.memory_division import Burst, MemoryDivision
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import SharedForm
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.journal.entry import MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import MemoryRecord, ShareRecord
 from kubeletplugin.sharing.plan import MIB, Shareable, undivided
 
 _SMALLER = "give the containers less, or ask for a bigger share"

@@ -12,7 +12,7 @@ import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import get_logger
-from kubeletplugin.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsState
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsState
 from proto import mps_v1_pb2 as v1
 
 if TYPE_CHECKING:

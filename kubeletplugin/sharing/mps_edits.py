@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeletplugin.cdi.spec import CdiMount, Edits
-from kubeletplugin.host.driver_files import MPS_PROGRAMS
-from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.claims.cdi.spec import CdiMount, Edits
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from kubeletplugin.sharing.limits import limits_together
 
 PIPES_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks by itself, too

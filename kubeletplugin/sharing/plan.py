@@ -16,8 +16,8 @@ from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
 from driver.errors import ClaimRefused
 from driver.kinds.kind import DeviceName
-from kubeletplugin.journal.entry import ShareRecord
-from kubeletplugin.wire.planned import Wish
+from kubeletplugin.claims.journal.entry import ShareRecord
+from kubeletplugin.kubelet.wire.planned import Wish
 
 MIB = 1 << 20
 

@@ -20,7 +20,7 @@ from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json, put_aside
-from kubeletplugin.journal.identity import Era
+from kubeletplugin.claims.journal.identity import Era
 
 FOLDER = "sharing"
 """The folder of the records in the plugin's own."""

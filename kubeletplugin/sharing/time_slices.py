@@ -10,10 +10,10 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.host.driver_programs import TIMEOUT_SECONDS, run_program
+from kubeletplugin.devices.host.driver_programs import TIMEOUT_SECONDS, run_program
 
 if TYPE_CHECKING:
-    from kubeletplugin.host.driver_programs import DriverPrograms
+    from kubeletplugin.devices.host.driver_programs import DriverPrograms
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 

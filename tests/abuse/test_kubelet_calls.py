@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driver.process.metrics import Metrics
 from kubeletplugin.kubelet.dra_service import DraService
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from proto import dra_v1_pb2 as v1
 from tests.abuse.hostile import TEXTS
 from tests.abuse.shown import assert_fit_to_be_shown

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletplugin.mps.control import CONTROL
-from kubeletplugin.mps.foreign import refuse_foreign_daemon
-from kubeletplugin.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes, own_daemon
-from kubeletplugin.wire.mps_daemon import MpsDaemon
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.foreign import refuse_foreign_daemon
+from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes, own_daemon
 from tests.examples import examples
 
 PIPES = Path("/run/gpu.nvidia.com/mps/gpu-0000-1b-00-0/pipe")

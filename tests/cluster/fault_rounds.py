@@ -9,7 +9,7 @@ from typing import Literal
 from driver.nvml.api import Code
 from driver.nvml.health.values import FabricHealth, RemappedRows
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 Deed = Callable[[FakeMachine, PciAddress], None]
 

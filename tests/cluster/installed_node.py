@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME
-from fakegpu.driver_root import Seen, build_driver_root, build_sysfs
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import MACHINES
+from fakegpu.driver_files.driver_root import Seen, build_driver_root, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import MACHINES
 from tests.flow.share_scene import daemon_pid
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_layouts import LAYOUTS, Layout
+from fakegpu.driver_files.layouts import LAYOUTS, Layout
 from tests.cluster.cdi_differences import DIFFERENCES, Found, differences
 from tests.cluster.cdi_generator import FakeNode, calls_in_order, taken_apart
 

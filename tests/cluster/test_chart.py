@@ -24,7 +24,7 @@ from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
-from kubeletplugin.mps.__main__ import main as mps_main
+from kubeletplugin.sharing.mps.__main__ import main as mps_main
 from tools.testbed.chart import CHART, HELMS, HelmRefused, helm, rendered
 
 Object = dict[str, Any]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from envtest.real.go_programs import go_programs
-from fakegpu.spec import known_machines
-from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.metadata.attributes import told_attributes
-from kubeletplugin.metadata.document import ToldClaim, ToldDevice, document
-from kubeletplugin.wire.claim_call import ClaimRef
+from fakegpu.machine.spec import known_machines
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.claims.metadata.attributes import told_attributes
+from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.deviceclasses.published_nodes import of_machine
+from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import held_kinds
-from tests.kubeletplugin.metadata.told import mounts
 from tests.kubeletplugin.share_node import config, shared
 
 VERSIONS = ["v1beta1", "v1alpha1"]

@@ -20,7 +20,7 @@ from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for
 from envtest.real.cluster import RealCluster
-from fakegpu.driver_root import LIBRARY_FOLDER, build_driver_root
+from fakegpu.driver_files.driver_root import LIBRARY_FOLDER, build_driver_root
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, wait_running

@@ -27,7 +27,7 @@ from tests.flow.claims import (
     request,
     start,
 )
-from tests.kubeletplugin.predecessor.nvidia_state import slice_of
+from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 
 Object = dict[str, Any]

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from envtest.real.go_programs import go_programs
-from fakegpu.driver_layouts import LAYOUTS
-from kubeletplugin.cdi.hook import NO_NODES
+from fakegpu.driver_files.layouts import LAYOUTS
+from kubeletplugin.claims.cdi.hook import NO_NODES
 from tests.cluster.cdi_generator import FakeNode
 
 PARAMETERS = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: {modify}\nDeviceFileMode: 438\n"

@@ -10,13 +10,18 @@ import pytest
 import yaml
 
 from driver.devices.device import AttributeValue
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.metadata.attributes import told_attributes
-from kubeletplugin.metadata.document import ToldClaim, ToldDevice, document
-from kubeletplugin.metadata.mounts import CONTAINER_FOLDER, metadata_mounts, pod_claim_name, requests_of
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.metadata.attributes import told_attributes
+from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
+from kubeletplugin.claims.metadata.mounts import (
+    CONTAINER_FOLDER,
+    metadata_mounts,
+    pod_claim_name,
+    requests_of,
+)
 from tests.cluster.virt_launcher import Refused, host_devices
-from tests.kubeletplugin.kinds.passthrough.scene import PassthroughNode
-from tests.kubeletplugin.metadata.told import mounts
+from tests.kubeletplugin.claims.metadata.told import mounts
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.toy_kind.held import HeldToy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "kubevirt"

@@ -15,7 +15,7 @@ from driver.nvml.deadline import Guard
 from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig, Rule
 from driver.slices.specs import lay_out
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 POOL = "node-a/gpu.nvidia.com"
 

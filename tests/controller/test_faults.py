@@ -29,10 +29,10 @@ from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
 from driver.policy.offers import Offers
 from driver.policy.rules import NodeConfig, Rule
 from driver.process.metrics import Metrics
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import MachineSpec, load_machine
-from fakegpu.state import MachineState, MemoryStore
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import MachineSpec, load_machine
+from fakegpu.machine.state import MachineState, MemoryStore
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard

@@ -13,9 +13,9 @@ from controller.publish.island_names import GROUPS
 from driver.hardware.inventory import Discovery
 from driver.kube.backoff import Backoff
 from driver.policy.offers import node_offers
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import load_machine
-from fakegpu.state import MachineState, MemoryStore
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
+from fakegpu.machine.state import MachineState, MemoryStore
 from tests.controller.mig_node import POOL, cut, slices
 from tests.controller.timeless_guard import TimelessGuard
 

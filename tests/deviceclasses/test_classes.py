@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
 from kubernetes_rules.cel.selector import SelectorDevice
 from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,

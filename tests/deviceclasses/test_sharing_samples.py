@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl.node.planned import PlannedNode
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from kubernetes_rules.claim_defaults import defaulted_claim_spec

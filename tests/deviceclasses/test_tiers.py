@@ -11,7 +11,7 @@ import pytest
 
 from driver.claims.memory_division import Burst, MemoryDivision
 from driver.claims.opaque import GpuConfig, decode_for
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches
 

@@ -6,7 +6,7 @@ from driver.hardware.gpu import Gpu, GpuMig
 from driver.nvml.api import NvmlDevice
 from driver.policy.config import parse_config
 from driver.policy.rules import NodeConfig
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
 
 __all__ = ["AMPERE", "MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]

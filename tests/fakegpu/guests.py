@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.machine.spec import known_machines, load_machine
 
 VGPU_GUESTS = frozenset(
     machine for machine in known_machines() if load_machine(machine).product.virtualization == "vgpu"

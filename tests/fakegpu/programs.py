@@ -7,8 +7,8 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fakegpu.driver_root import build_driver_root
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.nvml.mig import Placement
-from fakegpu.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
-from fakegpu.driver_root import build_driver_root
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
+from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +132,7 @@ def test_what_another_process_makes_shows_too(tmp_path: Path) -> None:
     flag = f"fake:hgx-h100@{tmp_path / 'state.json'}"
     root = build_driver_root(tmp_path / "root", FakeMachine.open(flag))
     program = (
-        "from fakegpu.machine import FakeMachine\nfrom driver.nvml.mig import Placement\n"
+        "from fakegpu.machine.fake_machine import FakeMachine\nfrom driver.nvml.mig import Placement\n"
         f"nvml = FakeMachine.open({flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(1)\n"
         "gpu.set_mig_mode(True)\ngpu.create_gpu_instance(9, Placement(0, 4))\n"
     )

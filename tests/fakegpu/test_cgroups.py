@@ -8,7 +8,7 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
-from fakegpu.cgroups import FakeCgroups
+from fakegpu.machine.cgroups import FakeCgroups
 
 if TYPE_CHECKING:
     from pathlib import Path

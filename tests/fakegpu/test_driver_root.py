@@ -11,7 +11,7 @@ import pytest
 
 from driver.hardware import pci
 from driver.hardware.pci_view import pci_view
-from fakegpu.driver_root import (
+from fakegpu.driver_files.driver_root import (
     CALL_LOG,
     CDI_HOOK,
     CONTROL_NODES,
@@ -20,8 +20,8 @@ from fakegpu.driver_root import (
     build_driver_root,
     build_sysfs,
 )
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import known_machines
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.elf_library import elf_library
+from fakegpu.driver_files.elf_library import elf_library
 
 MACHINE = platform.machine()
 

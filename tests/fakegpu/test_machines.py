@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import known_machines, load_machine, topology_level
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines, load_machine, topology_level
 
 if TYPE_CHECKING:
     from pathlib import Path

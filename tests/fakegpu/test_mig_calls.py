@@ -11,7 +11,7 @@ from driver.errors import ConfigError
 from driver.nvml.api import GPU_CALLS, Code, GpuLost, MigMode, NotSupported, NvmlCallFailed, SessionLost
 from driver.nvml.mig import MigProcess, Placement
 from driver.nvml.mig_calls import MIG_CALLS
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

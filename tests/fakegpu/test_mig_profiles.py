@@ -7,8 +7,8 @@ from dataclasses import astuple
 import pytest
 
 from driver.nvml.mig import partition_name, profile_name
-from fakegpu.mig_profiles import compute_placements, known_catalogues, load_catalogue
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.machine.mig_profiles import compute_placements, known_catalogues, load_catalogue
+from fakegpu.machine.spec import known_machines, load_machine
 
 SEVEN_SLICES = {
     # id: (index, slices, most, starts, size, compute instances: slices -> most)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from driver.nvml.api import Code
 from driver.nvml.mig import Placement
-from fakegpu.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
-from fakegpu.mig_state import (
+from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
+from fakegpu.machine.mig_state import (
     MigState,
     capacity,
     gpu_instance_refusal,

@@ -21,12 +21,12 @@ from driver.nvml.api import (
     SessionLost,
 )
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu.nvml import FakeNvml
+    from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -169,7 +169,7 @@ def test_another_process_changes_what_this_one_sees(tmp_path: Path) -> None:
     machine = FakeMachine.open(spec)
     nvml = machine.nvml()
     nvml.init()
-    program = f"from fakegpu.machine import FakeMachine\nFakeMachine.open({spec!r}).lose(0)\n"
+    program = f"from fakegpu.machine.fake_machine import FakeMachine\nFakeMachine.open({spec!r}).lose(0)\n"
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
     with pytest.raises(GpuLost):
         nvml.device_by_index(0)
@@ -179,7 +179,7 @@ def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> 
     spec = f"fake:t4@{tmp_path / 'state.json'}"
     machine = FakeMachine.open(spec)
     program = (
-        "from fakegpu.machine import FakeMachine\n"
+        "from fakegpu.machine.fake_machine import FakeMachine\n"
         f"machine = FakeMachine.open({spec!r})\n"
         "print('ready', flush=True)\ninput()\n"
         "for _ in range(60):\n    machine.fail('uuid')\n"

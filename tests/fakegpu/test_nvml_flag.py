@@ -11,10 +11,10 @@ import pytest
 from driver.errors import ConfigError
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine import FakeMachine
-from fakegpu.nvml import FakeNvml
-from fakegpu.nvml_flag import nvml_from_flag
-from fakegpu.spec import known_machines
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
+from fakegpu.nvml.fake_nvml import FakeNvml
+from fakegpu.nvml.flag import nvml_from_flag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_state_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(("flag", "absent"), [("real", "yaml"), ("fake:t4", "pynvml")])
 def test_only_the_chosen_one_is_imported(flag: str, absent: str) -> None:
     program = (
-        "import sys\nfrom fakegpu.nvml_flag import nvml_from_flag\n"
+        "import sys\nfrom fakegpu.nvml.flag import nvml_from_flag\n"
         f"nvml_from_flag({flag!r})\nprint({absent!r} in sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)

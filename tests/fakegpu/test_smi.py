@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.nvml.api import Code
-from fakegpu.smi import OTHER_ERROR
-from fakegpu.spec import MACHINES
+from fakegpu.machine.spec import MACHINES
+from fakegpu.smi.program import OTHER_ERROR
 from tests.fakegpu.programs import Programs
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from fakegpu.capabilities import CAPABILITY_NODES, access_minor
-from fakegpu.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 
 SECONDS = 5.0

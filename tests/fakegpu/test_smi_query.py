@@ -11,8 +11,8 @@ import pytest
 
 from driver.nvml.api import Code
 from driver.nvml.health.values import EccErrors
-from fakegpu.capabilities import access_minor
-from fakegpu.smi import VISIBLE_NODES
+from fakegpu.machine.capabilities import access_minor
+from fakegpu.smi.program import VISIBLE_NODES
 from tests.fakegpu.programs import DEADLINE_SECONDS, Programs
 
 if TYPE_CHECKING:

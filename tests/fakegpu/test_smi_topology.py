@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_root import build_driver_root
-from fakegpu.machine import FakeMachine
-from fakegpu.smi import VISIBLE_NODES
-from fakegpu.smi_topology import matrix_lines
-from fakegpu.spec import load_machine
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
+from fakegpu.smi.program import VISIBLE_NODES
+from fakegpu.smi.topology import matrix_lines
 
 CUBE = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID

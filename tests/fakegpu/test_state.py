@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from driver.nvml.health.values import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from fakegpu.call_faults import Fault
 from fakegpu.health.state import FakeEvent, GpuHealth, Told
+from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState, MigState
+from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
-from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
-from fakegpu.mps_faults import MpsFault
-from fakegpu.state import GpuState, MachineState
+from fakegpu.mps.faults import MpsFault
+from fakegpu.nvml.call_faults import Fault
 from fakegpu.use.state import GpuUse, PartitionUse, ProcessState
 
 addresses = st.builds(

@@ -15,7 +15,7 @@ from envtest.client import paths
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from envtest.embedded.node.kubelet import KubeletTimes
-from fakegpu.cgroups import CGROUP_ROOT
+from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, request

@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.wire.names import cdi_spec_file_name
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 

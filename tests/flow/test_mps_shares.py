@@ -9,7 +9,7 @@ import pytest
 
 from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.client import CudaProcess
-from fakegpu.mps_faults import START
+from fakegpu.mps.faults import START
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running

@@ -10,7 +10,7 @@ from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
 from envtest.client.watching import wait_for
 from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.journal.entry import Entry, HeldDevice, decode
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, decode
 from proto import podresources_v1_pb2 as pb
 from tests.flow.metadata_scene import devices_told, metadata_files
 

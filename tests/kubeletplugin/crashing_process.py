@@ -19,14 +19,14 @@ if __name__ == "__main__":
 from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
+from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.devices.pci_ports import pretended_users
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.identity import Identity, boottime_ns
-from kubeletplugin.pci_ports import pretended_users
-from kubeletplugin.wire.claim_call import Call, ClaimRef
-from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from tests.kubeletplugin.fake_node import POOL, PciParts, fake_hardware, pci_parts
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 

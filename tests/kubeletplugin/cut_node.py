@@ -7,7 +7,7 @@ from typing import Any
 
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import GpuInstance, Placement
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import partition_of
 

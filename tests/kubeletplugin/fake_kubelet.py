@@ -15,8 +15,8 @@ from driver.process.metrics import Metrics
 from driver.process.service import Service
 from kubeletplugin.kubelet.face import Face, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration

@@ -23,32 +23,32 @@ from driver.kinds.partition.names import partition_device_name
 from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
-from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.claims.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
+from kubeletplugin.claims.journal.peers import Peers
 from kubeletplugin.claims.recovery import Recovered
-from kubeletplugin.hardware import Hardware
-from kubeletplugin.healing.gpu_reset import GpuReset
-from kubeletplugin.host.cgroups import Cgroups
-from kubeletplugin.host.kernel import Kernel
+from kubeletplugin.devices.hardware import Hardware
+from kubeletplugin.devices.host.cgroups import Cgroups
+from kubeletplugin.devices.host.kernel import Kernel
+from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
+from kubeletplugin.devices.pci_ports import pretended_users
+from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.function_files import Deadlines, Users
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Era, Identity, boottime_ns
-from kubeletplugin.journal.peers import Peers
-from kubeletplugin.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.pci_ports import pretended_users
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from kubeletplugin.kubelet.wire.timing import NO_TIMING
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder
-from kubeletplugin.vfio.function_files import Deadlines, Users
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.wire.container_name import ContainerName
-from kubeletplugin.wire.controllers import Controllers
-from kubeletplugin.wire.health_board import HealthBoard
-from kubeletplugin.wire.names import cdi_spec_file_name
-from kubeletplugin.wire.timing import NO_TIMING
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 

@@ -16,9 +16,9 @@ from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import place_at
 from driver.roots.root import Root
-from fakegpu.driver_root import build_device_nodes, build_driver_files, build_sysfs
-from fakegpu.machine import FakeMachine
-from kubeletplugin.host.installed_driver import InstalledDriver
+from fakegpu.driver_files.driver_root import build_device_nodes, build_driver_files, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
 
 _INSTALLED = ("usr", "lib", "var")
 

@@ -10,14 +10,11 @@ from pathlib import Path
 from driver.errors import ClaimBlocked, DriverError
 from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
-from fakegpu.smi_reset import reset_gpus
-from kubeletplugin.healing.gpu_reset import GpuReset, ResetFailed
-from kubeletplugin.host.driver_programs import DriverPrograms
-from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.time_slices import Interval, TimeSlices
-from kubeletplugin.wire.mps_daemon import (
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.smi.reset import reset_gpus
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.kubelet.wire.mps_daemon import (
     MpsDaemon,
     MpsState,
     checked_daemon,
@@ -25,6 +22,9 @@ from kubeletplugin.wire.mps_daemon import (
     read_spec,
     write_spec,
 )
+from kubeletplugin.reports.healing.gpu_reset import GpuReset, ResetFailed
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 

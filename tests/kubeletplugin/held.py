@@ -9,18 +9,18 @@ from typing import Any
 
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.machine import FakeMachine
-from kubeletplugin.host.gpu_nodes import GpuNodes
-from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds
-from kubeletplugin.kinds.partition.record import PartitionRecord, partition_name, record_of, written
-from kubeletplugin.kinds.passthrough.nodes import VfioNodes
-from kubeletplugin.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.kinds.unknown import HeldUnknown
-from kubeletplugin.wire.controllers import Controllers
+from fakegpu.machine.fake_machine import FakeMachine
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
+from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
+from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.kubelet.wire.controllers import Controllers
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")

@@ -12,9 +12,9 @@ from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard, Watch
 from driver.nvml.mig import ComputeInstance, GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
-from kubeletplugin.kinds.partition.making import Partitions
-from kubeletplugin.kinds.partition.record import PartitionRecord
+from fakegpu.machine.fake_machine import FakeMachine
+from kubeletplugin.devices.kinds.partition.making import Partitions
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.fake_roots import lay_sysfs
 
 

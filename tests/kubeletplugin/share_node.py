@@ -7,11 +7,11 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.modes.calls import ComputeMode
-from kubeletplugin.journal.entry import Entry, ShareRecord
-from kubeletplugin.journal.peers import Peers
+from kubeletplugin.claims.journal.entry import Entry, ShareRecord
+from kubeletplugin.claims.journal.peers import Peers
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.time_slices import Interval
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.mps_daemon import MpsDaemon
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_sharing import time_slice
 

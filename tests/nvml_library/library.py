@@ -11,7 +11,7 @@ from pathlib import Path
 from driver.nvml.library import SONAME
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 _HERE = Path(__file__).parent
 _C = ("-O1", "-Wall", "-Wextra", "-Werror")

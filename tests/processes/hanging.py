@@ -20,9 +20,9 @@ from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.sharing.kind import SHARED
 from driver.kinds.whole import WholeKind
 from gpuctl.demo.brisk import given
-from kubeletplugin.given import Given as GivenToPlugin
-from kubeletplugin.kinds.registry import own_kinds
-from kubeletplugin.kinds.whole import HeldWhole
+from kubeletplugin.devices.kinds.registry import own_kinds
+from kubeletplugin.devices.kinds.whole import HeldWhole
+from kubeletplugin.process_inputs import Given as GivenToPlugin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from driver.kinds.forms import Forms
     from driver.kinds.kind import Policies
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.journal.entry import HeldDevice
-    from kubeletplugin.kinds.kind import HeldKind
-    from kubeletplugin.kinds.registry import NodePorts
+    from kubeletplugin.claims.journal.entry import HeldDevice
+    from kubeletplugin.devices.kinds.kind import HeldKind
+    from kubeletplugin.devices.kinds.registry import NodePorts
 
 HANGS_ONCE_THERE = "TESTS_HANGS_ONCE_THERE"
 """The variable with the path of the file that makes the controller hang."""

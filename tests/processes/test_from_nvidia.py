@@ -12,7 +12,7 @@ import pytest
 from driver.devices.taints import TAINT_BLOCKED
 from proto import dra_v1_pb2 as v1
 from tests.eventually import eventually
-from tests.kubeletplugin.predecessor.nvidia_state import slice_of
+from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 from tests.processes.node import GROUP, NODE, Node, new_node
 from tests.processes.process import DriverProcess

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kubeletplugin.mps.processes import end_left_over, own_daemon
+from kubeletplugin.sharing.mps.processes import end_left_over, own_daemon
 from tests.eventually import eventually
 from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
@@ -65,7 +65,7 @@ class TwoInstances:
             *("--mps-dir", str(self.mps_dir), "--driver-root", str(self.node.driver_root)),
             *("--proc-root", str(self.proc), "--shm", "node"),
         )
-        with DriverProcess("kubeletplugin.mps", *flags) as process:
+        with DriverProcess("kubeletplugin.sharing.mps", *flags) as process:
             process.wait_for("serving")
             yield process
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
-from kubeletplugin.cdi.spec import Edits
-from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.kinds.found import FoundKind
-from kubeletplugin.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.found import FoundKind
+from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from tests.toy_kind.offered import TOY
 
 if TYPE_CHECKING:
     from driver.devices.region import Region
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.kinds.kind import HeldKind, Look
-    from kubeletplugin.wire.planned import PlannedDevice
+    from kubeletplugin.devices.kinds.kind import HeldKind, Look
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 class HeldToy(FoundKind):

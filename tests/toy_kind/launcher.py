@@ -8,7 +8,7 @@ from importlib import import_module
 
 from controller.process_inputs import Given as GivenToController
 from gpuctl.demo.brisk import given
-from kubeletplugin.given import Given as GivenToPlugin
+from kubeletplugin.process_inputs import Given as GivenToPlugin
 
 WITH_TOYS = ("tests.toy_kind.launcher",)
 """What starts processes that know toys on the embedded cluster."""

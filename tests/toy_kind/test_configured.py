@@ -12,11 +12,11 @@ import pytest
 from driver.claims.opaque import VfioDeviceConfig
 from driver.errors import ClaimRefused
 from driver.kinds.kind import OfferedKind
-from kubeletplugin.cdi.spec import Edits
-from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.kinds.kind import HeldKind, Look
-from kubeletplugin.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.wire.planned import PlannedDevice
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.kind import HeldKind, Look
+from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
 from tests.toy_kind.offered import ToyKind

@@ -9,10 +9,10 @@ from threading import Thread
 import pytest
 
 from driver.errors import DeviceHeld, DriverError
-from kubeletplugin.journal.entry import Entry, Record
-from kubeletplugin.kinds.kind import HeldKind, Look, Note
-from kubeletplugin.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.claims.journal.entry import Entry, Record
+from kubeletplugin.devices.kinds.kind import HeldKind, Look, Note
+from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy, kinds_of
 

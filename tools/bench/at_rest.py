@@ -17,7 +17,7 @@ import click
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from tools.bench.table import Row, Spread, exit_status, print_table
 

@@ -12,8 +12,8 @@ from threading import Thread
 
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from tools.bench.table import Row, Spread, exit_status, lines
 
 ROUNDS = 30

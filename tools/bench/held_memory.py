@@ -26,7 +26,7 @@ from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
 from envtest.real.go_programs import go_programs
 from envtest.real.startup import start_cluster
-from fakegpu.cgroups import FakeCgroups
+from fakegpu.machine.cgroups import FakeCgroups
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.claims import make_claim, make_namespace

@@ -18,7 +18,7 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.claims import make_claim, make_namespace

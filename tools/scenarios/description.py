@@ -12,7 +12,7 @@ import yaml
 from driver.policy.strict_yaml import load_strictly
 from envtest.client.layout import MAX_NODES
 from envtest.client.shipped import PACKAGE_ROOT
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from tools.scenarios.errors import ScenarioWrong
 from tools.scenarios.places.needs import NEEDS
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.journal.identity import Era
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
+from kubeletplugin.claims.journal.identity import Era
 
 
 def held_entries(seen: NodeSeen) -> list[Entry]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from driver.kube.decode import decode_json
 from gpuctl.doctor.inside.seen import SharingSeen, SpecSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.journal.entry import Entry, MalformedEntry, decode
-from kubeletplugin.journal.journal import uid_of_entry
-from kubeletplugin.wire.names import claim_of_cdi_spec
+from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
+from kubeletplugin.claims.journal.journal import uid_of_entry
+from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
 
 MOST_BYTES = 1 << 24
 

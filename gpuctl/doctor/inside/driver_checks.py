@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
+from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 
 SMI = "nvidia-smi"
 _NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"

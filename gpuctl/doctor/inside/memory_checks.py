@@ -9,7 +9,7 @@ from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.claim_checks import held_entries
 from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 
 _NOTHING = "no claim is held to a part of a GPU's memory"
 

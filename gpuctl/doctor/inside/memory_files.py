@@ -15,8 +15,8 @@ from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.seen import HookSeen, HookSocketsSeen, LimitSeen
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.host.driver_files import HOOK as DRIVER_HOOK
-from kubeletplugin.wire.names import hook_folder_key
+from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
+from kubeletplugin.kubelet.wire.names import hook_folder_key
 
 HOOK = "gpu-memory-hook"
 OF_IMAGE = Path("/usr/local/lib/gpu-dra") / HOOK

@@ -32,7 +32,7 @@ from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.wire.names import claim_of_cdi_spec
+from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from driver.roots.driver_roots import DriverRoots
     from driver.roots.root import Root
     from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.host.driver_files import DriverFiles
+    from kubeletplugin.devices.host.driver_files import DriverFiles
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -81,7 +81,7 @@ def look_at_node(places: Places) -> NodeSeen:
 
 
 def _driver_files(root: Root | None) -> DriverFiles | Unread:
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.devices.host.driver_files import DriverRoot
 
     if root is None:
         return Unread("no NVIDIA driver was found on this node")
@@ -97,7 +97,7 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
     """What NVML tells; it is asked for once, and let go."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
-    from fakegpu.nvml_flag import nvml_from_flag
+    from fakegpu.nvml.flag import nvml_from_flag
 
     guard = Guard()
     try:
@@ -115,7 +115,7 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
 def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
     """What the fabric manager tells, and the records of the plugin."""
     from driver.fabric.api import FabricError, NotShared
-    from fakegpu.nvml_flag import fabric_from_flag
+    from fakegpu.nvml.flag import fabric_from_flag
 
     noted = read_noted_partitions(places.data_dir / "fabric")
     try:
@@ -129,7 +129,7 @@ def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
 
 def _memory(places: Places, roots: DriverRoots) -> MemorySeen:
     """What holds containers to their memory; NVML is asked for the limits of those that live."""
-    from kubeletplugin.wire.server import is_answered
+    from kubeletplugin.kubelet.wire.server import is_answered
 
     data, host_root = places.data_dir, places.host_root
     limits, wrong = _limits(places, roots)
@@ -151,7 +151,7 @@ def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], 
     from driver.nvml.api import NoMemoryLimits
     from driver.nvml.deadline import Guard
     from driver.nvml.pci_address import PciAddress
-    from fakegpu.nvml_flag import nvml_from_flag, pretended_cgroups
+    from fakegpu.nvml.flag import nvml_from_flag, pretended_cgroups
 
     folder = places.data_dir / "memory" / "claims"
     if not folder.is_dir():
@@ -184,7 +184,7 @@ def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:
     """The character devices of the driver below the root that has them, by the paths of containers."""
-    from kubeletplugin.host.device_nodes import DeviceFolder
+    from kubeletplugin.devices.host.device_nodes import DeviceFolder
 
     roots = ([root.seen] if root else []) + [places.host_root]
     dev = Path(f"{DeviceFolder.below(*roots).root}/dev")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from driver.roots.probe import Looked
     from gpuctl.doctor.inside.machines.seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.host.driver_files import DriverFiles
-    from kubeletplugin.journal.entry import Entry
-    from kubeletplugin.wire.mps_daemon import MpsState
+    from kubeletplugin.claims.journal.entry import Entry
+    from kubeletplugin.devices.host.driver_files import DriverFiles
+    from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 
 @dataclass(frozen=True, slots=True)

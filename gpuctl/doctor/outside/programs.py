@@ -20,7 +20,7 @@ PROGRAMS: dict[str, Program] = {
 _MODULES: dict[str, Program] = {
     "controller": "controller",
     "kubeletplugin": "kubeletplugin",
-    "kubeletplugin.mps": "mps",
+    "kubeletplugin.sharing.mps": "mps",
     "controller.webhook": "webhook",
 }
 

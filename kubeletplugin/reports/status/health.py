@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kubeletplugin.wire.health_board import DeviceHealth, Devices
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
 
 Key = tuple[str, str]
 """A device by its pool and the name that its claim's allocation has for it."""

@@ -14,7 +14,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig
 from driver.process.metrics import Metrics
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.published import Published
 from tests.eventually import eventually

@@ -16,7 +16,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 
 

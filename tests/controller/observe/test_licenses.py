@@ -15,7 +15,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from driver.process.metrics import Metrics
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
 from driver.process.metrics import Metrics
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, WHOLE, cut
 

@@ -14,8 +14,8 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.rules import NodeConfig
 from driver.process.metrics import Metrics
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.vgpu_hosts import with_virtual_off
 from tools.conformance.nodes.mig_nodes import one_rule

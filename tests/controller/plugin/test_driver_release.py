@@ -16,7 +16,7 @@ from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 from driver.hardware.gate import LetGo
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 

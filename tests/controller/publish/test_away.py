@@ -17,8 +17,8 @@ from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
 from driver.process.metrics import Metrics
 from driver.slices.specs import lay_out
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import POOL

@@ -14,7 +14,7 @@ from driver.kinds.registry import KINDS
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 RULES = """version: v1
 rules:

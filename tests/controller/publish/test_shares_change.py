@@ -13,7 +13,7 @@ from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SLICED, WHOLE, names, offers
 

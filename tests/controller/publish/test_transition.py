@@ -13,7 +13,7 @@ from driver.devices.region import Region
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.hardware.gpu import Problem
 from driver.policy.offers import Offers
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, OFF, SMALL, WHOLE, names, offers, taint_keys
 

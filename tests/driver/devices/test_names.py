@@ -13,7 +13,7 @@ from driver.devices.names import gpu_device_name, parse_gpu_device_name, pool_na
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from driver.process.sockets import checked_socket_path, registration_socket
-from kubeletplugin.wire.names import cdi_device_name, cdi_qualified_name, is_safe_uid
+from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name, is_safe_uid
 
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"

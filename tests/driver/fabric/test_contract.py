@@ -13,9 +13,9 @@ from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotSh
 from driver.fabric.real import RealFabricManager
 from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.fabric.hands import FakeFabric
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import load_machine
+from fakegpu.fabric.commands import FakeFabric
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
 from tests import needs
 from tests.driver.fabric.contract import CLAUSES, Scene
 from tests.driver.fabric.stub_node import StubNode, build_stub

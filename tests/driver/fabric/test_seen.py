@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driver.fabric.seen import NO_FABRIC, FabricView, SeenFabric
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 MACHINE = "hgx-h100-shared-nvswitch"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from driver.hardware.condition.condition import NOT_ASKED
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from driver.hardware.inventory import Discovery, GpuIdentity
 from driver.nvml.api import DriverNotLoaded
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.kubeletplugin.fake_roots import bind_again, lay_sysfs, own_sysfs
 
 

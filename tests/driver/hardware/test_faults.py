@@ -9,7 +9,7 @@ import pytest
 
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.nvml.api import FabricInfoState
-    from fakegpu.nvml import FakeDevice, FakeNvml
+    from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 
 
 def test_what_a_gpu_has_told_counts_on_while_a_call_fails(node: Node) -> None:

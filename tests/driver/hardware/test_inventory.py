@@ -22,8 +22,8 @@ from driver.nvml.api import (
 )
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import known_machines
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
 

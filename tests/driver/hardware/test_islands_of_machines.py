@@ -11,7 +11,7 @@ import pytest
 from driver.hardware.gpu import Gpu
 from driver.hardware.topology import nvlink_islands, nvlink_meshes
 from driver.nvml.pci_address import PciAddress
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from tools.conformance.nodes.mig_nodes import inventory
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "topology.md"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fakegpu.nvml import FakeNvml
+    from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 class Eyes:

@@ -10,8 +10,8 @@ import pytest
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from fakegpu.machine import FakeMachine
-from fakegpu.nvml import FakeDevice, FakeNvml
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node as LookedAt
 from tests.driver.hardware.looked_at import reasons

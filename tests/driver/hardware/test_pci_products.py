@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.hardware.pci_products import PRODUCTS, product_name
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.machine.spec import known_machines, load_machine
 
 
 @pytest.mark.parametrize("machine", known_machines())

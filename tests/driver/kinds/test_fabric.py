@@ -20,8 +20,8 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
 from driver.policy.offers import Offers, node_offers
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 
 ONE, TWO = PciAddress(0, 0x1B, 0, 0), PciAddress(0, 0x43, 0, 0)
 

@@ -11,7 +11,7 @@ from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES, device_faults
 from driver.devices.names import DRIVER_NAME
 from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from tests.driver.mig_machines import MIG_MACHINES, rules
 from tools.conformance.nodes.mig_nodes import inventory as looked_at
 

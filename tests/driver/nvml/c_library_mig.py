@@ -12,7 +12,7 @@ from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile,
 
 if TYPE_CHECKING:
     from driver.nvml.mig import ComputeInstance, GpuInstance
-    from fakegpu.nvml import FakeDevice
+    from fakegpu.nvml.fake_nvml import FakeDevice
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 3, 2, 6, 7
 ACTIVATIONS = {"done": 0, "in-use": 19, "reset-required": 16}

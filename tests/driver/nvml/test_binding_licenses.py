@@ -11,7 +11,7 @@ import pytest
 from driver.nvml.api import NotSupported
 from driver.nvml.license import LicensableFeature
 from driver.nvml.real import RealNvml
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import EXPIRY_INVALID, CLibrary
 
 PRODUCT = "NVIDIA Virtual Compute Server"

@@ -11,7 +11,7 @@ from driver.nvml.api import Code, NoMemoryLimits, Nvml, NvmlCallFailed
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests import needs
 from tests.driver.nvml.contract import CLAUSES
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup

@@ -12,8 +12,8 @@ from driver.errors import NvmlError
 from driver.nvml.api import NotSupported, NvmlCallFailed
 from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines, load_machine
 from tests.driver.nvml.c_library import CLibrary, unload
 from tests.driver.nvml.contract import CLAUSES
 from tests.driver.nvml.contract_health import HEALTH_CLAUSES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.nvml.api import Nvml, NvmlDevice
-    from fakegpu.cgroups import FakeCgroups
+    from fakegpu.machine.cgroups import FakeCgroups
 
 
 MIG_MACHINES = [machine for machine in known_machines() if load_machine(machine).product.mig]

@@ -12,7 +12,7 @@ import pytest
 
 from driver.nvml.api import Code, GpuLost, NotSupported, NvmlTimeout
 from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
-from fakegpu.mig_calls import CHANGES
+from fakegpu.nvml.mig_calls import CHANGES
 from tests.eventually import eventually
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
-from kubeletplugin.host.driver_files import DriverRoot
+from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
+from kubeletplugin.devices.host.driver_files import DriverRoot
 from tests import needs
 
 FOLDER = LIBRARY_FOLDERS[0]

@@ -7,7 +7,7 @@ import pytest
 from driver.nvml.api import Code, NotFound, NvmlCallFailed
 from driver.nvml.deadline import Guard
 from driver.nvml.limits_probe import can_be_limited
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 
 def asked(machine: FakeMachine) -> bool:

@@ -20,7 +20,7 @@ from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
 

@@ -7,7 +7,7 @@ import pytest
 from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
 from driver.nvml.mig import Placement
 from driver.nvml.real import RealDevice, RealNvml
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
 
 ONE_G = 19

@@ -21,7 +21,7 @@ from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers, node_offers
 from driver.slices.specs import lay_out
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 from tests.examples import examples

@@ -9,11 +9,11 @@ import pytest
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.links import below
 from driver.roots.places import PLACES
-from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
-from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.host.driver_programs import DriverPrograms
-from kubeletplugin.host.installed_driver import InstalledDriver
+from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
 
 VERSION = "580.95.05"
 

@@ -10,7 +10,7 @@ import pytest
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
 from driver.roots.root import Root
-from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
+from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
 UBUNTU = HOST_LAYOUTS["Ubuntu"]

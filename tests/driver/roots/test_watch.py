@@ -10,7 +10,7 @@ import pytest
 from driver.process.service import Service
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.watch import RootWatch, watch_roots
-from fakegpu.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
+from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, OpenShift"]
 WAIT_SECONDS = 30.0

@@ -13,7 +13,7 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.slices.specs import Layout, lay_out, read_devices, same_spec, taint_times, with_times
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
 
 POOL = "node-a/gpu.nvidia.com"

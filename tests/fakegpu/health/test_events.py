@@ -11,14 +11,14 @@ from driver.errors import ConfigError
 from driver.nvml.api import DriverNotLoaded, GpuLost, NvmlCallFailed, SessionLost
 from driver.nvml.health.values import GpuEvent
 from fakegpu.health.state import MOST_EVENTS
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from fakegpu.health.events import FakeEventSet
-    from fakegpu.nvml import FakeNvml
+    from fakegpu.nvml.fake_nvml import FakeNvml
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""

@@ -11,14 +11,14 @@ import pytest
 from driver.errors import ConfigError
 from driver.nvml.api import NoMemoryLimits
 from driver.nvml.memory_limits import MemoryLimits
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.cuda import ContextLost, CudaFailed, FakeCudaClient, OutOfMemory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu.cgroups import FakeCgroups
-    from fakegpu.nvml import FakeDevice
+    from fakegpu.machine.cgroups import FakeCgroups
+    from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 2**30
 GPU_BYTES = (23034 - 470) * 2**20
@@ -217,7 +217,7 @@ def test_another_process_sees_limits_and_allocations(tmp_path: Path) -> None:
     node = Node(FakeMachine.open(flag), tmp_path / "cgroups")
     node.gpu.set_memory_limits(node.one, 0, GIB)
     program = (
-        "from fakegpu.machine import FakeMachine\n"
+        "from fakegpu.machine.fake_machine import FakeMachine\n"
         "from fakegpu.memory.cuda import OutOfMemory\n"
         f"client = FakeMachine.open({flag!r}).cuda(0, {node.one!r})\n"
         "taken = 0\n"

@@ -10,8 +10,8 @@ import pytest
 from driver.errors import ConfigError
 from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
-from fakegpu.machine import FakeMachine
-from fakegpu.nvml import FakeDevice
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 2**30
 

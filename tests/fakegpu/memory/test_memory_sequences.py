@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from driver.nvml.api import Code, NoMemoryLimits, NvmlCallFailed
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.cuda import ContextLost, CudaFailed, FakeCudaClient, OutOfMemory
 from tests.examples import examples
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import MACHINES
 from fakegpu.mps.client import PRIVILEGED, ClientRefused, CudaProcess, DaemonGone, Line
-from fakegpu.spec import MACHINES
 from tests.fakegpu.programs import Programs
 
 if TYPE_CHECKING:

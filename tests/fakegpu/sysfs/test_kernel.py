@@ -15,9 +15,9 @@ import pytest
 from driver.errors import NvmlError
 from driver.hardware.pci_view import pci_view
 from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine import FakeMachine
-from fakegpu.nvml_flag import fake_kernel, nvml_from_flag
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.flag import fake_kernel, nvml_from_flag
 from fakegpu.sysfs.kernel import FakeKernel
 from fakegpu.sysfs.module_files import build_module_aliases
 from tests import needs
@@ -149,7 +149,7 @@ def test_a_process_on_a_gpu_holds_it(scene: Scene) -> None:
 
 def test_a_session_in_another_process_holds_a_gpu_till_it_ends(shared: Scene) -> None:
     program = (
-        "import sys\nfrom fakegpu.machine import FakeMachine\n"
+        "import sys\nfrom fakegpu.machine.fake_machine import FakeMachine\n"
         f"nvml = FakeMachine.open({shared.flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(0)\n"
         "print('open', flush=True)\nsys.stdin.read()\n"
     )
@@ -260,7 +260,7 @@ def test_a_module_that_is_spoiled_is_not_loaded(tmp_path: Path) -> None:
 def test_a_process_is_killed_at_a_write(shared: Scene, kind: str, unbound: bool) -> None:
     shared.machine.spoil_kernel("die-before" if kind == "die-before" else "die-after", "unbind", times=1)
     program = (
-        "from pathlib import Path\nfrom fakegpu.machine import FakeMachine\n"
+        "from pathlib import Path\nfrom fakegpu.machine.fake_machine import FakeMachine\n"
         "from fakegpu.sysfs.kernel import FakeKernel\n"
         f"sysfs = Path({str(shared.sysfs)!r})\nmachine = FakeMachine.open({shared.flag!r})\n"
         f"FakeKernel(sysfs, machine).write(sysfs / 'bus/pci/drivers/nvidia/unbind', {str(ALONE)!r}, 1)\n"

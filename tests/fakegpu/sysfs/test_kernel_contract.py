@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from tests.fakegpu.sysfs.kernel_contract import CASES, Scene
 

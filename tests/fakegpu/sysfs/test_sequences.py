@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from driver.errors import NvmlError
 from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_root import build_device_nodes, build_sysfs
-from fakegpu.holds import Hold
-from fakegpu.machine import FakeMachine
-from fakegpu.nvml import FakeNvml
+from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.holds import Hold
+from fakegpu.nvml.fake_nvml import FakeNvml
 from fakegpu.sysfs.drivers import loaded_drivers
 from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.kernel import FakeKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from driver.hardware.pci_view import iommu_group_of, read_function
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.drivers import is_vfio
 from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.tree import PRETENDED, all_files

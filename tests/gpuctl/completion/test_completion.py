@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl import kubectl_completion
 from gpuctl.__main__ import commands
 from tests.gpuctl.cli.kubeconfigs import kubeconfig

@@ -245,7 +245,7 @@ def test_a_gpu_that_stays_in_mig_mode_ends_the_story(folder: Path, tmp_path: Pat
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'kubeletplugin' in sys.orig_argv:\n"
-        "    from kubeletplugin.kinds.partition.making import Partitions\n"
+        "    from kubeletplugin.devices.kinds.partition.making import Partitions\n"
         "    Partitions.rest = lambda self, pci: None\n"
     )
 

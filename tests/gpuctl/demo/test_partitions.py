@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from driver.nvml.mig import Placement
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.narrator import Narrator
 from gpuctl.demo.partitions import check_shared, picture

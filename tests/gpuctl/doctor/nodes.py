@@ -16,8 +16,8 @@ from driver.nvml.deadline import Guard
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.machines.seen import TO_MACHINES, KernelSeen, LicenseClient
 from gpuctl.doctor.inside.places import Places, read_places
 from gpuctl.doctor.inside.seen import (
@@ -32,10 +32,10 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import SERVES
-from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
-from kubeletplugin.wire.mps_daemon import MpsState
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 BOOT = "boot-1"
 UID = "11111111-2222-3333-4444-555555555555"

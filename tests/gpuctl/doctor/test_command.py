@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.doctor.check import Result as Found
 from gpuctl.doctor.inside.checks import INSIDE

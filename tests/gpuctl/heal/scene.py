@@ -16,8 +16,8 @@ from driver.nvml.pci_address import PciAddress
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
-from kubeletplugin.wire.heal import Heal, HealProgress, HealWish, UsingProcess
-from kubeletplugin.wire.server import SocketServer
+from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealWish, UsingProcess
+from kubeletplugin.kubelet.wire.server import SocketServer
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.repartition.scene import SLICES, Scene
 

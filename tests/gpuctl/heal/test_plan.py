@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
-from kubeletplugin.wire.heal import HealProgress, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
 from tests.kubeletplugin.fake_kubelet import short_folder

@@ -11,7 +11,7 @@ import pytest
 from driver.devices import taints
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.devices import Taint
 from gpuctl.heal.remedies import REMEDIES, remedy_of

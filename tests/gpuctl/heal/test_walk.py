@@ -16,7 +16,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal import walk
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
-from kubeletplugin.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
 from tests.kubeletplugin.fake_kubelet import short_folder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.__main__ import commands
 from tests.gpuctl.documents import read_document
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from driver.errors import ConfigError
 from driver.hardware.gpu import GpuMig
 from driver.nvml.mig import Placement
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.mig.bar import bar, ruler
 from gpuctl.mig.fit import fit, named_layouts, read_layout

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from driver.errors import ConfigError
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 

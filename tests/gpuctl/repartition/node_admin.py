@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from driver.nvml.mig import Placement
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 
 
 def run_commands(machine: FakeMachine, text: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.forms_svg import forms_svg

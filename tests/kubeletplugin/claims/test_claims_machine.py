@@ -27,10 +27,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from driver.devices.names import gpu_device_name
 from driver.errors import ClaimRefused, DeviceHeld, DriverError
 from driver.nvml.api import NODE_CALLS
-from fakegpu.session import FAKE_GPU_CALLS
+from fakegpu.nvml.session import FAKE_GPU_CALLS
 from kubeletplugin.assembly import Parts
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from driver.errors import DeviceHeld
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry
 from tests.kubeletplugin.cut_node import ONE, foreign, handle, instances, uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import assert_as_before, class_slicing, interval, mode, shared

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.cdi.hook import LINKS
-from kubeletplugin.cdi.hook_copy import hooks_folder
-from kubeletplugin.cdi.hook_source import HookSource
-from kubeletplugin.wire.claim_call import ClaimRef
-from tests.kubeletplugin.cdi.fake_hook import hook_program
+from kubeletplugin.claims.cdi.hook import LINKS
+from kubeletplugin.claims.cdi.hook_copy import hooks_folder
+from kubeletplugin.claims.cdi.hook_source import HookSource
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.kubeletplugin.claims.cdi.fake_hook import hook_program
 from tests.kubeletplugin.fake_node import FakeNode
 
 

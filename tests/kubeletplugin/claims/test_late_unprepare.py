@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.claims.journal.identity import boottime_ns
 from kubeletplugin.claims.late import LateCall
-from kubeletplugin.journal.identity import boottime_ns
-from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver

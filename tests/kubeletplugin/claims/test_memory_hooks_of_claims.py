@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from driver.errors import DriverError
-from kubeletplugin.cdi.hook_copy import hooks_folder
-from kubeletplugin.cdi.memory_hook import MEMORY_HOOK
-from kubeletplugin.journal.entry import MemoryRecord
-from kubeletplugin.wire.claim_call import ClaimRef
-from tests.kubeletplugin.cdi.fake_hook import memory_hook_program
+from kubeletplugin.claims.cdi.hook_copy import hooks_folder
+from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
+from kubeletplugin.claims.journal.entry import MemoryRecord
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.kubeletplugin.claims.cdi.fake_hook import memory_hook_program
 from tests.kubeletplugin.fake_node import FakeNode
 
 GIB = 1 << 30

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.preparer import Preparer
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
-from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import shared
 

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from driver.errors import ClaimRefused
-from kubeletplugin.journal.locks import KeyedLocks, gpu_key
-from kubeletplugin.wire.timing import Timing
+from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.kubelet.wire.timing import Timing
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 

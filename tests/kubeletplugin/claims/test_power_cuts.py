@@ -21,9 +21,9 @@ from driver.errors import DriverError
 from driver.nvml.mig import Placement
 from driver.process.log import configure
 from kubeletplugin.assembly import Parts
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.recovery import Recovered
-from kubeletplugin.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import THREE, handle, starts
 from tests.kubeletplugin.fake_node import (

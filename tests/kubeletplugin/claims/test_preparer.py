@@ -18,7 +18,7 @@ from driver.errors import (
     DeviceHeld,
 )
 from kubeletplugin.claims.late import LateCall
-from kubeletplugin.wire.claim_call import ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again, reinstall_driver
 

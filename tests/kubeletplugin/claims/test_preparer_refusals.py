@@ -18,10 +18,10 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
+from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.late import LateCall
-from kubeletplugin.journal.identity import boottime_ns
-from kubeletplugin.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.wire.claim_call import Call, ClaimRef
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again

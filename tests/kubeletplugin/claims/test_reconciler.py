@@ -10,8 +10,8 @@ from threading import Event, Thread
 import pytest
 
 from driver.errors import ApiError, DeviceHeld
+from kubeletplugin.claims.journal.identity import boottime_ns
 from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
-from kubeletplugin.journal.identity import boottime_ns
 from tests.kubeletplugin.fake_node import FakeNode
 
 

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.cdi.spec import CdiDevice, Edits, build_spec, file_edits
-from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, build_spec, file_edits
+from kubeletplugin.claims.cdi.store import CdiStore
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.host.device_nodes import DeviceNode
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.identity import Identity
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.wire.names import cdi_device_name
+from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.kubelet.wire.names import cdi_device_name
 from tests.examples import examples
 from tests.kubeletplugin.held import held_kinds
 

@@ -11,8 +11,8 @@ import pytest
 from driver.devices.names import gpu_device_name
 from driver.errors import DeviceHeld
 from driver.kinds.partition.names import static_device_name
-from kubeletplugin.metadata.mounts import CONTAINER_FOLDER
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.claims.metadata.mounts import CONTAINER_FOLDER
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import THREE, foreign
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver

@@ -13,22 +13,22 @@ from driver.devices.names import gpu_device_name
 from driver.errors import ClaimBlocked, HardwareChanged, NodeIncomplete
 from driver.hardware.boards import Boards
 from driver.kinds.partition.names import partition_device_name
-from fakegpu.capabilities import access_minor
-from fakegpu.driver_root import build_driver_root
-from kubeletplugin.cdi.hook_source import NO_HOOK
-from kubeletplugin.cdi.hooks import Hooks
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.machine.capabilities import access_minor
+from kubeletplugin.claims.cdi.hook_source import NO_HOOK
+from kubeletplugin.claims.cdi.hooks import Hooks
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.gpu_nodes import GpuNodes
-from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.kinds.partition.record import PartitionRecord, written
-from kubeletplugin.kinds.passthrough.nodes import VfioNodes
-from kubeletplugin.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
+from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.sharing.mps_edits import MpsFolders
-from kubeletplugin.wire.controllers import Controllers
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 from tests.kubeletplugin.held import era, made, partition_of

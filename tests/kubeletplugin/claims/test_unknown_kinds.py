@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from driver.errors import ClaimBlocked, DeviceHeld
-from kubeletplugin.journal.entry import Entry, MalformedEntry, decode
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import mode, shared
 

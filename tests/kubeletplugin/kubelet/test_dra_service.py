@@ -16,7 +16,7 @@ from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import configure
 from driver.process.metrics import Metrics
 from kubeletplugin.kubelet.dra_service import DraService, top_level_requests
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from proto import dra_v1_pb2 as v1
 from proto import dra_v1beta1_pb2 as v1beta1
 from tests.kubeletplugin.fake_kubelet import (

@@ -11,7 +11,7 @@ from driver.process.metrics import Metrics
 from driver.process.service import Service
 from kubeletplugin.kubelet.face import READY_PART, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
-from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from tests.kubeletplugin.fake_kubelet import FakeClaims, FakeKubelet, running_plugin, short_folder
 
 

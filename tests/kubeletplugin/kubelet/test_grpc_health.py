@@ -10,7 +10,7 @@ import pytest
 from kubeletplugin.kubelet.face import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1
-from kubeletplugin.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from proto import dra_health_v1_pb2
 from proto import grpc_health_v1_pb2 as pb
 from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin, running_plugin

@@ -10,8 +10,8 @@ import pytest
 
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard
-from kubeletplugin.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
-from kubeletplugin.wire.server import SOCKET_MODE
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.server import SOCKET_MODE
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet
 from tests.kubeletplugin.kubelet.test_node_state import served

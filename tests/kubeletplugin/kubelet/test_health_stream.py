@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from kubeletplugin.kubelet.health_stream import answer_v1, answer_v1alpha1
-from kubeletplugin.wire.health_board import DeviceHealth
-from kubeletplugin.wire.streams import MAX_STREAMS
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
 from tests.eventually import eventually

@@ -14,8 +14,8 @@ from driver.errors import ClaimBlocked
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
-from kubeletplugin.wire.server import SocketServer
-from kubeletplugin.wire.streams import MAX_STREAMS
+from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
 

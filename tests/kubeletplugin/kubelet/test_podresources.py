@@ -20,8 +20,8 @@ from kubeletplugin.kubelet.podresources import (
     given_by_device_plugins,
     list_pods,
 )
-from kubeletplugin.wire.container_name import ContainerName
-from kubeletplugin.wire.server import SocketServer
+from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder

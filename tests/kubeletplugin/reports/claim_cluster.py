@@ -10,12 +10,12 @@ from driver.devices.names import DRIVER_NAME
 from driver.event_reasons import EventReason
 from driver.kube.events import Reference
 from envtest.embedded.api.server import EmbeddedApiServer
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.reports.status.health import HealthMemory
 from kubeletplugin.reports.status.writer import StatusWriter
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.health_board import DeviceHealth
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
 

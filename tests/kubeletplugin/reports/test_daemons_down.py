@@ -10,10 +10,10 @@ import pytest
 from driver.devices.node_state import BlockedPlacement
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.kinds.partition.record import PartitionRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.daemons_down import daemons_down
-from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.held import era, held_kinds, made
 
 GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"

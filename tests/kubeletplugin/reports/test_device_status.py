@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
-from kubeletplugin.kinds.partition.record import PartitionRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     DeviceMemory,
     Now,

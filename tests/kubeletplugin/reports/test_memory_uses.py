@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.reports.memory_uses import Containers, memory_uses
 from tests.kubeletplugin.held import era
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share

@@ -10,10 +10,10 @@ import pytest
 
 from driver.errors import StorageError
 from driver.process.fresh_look import FreshLook
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
 from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.reports.memory_watch import Key, MemoryListeners, MemoryWatch
-from kubeletplugin.wire.container_memory import ContainerMemory
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, claim, container, share
 
 A: Key = ("a", f"a-{DEVICE}")

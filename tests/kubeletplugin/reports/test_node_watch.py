@@ -9,13 +9,13 @@ from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.hardware.gpu import Inventory
 from driver.nvml.mig import Placement
-from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.node_watch import NodeWatch
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.health_board import DeviceHealth
-from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs

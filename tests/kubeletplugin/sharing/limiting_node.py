@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import MemoryRecord
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.claims.journal.entry import MemoryRecord
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.memory.memory_node import MemoryNode
 from tests.kubeletplugin.share_node import entry_of, shared, spec_of, whole
+from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
 
 MIB, GIB = 1 << 20, 1 << 30
 L4 = (23034 - 470) * MIB

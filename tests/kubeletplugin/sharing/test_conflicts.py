@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import ClaimRefused, DeviceHeld
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.conflicts import interval_of, refuse_conflicts
-from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (
     GIB,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimRefused
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.cut_node import handle, starts
 from tests.kubeletplugin.fake_node import Crash, FakeNode

@@ -8,8 +8,8 @@ import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NvmlError, StorageError
 from driver.nvml.api import Code
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
-from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.full_disk import full_after

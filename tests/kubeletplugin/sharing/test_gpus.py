@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.journal.entry import HeldDevice, ShareRecord
+from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.records import SharingRecords

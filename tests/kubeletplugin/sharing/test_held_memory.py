@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
-from kubeletplugin.journal.entry import MemoryRecord
+from kubeletplugin.claims.journal.entry import MemoryRecord
 from kubeletplugin.sharing.gpus import NotReady
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.memory.memory_node import MemoryNode
 from tests.kubeletplugin.share_node import (
     assert_as_before,
     assert_holds_nothing,
@@ -30,6 +29,7 @@ from tests.kubeletplugin.sharing.limiting_node import (
     own,
     publish,
 )
+from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.host.driver_programs import ProgramHangs
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
 from kubeletplugin.sharing.gpus import SLICE_SECONDS
-from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps

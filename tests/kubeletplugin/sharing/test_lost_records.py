@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from driver.errors import ClaimRefused, DeviceHeld
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.mps_daemon import MpsDaemon
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.journal.entry import MemoryRecord
+from kubeletplugin.claims.journal.entry import MemoryRecord
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.memory.memory_node import MemoryNode
 from tests.kubeletplugin.share_node import entry_of, shared
 from tests.kubeletplugin.sharing.limiting_node import GIB, MIB, gib, hooks_of, limiting, memory_of
+from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
 
 
 @pytest.fixture

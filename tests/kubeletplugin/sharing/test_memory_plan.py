@@ -16,11 +16,11 @@ from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
-from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
+from kubeletplugin.kubelet.wire.planned import Wish
 from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
 from kubeletplugin.sharing.memory_plan import memory_record
 from kubeletplugin.sharing.plan import Shareable, share_records, wish_of
-from kubeletplugin.wire.planned import Wish
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 MIB, GIB = 1 << 20, 1 << 30

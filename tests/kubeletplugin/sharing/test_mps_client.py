@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from kubeletplugin.mps.service import handlers, refuse_newer
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
+from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
+from kubeletplugin.sharing.mps.service import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
-from kubeletplugin.wire.server import SocketServer
-from kubeletplugin.wire.streams import MAX_STREAMS
 from proto import mps_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
-from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kubeletplugin.mps.supervisor import Supervisor
+    from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.mps.service import handlers
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
+from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.sharing.mps.service import handlers
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
-from kubeletplugin.wire.server import SocketServer
 from tests.kubeletplugin.fake_sharing import FakeMps
-from tests.kubeletplugin.mps.scene import MpsScene
+from tests.kubeletplugin.sharing.mps.scene import MpsScene
 
 FIRST, SECOND = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 GPUS = ("GPU-1", "GPU-2")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.cdi.spec import CdiDevice, CdiMount, Edits, build_spec, file_edits
-from kubeletplugin.host.device_nodes import DeviceNode
-from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import HeldDevice, ShareRecord
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, build_spec, file_edits
+from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
+from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 from tests.kubeletplugin.cdi_schema import validate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
-from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import instances, mig_enabled, starts, uuid_of
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING as STEPS_OF_SHARING
 from tests.kubeletplugin.fake_node import Crash, FakeNode

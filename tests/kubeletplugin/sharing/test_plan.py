@@ -13,9 +13,9 @@ from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused
 from driver.kinds.registry import KINDS
-from kubeletplugin.journal.entry import ShareRecord
+from kubeletplugin.claims.journal.entry import ShareRecord
+from kubeletplugin.kubelet.wire.planned import Wish
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records, wish_of
-from kubeletplugin.wire.planned import Wish
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 MIB, GIB = 1 << 20, 1 << 30

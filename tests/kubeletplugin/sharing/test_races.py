@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from driver.errors import DeviceHeld
-from kubeletplugin.journal.locks import gpu_key
-from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.mps_daemon import MpsDaemon
+from kubeletplugin.claims.journal.locks import gpu_key
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (

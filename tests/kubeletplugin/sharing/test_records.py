@@ -17,7 +17,7 @@ from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.kinds.registry import KINDS
 from driver.nvml.modes.calls import ComputeMode
-from kubeletplugin.journal.identity import Era
+from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
 from tests.kubeletplugin.full_disk import full_after

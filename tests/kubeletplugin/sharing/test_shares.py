@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from driver.kinds.partition.names import static_device_name
-from kubeletplugin.host.driver_files import MPS_PROGRAMS
+from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.claims.metadata.told import mounts as metadata_mounts
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
-from tests.kubeletplugin.metadata.told import mounts as metadata_mounts
 from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,

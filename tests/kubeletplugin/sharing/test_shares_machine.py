@@ -20,10 +20,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from driver.errors import ClaimBlocked, DriverError
 from driver.kinds.registry import KINDS
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.limits import limits_together
-from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode

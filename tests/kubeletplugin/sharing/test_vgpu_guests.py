@@ -10,8 +10,8 @@ from driver.errors import ClaimBlocked
 from driver.nvml.mig_calls import MIG_CALLS
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
-from fakegpu.mig_calls import CHANGES
-from fakegpu.sharing_calls import SHARING_CHANGES
+from fakegpu.nvml.mig_calls import CHANGES
+from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode

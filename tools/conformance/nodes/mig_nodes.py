@@ -18,9 +18,9 @@ from driver.policy.config import load_config, parse_config
 from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import known_machines, load_machine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines, load_machine
 from tools.conformance.allocation.objects import Json
 
 State = Literal["delivered", "mode on", "cut"]

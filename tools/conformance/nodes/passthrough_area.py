@@ -15,7 +15,7 @@ from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import read_devices
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from tools.conformance.allocation.objects import Json, claim, exactly
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.nodes import mig_area

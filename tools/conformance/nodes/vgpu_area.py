@@ -18,7 +18,7 @@ from driver.policy.config import parse_config
 from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import read_devices
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from kubernetes_rules.allocator.allocate import Allocator
 from tools.conformance.allocation.objects import Json, claim, exactly, node
 from tools.conformance.area import Answer, Area, Case

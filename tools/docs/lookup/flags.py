@@ -18,12 +18,12 @@ def processes() -> Mapping[str, click.Command]:
     import controller.webhook.__main__
     import gpuctl.web.command
     import kubeletplugin.__main__
-    import kubeletplugin.mps.__main__
+    import kubeletplugin.sharing.mps.__main__
 
     return {
         "gpu-dra-controller": controller.__main__.main,
         "gpu-dra-kubeletplugin": kubeletplugin.__main__.main,
-        "gpu-dra-mps": kubeletplugin.mps.__main__.main,
+        "gpu-dra-mps": kubeletplugin.sharing.mps.__main__.main,
         "gpu-dra-webhook": controller.webhook.__main__.main,
         "gpu-dra-uninstall": controller.uninstall.__main__.main,
         "gpu-dra-page": gpuctl.web.command.web,

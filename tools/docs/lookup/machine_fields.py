@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from driver.nvml.api import FabricInfo
 from driver.nvml.pci_address import PciAddress
-from fakegpu import spec
-from fakegpu.fields import Fields
+from fakegpu.machine import spec
+from fakegpu.machine.fields import Fields
 from tools.docs.lookup.marked import code, table
 
 C = TypeVar("C", bound="str | None")

@@ -10,7 +10,7 @@ import click
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.kinds.registry import KINDS
-from fakegpu.cgroups import CGROUP_ROOT
+from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from gpuctl.cli.context import connect_client
 from kubernetes_rules.quantity import parse_quantity

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from driver.nvml.health.values import RecoveryAction
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tools.scenarios.commands.machines import GPU, machine_of, run_program
 
 

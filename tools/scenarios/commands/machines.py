@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from driver.errors import DriverError
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.cli.failures import told
 
 MACHINES_VARIABLE = "SCENARIO_MACHINES"

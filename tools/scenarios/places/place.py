@@ -21,8 +21,8 @@ from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from envtest.real.assets import find_assets
 from envtest.real.startup import start_cluster
+from fakegpu.machine.spec import load_machine
 from fakegpu.memory.calls import knows_limits
-from fakegpu.spec import load_machine
 from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode
 from gpuctl.demo.watchdog import watched_folder

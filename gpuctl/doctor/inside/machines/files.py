@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from driver.hardware.functions import PciView
     from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.journal.entry import Entry
+    from kubeletplugin.claims.journal.entry import Entry
 
 GUEST_CLIENT = "nvidia-gridd"
 HOST_MANAGERS = ("nvidia-vgpu-mgr", "nvidia-vgpud")

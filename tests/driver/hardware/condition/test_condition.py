@@ -14,8 +14,8 @@ from driver.health.problems import health, taints
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from driver.nvml.health.values import FabricHealth, RemappedRows
-from fakegpu.driver_root import build_sysfs
-from fakegpu.machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
 
 if TYPE_CHECKING:

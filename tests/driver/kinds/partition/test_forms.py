@@ -11,7 +11,7 @@ from driver.devices.names import gpu_device_name
 from driver.hardware.gpu import Inventory, Problem
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from driver.kinds.partition.layouts import (
     packing_order,
     place,
 )
-from fakegpu.machine import FakeMachine
-from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from fakegpu.spec import load_machine
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
+from fakegpu.machine.spec import load_machine
 from tests.driver.mig_machines import MIG_MACHINES, device, look, mig_of, with_mode_on
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import GpuMig
     from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import GpuInstanceProfile
-    from fakegpu.mig_profiles import MigCatalogue
+    from fakegpu.machine.mig_profiles import MigCatalogue
 
 
 @cache

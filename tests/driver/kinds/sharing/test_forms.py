@@ -10,7 +10,7 @@ from driver.devices.device import Device, RequestPolicy, Version
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers, node_offers
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
 from tools.conformance.nodes.mig_nodes import inventory as mig_inventory
 

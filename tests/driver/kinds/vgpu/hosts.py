@@ -9,8 +9,8 @@ from functools import cache
 from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
-from fakegpu.machine import FakeMachine
-from fakegpu.spec import load_machine
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
 from fakegpu.sysfs.vgpu_rules import HostedGpu
 from tools.conformance.nodes.mig_nodes import look, one_rule
 

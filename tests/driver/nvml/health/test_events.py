@@ -12,7 +12,7 @@ from driver.nvml.api import Code, GpuLost, Nvml, NvmlCallFailed, NvmlTimeout, Se
 from driver.nvml.health.calls import EventSet
 from driver.nvml.health.values import GpuEvent
 from driver.nvml.real import RealNvml
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
 from tests.eventually import eventually
 

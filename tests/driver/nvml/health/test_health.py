@@ -10,7 +10,7 @@ from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
 from driver.nvml.health.real import fabric_health_of
 from driver.nvml.health.values import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
 from driver.nvml.real import RealNvml
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.c_library_health import ACTIONS, RECOVERY_ACTION_FIELD
 

@@ -12,7 +12,7 @@ from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice, NvmlTimeou
 from driver.nvml.deadline import Guard
 from driver.nvml.real import RealNvml
 from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.use.calls import IDLE_CELSIUS
 from fakegpu.use.state import ProcessState
 from tests.driver.nvml.c_library import CLibrary

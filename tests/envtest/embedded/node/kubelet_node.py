@@ -11,7 +11,7 @@ from envtest.client.layout import NodeLayout
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
-from kubeletplugin.wire.claim_call import PreparedDevice
+from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin
 

@@ -15,7 +15,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from kubeletplugin.kubelet.face import READY_PART
 from kubeletplugin.kubelet.registration import Registered
-from kubeletplugin.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from tests.envtest.embedded.node.kubelet_node import (
     CLAIMS,
     DRIVER,

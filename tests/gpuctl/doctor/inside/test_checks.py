@@ -26,7 +26,7 @@ from gpuctl.doctor.inside.seen import (
 )
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.wire.mps_daemon import MpsState
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from tests.gpuctl.doctor.nodes import (
     BOOT,
     CONFIG,

@@ -8,7 +8,7 @@ import pytest
 
 from gpuctl.doctor.inside.claim_files import read_sharing, read_specs
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.wire.names import cdi_spec_file_name
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.gpuctl.doctor.nodes import UID
 
 DAMAGED = ["", "[]", "{}", "[" * 100_000, '{"devices": ' + "[" * 5000 + "]" * 5000 + "}"]

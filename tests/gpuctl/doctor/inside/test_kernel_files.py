@@ -11,7 +11,7 @@ import pytest
 from driver.nvml.pci_address import PciAddress
 from gpuctl.doctor.inside.machines.files import installed_modules, is_vgpu, kernel_seen, license_client
 from gpuctl.doctor.inside.places import Places, read_places
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from tests.driver.hardware.pci_trees import PciTree
 
 GPU = "0000:81:00.0"

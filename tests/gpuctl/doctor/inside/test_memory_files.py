@@ -19,11 +19,11 @@ from gpuctl.doctor.inside.memory_files import (
     sockets_seen,
 )
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.cdi.hook_copy import HookCopies
-from kubeletplugin.host.driver_files import HOOK as DRIVER_HOOK
-from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+from kubeletplugin.claims.cdi.hook_copy import HookCopies
+from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 from tests.gpuctl.doctor.nodes import BOOT, UID
-from tests.kubeletplugin.memory.memory_node import GIB, MemoryNode
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 
 PCI = "0000:1b:00.0"
 ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envtest.embedded.node.cdi import ContainerView, resolve
-from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
+from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
 
 CGROUPS = Path("/sys/fs/cgroup")
 STAY = "stay"

@@ -17,12 +17,12 @@ from typing import Any
 
 from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.host.kernel import Kernel
-from kubeletplugin.host.real_kernel import RealKernel
-from kubeletplugin.vfio.aliases import read_aliases
-from kubeletplugin.vfio.binder import GroupBinder
-from kubeletplugin.vfio.function_files import Deadlines, Users
-from kubeletplugin.vfio.nodes import FunctionUsers
+from kubeletplugin.devices.host.kernel import Kernel
+from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.vfio.aliases import read_aliases
+from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.function_files import Deadlines, Users
+from kubeletplugin.devices.vfio.nodes import FunctionUsers
 
 SYSFS, HOST = Path("/sys"), Path("/")
 DEVICES = SYSFS / "bus/pci/devices"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from driver.hardware.pci_view import read_function
-from kubeletplugin.host.real_kernel import RealKernel
-from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionInUse
-from kubeletplugin.vfio.function_files import Deadlines
-from kubeletplugin.vfio.nodes import FunctionUsers
+from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse
+from kubeletplugin.devices.vfio.function_files import Deadlines
+from kubeletplugin.devices.vfio.nodes import FunctionUsers
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     DEVICES,

@@ -6,10 +6,10 @@ import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.hardware.pci_view import iommu_group_of, read_function
-from kubeletplugin.host.real_kernel import RealKernel
-from kubeletplugin.vfio.aliases import VfioAlias, best_module, read_aliases
-from kubeletplugin.vfio.binder import GroupBinder
-from kubeletplugin.vfio.failures import FunctionNotMoved
+from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.vfio.aliases import VfioAlias, best_module, read_aliases
+from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.failures import FunctionNotMoved
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     BRIDGE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.reports.status.health import HealthMemory, Ill
-from kubeletplugin.wire.health_board import DeviceHealth, HealthBoard
 
 KEY = ("pool", "gpu-0")
 Word = Literal["unknown", "healthy", "unhealthy"]

@@ -15,7 +15,7 @@ from driver.kube.errors import Forbidden
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, NotFound
 from driver.nvml.memory_calls import MEMORY_CALLS
 from driver.nvml.mig_calls import MIG_CALLS
-from fakegpu.spec import known_machines
+from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retirement import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan

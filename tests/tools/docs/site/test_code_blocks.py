@@ -22,7 +22,7 @@ from driver.policy.config import parse_config, parse_file
 from driver.policy.config_schema import rule_schema
 from envtest.client.api import APPLY
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.spec import load_machine
+from fakegpu.machine.spec import load_machine
 from gpuctl.simulate.workload import load_workload
 from tests.tools.docs.site.code_blocks import (
     Block,

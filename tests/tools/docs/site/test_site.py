@@ -31,6 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the site, built as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    command += ["--config-file", str(ROOT / "tools/docs/site/mkdocs.yml")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return folder

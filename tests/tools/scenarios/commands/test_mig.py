@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driver.errors import NodeIncomplete
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from tools.scenarios.commands.mig import mig
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from envtest.cluster import DRIVER_NAMESPACE
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.top.scrape import PODS, metrics_path
 from tests.eventually import eventually

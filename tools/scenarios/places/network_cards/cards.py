@@ -10,7 +10,7 @@ from envtest.client import paths
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.cluster import Cluster
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from tools.scenarios.places.network_cards.name import DRIVER
 

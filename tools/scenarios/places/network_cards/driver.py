@@ -12,8 +12,8 @@ from driver.process.metrics import Metrics
 from driver.process.service import Service
 from kubeletplugin.kubelet.face import READY_PART, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from tools.scenarios.places.network_cards.name import DRIVER
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakegpu.machine import FakeMachine
+from fakegpu.machine.fake_machine import FakeMachine
 from kubernetes_rules.validation import errors_of
 from tools.scenarios.places.network_cards.cards import cards_beside, objects_of
 

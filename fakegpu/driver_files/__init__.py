@@ -1,0 +1,1 @@
+"""The NVIDIA driver's files on a pretended node: libraries, programs, layouts of distributions."""

@@ -1,0 +1,198 @@
+"""What changes on a fake GPU in MIG mode, and the rules of hardware that changes must keep."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import astuple, dataclass, fields, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from driver.nvml.api import Code
+from driver.nvml.mig import Engines, MigDevice, MigProcess, Placement
+from fakegpu.machine.mig_profiles import compute_placements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from driver.nvml.mig import GpuInstanceProfile
+    from fakegpu.machine.mig_profiles import MigCatalogue
+
+_UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")
+_MOST_COMPUTE_INSTANCES = 8
+
+_engines = attrgetter(*(field.name for field in fields(Engines)))
+"""The engines as a tuple; ``astuple`` copies them deeply, and every possible set of partitions comes here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeInstanceState:
+    """One compute instance and the processes that use it; they hold it against its destruction."""
+
+    id: int
+    profile_id: int
+    placement: Placement
+    process_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInstanceState:
+    """One GPU instance and what is inside, in the order of ids."""
+
+    id: int
+    profile_id: int
+    placement: Placement
+    compute_instances: tuple[ComputeInstanceState, ...] = ()
+
+    def compute_instance(self, compute_instance_id: int) -> ComputeInstanceState | None:
+        """One compute instance; None when there is none of that id."""
+        return next((ci for ci in self.compute_instances if ci.id == compute_instance_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class MigState:
+    """MIG mode of one GPU now and after its next reset, and its instances in the order of ids."""
+
+    enabled: bool = False
+    pending: bool = False
+    instances: tuple[GpuInstanceState, ...] = ()
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> MigState:
+        """Read what ``dataclasses.asdict`` made of a state; raises KeyError or TypeError when it is none."""
+        return cls(
+            enabled=bool(document["enabled"]),
+            pending=bool(document["pending"]),
+            instances=tuple(_gpu_instance(instance) for instance in document["instances"]),
+        )
+
+    def instance(self, gpu_instance_id: int) -> GpuInstanceState | None:
+        """One GPU instance; None when there is none of that id."""
+        return next((gi for gi in self.instances if gi.id == gpu_instance_id), None)
+
+    def processes(self) -> tuple[MigProcess, ...]:
+        """Who uses which instance, sorted by process and place."""
+        found = [
+            MigProcess(pid, gi.id, ci.id)
+            for gi in self.instances
+            for ci in gi.compute_instances
+            for pid in ci.process_ids
+        ]
+        return tuple(sorted(found, key=astuple))
+
+    def with_instance(self, gpu_instance_id: int, new: GpuInstanceState | None) -> MigState:
+        """The state with one GPU instance added, replaced, or taken away."""
+        kept = [gi for gi in self.instances if gi.id != gpu_instance_id]
+        added = [] if new is None else [new]
+        return replace(self, instances=tuple(sorted(kept + added, key=lambda gi: gi.id)))
+
+    def after_reset(self, *, mode_lasts: bool = True) -> MigState:
+        """The state after a reset, a reboot or a new load of the driver: no instance outlives them."""
+        enabled = self.pending and mode_lasts
+        return MigState(enabled=enabled, pending=enabled)
+
+
+NO_MIG = MigState()
+"""A GPU as it comes from the factory: MIG mode off."""
+
+
+def _placement(document: dict[str, int]) -> Placement:
+    return Placement(document["start"], document["size"])
+
+
+def _gpu_instance(document: dict[str, Any]) -> GpuInstanceState:
+    inside = tuple(
+        ComputeInstanceState(
+            ci["id"], ci["profile_id"], _placement(ci["placement"]), tuple(ci["process_ids"])
+        )
+        for ci in document["compute_instances"]
+    )
+    return GpuInstanceState(document["id"], document["profile_id"], _placement(document["placement"]), inside)
+
+
+def gpu_instance_refusal(
+    catalogue: MigCatalogue, mig: MigState, profile_id: int, placement: Placement
+) -> Code | None:
+    """Why the hardware refuses a GPU instance at a place; None when it does not.
+
+    Memory slices and engines decide: compute slices and a profile's greatest number follow from them.
+    """
+    if placement not in catalogue.placements.get(profile_id, ()):
+        return Code.INVALID_ARGUMENT
+    if any(placement.overlaps(instance.placement) for instance in mig.instances):
+        return Code.INSUFFICIENT_RESOURCES
+    profile = catalogue.profile(profile_id)
+    there = [catalogue.profile(instance.profile_id) for instance in mig.instances]
+    if not _fits([*there, profile], catalogue.whole):
+        return Code.INSUFFICIENT_RESOURCES
+    return None
+
+
+def _fits(profiles: list[GpuInstanceProfile], whole: GpuInstanceProfile) -> bool:
+    """Whether the engines of all profiles together are no more than the GPU has."""
+    wanted: Iterable[tuple[int, ...]] = zip(*(_engines(profile.engines) for profile in profiles), strict=True)
+    return all(sum(kind) <= most for kind, most in zip(wanted, _engines(whole.engines), strict=True))
+
+
+def with_gpu_instance(
+    catalogue: MigCatalogue, mig: MigState, profile_id: int, placement: Placement
+) -> tuple[MigState, GpuInstanceState]:
+    """The state with an instance that was not refused, and the instance."""
+    new = GpuInstanceState(catalogue.instance_id(placement), profile_id, placement)
+    return mig.with_instance(new.id, new), new
+
+
+def capacity(catalogue: MigCatalogue, mig: MigState, profile_id: int) -> int:
+    """How many more instances of a profile have room; a profile's placements do not depend on each other."""
+    count = 0
+    for placement in catalogue.placements[profile_id]:
+        if gpu_instance_refusal(catalogue, mig, profile_id, placement) is None:
+            mig, _ = with_gpu_instance(catalogue, mig, profile_id, placement)
+            count += 1
+    return count
+
+
+def new_compute_instance(
+    catalogue: MigCatalogue, inside: GpuInstanceState, profile_id: int
+) -> ComputeInstanceState | Code:
+    """The compute instance that NVML would make in the first free place, or why it refuses."""
+    offered = {profile.id: profile for profile in catalogue.compute_profiles(inside.profile_id)}
+    if profile_id not in offered:
+        return Code.INVALID_ARGUMENT
+    inside_slices = catalogue.profile(inside.profile_id).slices
+    taken = [instance.placement for instance in inside.compute_instances]
+    free_ids = set(range(_MOST_COMPUTE_INSTANCES)) - {instance.id for instance in inside.compute_instances}
+    for placement in compute_placements(inside_slices, offered[profile_id].slices):
+        if not any(placement.overlaps(other) for other in taken):
+            return ComputeInstanceState(min(free_ids), profile_id, placement)
+    return Code.INSUFFICIENT_RESOURCES
+
+
+def mig_devices(catalogue: MigCatalogue, mig: MigState, parent_uuid: str) -> tuple[MigDevice, ...]:
+    """The compute instances as CUDA sees them."""
+    return tuple(
+        _mig_device(catalogue, gi, ci, parent_uuid) for gi in mig.instances for ci in gi.compute_instances
+    )
+
+
+def _mig_device(
+    catalogue: MigCatalogue, gi: GpuInstanceState, ci: ComputeInstanceState, parent_uuid: str
+) -> MigDevice:
+    owner = catalogue.profile(gi.profile_id)
+    offered = {profile.id: profile for profile in catalogue.compute_profiles(gi.profile_id)}
+    return MigDevice(
+        uuid=mig_uuid(parent_uuid, gi.id, ci.id),
+        parent_uuid=parent_uuid,
+        gpu_instance_id=gi.id,
+        compute_instance_id=ci.id,
+        memory_bytes=owner.memory_bytes,
+        multiprocessors=offered[ci.profile_id].multiprocessors,
+        gpu_instance_slices=owner.slices,
+        compute_instance_slices=ci.placement.size,
+        engines=owner.engines,
+    )
+
+
+def mig_uuid(parent_uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
+    """The UUID of a MIG device: the same each time for the same GPU and ids."""
+    place = f"{parent_uuid}/{gpu_instance_id}/{compute_instance_id}"
+    return f"MIG-{uuid.uuid5(_UUID_NAMESPACE, place)}"

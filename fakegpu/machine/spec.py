@@ -1,0 +1,323 @@
+"""Reads machine files: what a fake machine is made of, as YAML, checked strictly with every error's path."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from driver.errors import ConfigError
+from driver.nvml.api import NvLinkEnd
+from driver.nvml.pci_address import PciAddress
+from driver.nvml.products import ARCHITECTURES, BRANDS
+from fakegpu.machine.fields import Fields
+from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.machine.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
+from fakegpu.machine.vgpu_types import read_vgpu_host
+
+if TYPE_CHECKING:
+    from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
+    from fakegpu.machine.mig_profiles import MigCatalogue
+    from fakegpu.machine.pci_spec import IommuSpec, SriovSpec
+    from fakegpu.machine.vgpu_types import VgpuHost
+
+MACHINES = Path(__file__).parents[1] / "machines"
+"""The machine files that ship with the driver, ``<name>.yaml``."""
+
+_UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
+
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
+    a host can make of it. ``license`` is the product that a vGPU guest takes a license for, None where the
+    machine knows no licensing; ``licensed`` is whether it has one when the machine is looked at first.
+    ``reserved_bytes`` is what the NVIDIA driver keeps of the memory for itself.
+    """
+
+    name: str
+    device_id: int
+    brand: str
+    architecture: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int | None
+    reserved_bytes: int
+    addressing_mode: AddressingMode | None
+    mig: MigCatalogue | None
+    virtualization: Virtualization
+    license: str | None = None
+    licensed: bool = True
+    sriov: SriovSpec | None = None
+    vgpu: VgpuHost | None = None
+
+    @property
+    def mig_needs_reset(self) -> bool:
+        """Whether MIG mode changes only with a reset; then it also lasts over reboots."""
+        return self.architecture == "Ampere"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
+
+    ``numa_node`` is None where the firmware tells none; ``cpus`` are those near the GPU, None likewise.
+    ``links`` are the active NVLinks. ``mig_enabled``: MIG mode is on when the machine is looked at first, and
+    so many ``virtual_functions`` are there then.
+    ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
+    is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
+    ``module_id`` is the place on a baseboard.
+    """
+
+    pci: PciAddress
+    minor: int
+    numa_node: int | None
+    pcie_root: str
+    switches: tuple[str, ...]
+    links: tuple[NvLinkEnd, ...] = ()
+    mig_enabled: bool = False
+    module_id: int | None = None
+    beside: tuple[str, ...] = ()
+    iommu_group: int | None = None
+    bridge_in_group: bool = False
+    virtual_functions: int = 0
+    cpus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """The fabric partitions of a machine, each a set of modules; their ids count from 0.
+
+    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it tells
+    UUID and address of each GPU that the NVIDIA driver has.
+    """
+
+    partitions: tuple[frozenset[int], ...]
+    shared: bool
+    tells_identities: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
+
+    ``fabric_manager`` is what the fabric manager has in shared NVSwitch mode, None without such a mode.
+    ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
+    """
+
+    name: str
+    driver_version: str
+    cuda_driver_version: str
+    product: Product
+    slots: tuple[Slot, ...]
+    fabric: FabricInfo | None
+    p2p: bool
+    links_end_with_mig: bool = False
+    fabric_manager: FabricSpec | None = None
+    description: str = ""
+    iommu: IommuSpec = USUAL_IOMMU
+
+    def slot(self, pci: PciAddress) -> Slot:
+        """The slot at an address; raises KeyError where the machine has none."""
+        for slot in self.slots:
+            if slot.pci == pci:
+                return slot
+        raise KeyError(str(pci))
+
+    def board_uuid(self, pci: PciAddress, board: int) -> str:
+        """The UUID of the n-th board that sat in a slot: the same on every run."""
+        return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{self.name} {pci} {board}')}"
+
+
+def known_machines() -> tuple[str, ...]:
+    """The names of the machines that ship with the driver, sorted."""
+    return tuple(sorted(path.stem for path in MACHINES.glob("*.yaml")))
+
+
+def load_machine(machine: str) -> MachineSpec:
+    """Read a shipped machine by name, or a machine file by its path.
+
+    Raises ConfigError: unknown machine (listing the known ones), unreadable file, or everything
+    that is wrong in the file with its paths.
+    """
+    shipped = MACHINES / f"{machine}.yaml"
+    path = shipped if machine in known_machines() else Path(machine)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"there is no machine {machine!r}: {error.strerror}",
+            f"name a machine file, or one of {', '.join(known_machines())}",
+        ) from error
+    return _parsed(path, text)
+
+
+@cache
+def _parsed(path: Path, text: str) -> MachineSpec:
+    """The machine that a file describes; remembered, since YAML takes milliseconds to read."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the machine file {path} is no YAML", str(error)) from error
+    fields = Fields(document)
+    spec = read_machine(path.stem, fields)
+    if fields.errors:
+        raise ConfigError(f"the machine file {path} cannot be used", "; ".join(fields.errors))
+    return spec
+
+
+def topology_level(one: Slot, other: Slot) -> TopologyLevel:
+    """What nvmlDeviceGetTopologyCommonAncestor says about two GPUs."""
+    if one.pci == other.pci:
+        return "internal"
+    if one.pcie_root == other.pcie_root:
+        if one.switches and one.switches[-1:] == other.switches[-1:]:
+            return "single"
+        if one.switches and one.switches[:1] == other.switches[:1]:
+            return "multiple"
+        return "hostbridge"
+    if one.numa_node is not None and one.numa_node == other.numa_node:
+        return "node"
+    return "system"
+
+
+def read_machine(name: str, fields: Fields) -> MachineSpec:
+    """The machine that the fields of a file describe; what is wrong with it is noted there."""
+    slots = sorted((_slot(item) for item in fields.items("gpus")), key=lambda slot: slot.pci)
+    if not slots:
+        fields.refuse("gpus", "needs at least one GPU")
+    for part in ("pci", "minor"):
+        values = [getattr(slot, part) for slot in slots]
+        if len(set(values)) != len(values):
+            fields.refuse("gpus", f"no two may have the same {part}")
+    nvlink = fields.child("nvlink") if "nvlink" in fields else None
+    ends_with_mig = nvlink is not None and nvlink.flag("ends_with_mig", default=False)
+    links = {} if nvlink is None else _links(nvlink, slots)
+    product = _product(fields.child("product"))
+    for position, slot in enumerate(slots):
+        if slot.mig_enabled and product.mig is None:
+            fields.refuse(
+                f"gpus[{position}].mig_enabled", "needs product.mig, which says what MIG can make of it"
+            )
+    most = product.sriov.total if product.sriov else 0
+    for position, slot in enumerate(slots):
+        if slot.virtual_functions > most:
+            fields.refuse(f"gpus[{position}].virtual_functions", f"product.sriov has {most} of them")
+    spec = MachineSpec(
+        name=name,
+        driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?", 'version in quotes, "580.95.05"'),
+        cuda_driver_version=fields.text("cuda_driver_version", r"\d+\.\d+", 'version in quotes, "13.0"'),
+        product=product,
+        slots=tuple(_with_links(slot, links) for slot in slots),
+        fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
+        p2p=fields.flag("p2p", default=True),
+        links_end_with_mig=ends_with_mig,
+        fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
+        description=fields.text("description") if "description" in fields else "",
+        iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
+    )
+    fields.refuse_unknown()
+    return spec
+
+
+def _product(fields: Fields) -> Product:
+    memory_mib = fields.number("memory_mib", minimum=1, default=0)
+    mig = fields.choice("mig", known_catalogues(), default=None)
+    major, _, minor = fields.text("compute_capability", r"\d+\.\d+", 'version in quotes, "9.0"').partition(
+        "."
+    )
+    product = Product(
+        name=fields.text("name"),
+        device_id=fields.number("device_id", minimum=1),
+        brand=fields.name("brand", set(BRANDS.values())),
+        architecture=fields.name("architecture", set(ARCHITECTURES.values())),
+        compute_capability=(int(major or 0), int(minor or 0)),
+        memory_bytes=memory_mib * 2**20 or None,
+        reserved_bytes=_reserved_mib(fields, memory_mib) * 2**20,
+        addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
+        mig=load_catalogue(mig) if mig else None,
+        virtualization=fields.choice(
+            "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
+        ),
+        license=fields.text("license") if "license" in fields else None,
+        licensed=fields.flag("licensed", default=True),
+        sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
+        vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
+    )
+    if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
+        fields.refuse("vgpu", "goes with virtualization: host-vgpu, and that with it")
+    if product.vgpu and product.vgpu.framework == "vfio" and product.sriov is None:
+        fields.refuse("sriov", "is needed by the framework vfio of product.vgpu")
+    fields.refuse_unknown()
+    return product
+
+
+def _reserved_mib(fields: Fields, memory_mib: int) -> int:
+    if "reserved_mib" not in fields:
+        return min(512, memory_mib // 16)
+    reserved_mib = fields.number("reserved_mib", minimum=0)
+    if reserved_mib >= memory_mib:
+        fields.refuse("reserved_mib", "must be less than memory_mib")
+    return reserved_mib
+
+
+def _slot(fields: Fields) -> Slot:
+    slot = Slot(
+        pci=fields.address("pci"),
+        minor=fields.number("minor", minimum=0),
+        numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
+        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}", "root such as pci0000:16"),
+        switches=fields.texts("switches"),
+        mig_enabled=fields.flag("mig_enabled", default=False),
+        module_id=fields.number("module", minimum=1) if "module" in fields else None,
+        beside=fields.texts("beside"),
+        iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
+        bridge_in_group=fields.flag("bridge_in_group", default=False),
+        virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
+        cpus=fields.text("cpus", r"\d+(-\d+)?(,\d+(-\d+)?)*", 'list in quotes, "0-55,112-167"')
+        if "cpus" in fields
+        else None,
+    )
+    if unknown := set(slot.beside) - set(BESIDE):
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")
+    fields.refuse_unknown()
+    return slot
+
+
+def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd]]:
+    """``switch_links`` go from every GPU into switches; ``pairs`` are [index, index, links]."""
+    links: dict[PciAddress, list[NvLinkEnd]] = {slot.pci: [] for slot in slots}
+    for ends in links.values():
+        ends.extend([NvLinkEnd("switch")] * fields.number("switch_links", minimum=1, default=0))
+    for position, (first, second, count) in enumerate(fields.triples("pairs")):
+        if first == second or max(first, second) >= len(slots):
+            fields.refuse(f"pairs[{position}]", "must name two different GPUs of the machine")
+        else:
+            links[slots[first].pci].extend([NvLinkEnd("gpu", slots[second].pci)] * count)
+            links[slots[second].pci].extend([NvLinkEnd("gpu", slots[first].pci)] * count)
+    fields.refuse_unknown()
+    return links
+
+
+def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
+    """``partitions`` are lists of modules, each of a GPU of the machine."""
+    part = fields.child("fabric_manager")
+    modules = [slot.module_id for slot in slots if slot.module_id is not None]
+    if len(set(modules)) != len(modules):
+        fields.refuse("gpus", "no two may have the same module")
+    partitions = tuple(frozenset(one) for one in part.number_lists("partitions"))
+    if not all(one and one <= set(modules) for one in partitions):
+        part.refuse("partitions", "must name modules of the machine's GPUs")
+    shared = part.flag("shared", default=False)
+    spec = FabricSpec(partitions, shared, part.flag("tells_identities", default=False))
+    part.refuse_unknown()
+    return spec
+
+
+def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:
+    return replace(slot, links=tuple(links.get(slot.pci, ())))

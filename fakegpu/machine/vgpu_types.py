@@ -1,0 +1,87 @@
+"""Reads what a vGPU host can make of its GPUs: the kernel's framework, and types of vGPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import yaml
+
+from driver.errors import ConfigError
+from driver.nvml.vgpu import VgpuType
+from fakegpu.machine.fields import Fields
+
+CATALOGUES = Path(__file__).parents[1] / "vgpu_types"
+"""The catalogues that machine files name, ``<name>.yaml``."""
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Framework = Literal["vfio", "mdev"]
+"""``vfio``: the vendor-specific framework, a type for each virtual function. ``mdev``: mediated devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuHost:
+    """What a machine with the vGPU manager makes of each of its GPUs, on their virtual functions.
+
+    Without SR-IOV the mediated devices lie on the GPUs themselves.
+    """
+
+    framework: Framework
+    types: tuple[VgpuType, ...]
+
+    def supported(self, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
+        """The types that NVML lists: in MIG mode those on GPU instances, else those that share by time."""
+        return tuple(one for one in self.types if (one.gpu_instance_profile is not None) == mig_enabled)
+
+
+def read_vgpu_host(fields: Fields) -> VgpuHost:
+    """The field ``product.vgpu`` of a machine file."""
+    name = fields.choice("types", _known_catalogues(), default=None)
+    if name is None:
+        fields.refuse("types", f"must be one of {', '.join(_known_catalogues())}")
+    host = VgpuHost(
+        framework=fields.choice("framework", ("vfio", "mdev"), default="vfio"),
+        types=_catalogue(name) if name else (),
+    )
+    fields.refuse_unknown()
+    return host
+
+
+def _known_catalogues() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in CATALOGUES.glob("*.yaml")))
+
+
+@cache
+def _catalogue(name: str) -> tuple[VgpuType, ...]:
+    """Read a catalogue; raises ConfigError with everything that is wrong in the file."""
+    path = CATALOGUES / f"{name}.yaml"
+    fields = Fields(yaml.safe_load(path.read_text(encoding="utf-8")))
+    types = sorted(_types(fields.items("types")), key=lambda one: one.id)
+    fields.refuse_unknown()
+    if not types or len({one.id for one in types}) != len(types):
+        fields.refuse("types", "needs types, each with an id of its own")
+    if fields.errors:
+        raise ConfigError(f"the catalogue {path} cannot be used", "; ".join(fields.errors))
+    return tuple(types)
+
+
+def _types(items: Iterable[Fields]) -> Iterable[VgpuType]:
+    for item in items:
+        yield VgpuType(
+            id=item.number("id", minimum=1),
+            name=item.text("name", r"(NVIDIA|GRID) .+-[0-9]+[QABC](ME)?", "name such as NVIDIA L40S-8Q"),
+            class_name=item.name("class", ("Quadro", "NVS", "Compute")),
+            memory_bytes=item.number("memory_mib", minimum=1) * 2**20,
+            most=item.number("most", minimum=1),
+            gpu_instance_profile=(
+                item.number("gpu_instance_profile", minimum=0) if "gpu_instance_profile" in item else None
+            ),
+            frames_per_second=(
+                item.number("frames_per_second", minimum=1) if "frames_per_second" in item else None
+            ),
+        )
+        item.refuse_unknown()

@@ -1,0 +1,1 @@
+"""NVML as the pretended machine answers it."""

@@ -1,0 +1,236 @@
+"""A stateful NVML: behaves as the machine that a file describes, faults that a test injects included."""
+
+# ruff: noqa: D102 - the protocols of driver.nvml.api document these methods
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import (
+    GPU_CALLS,
+    Code,
+    DriverNotLoaded,
+    MigMode,
+    NvmlCallFailed,
+    SessionLost,
+    failure,
+)
+from driver.nvml.license import LicensableFeature
+from fakegpu.health.calls import FakeHealthCalls
+from fakegpu.health.events import FakeEventSet
+from fakegpu.machine.spec import topology_level
+from fakegpu.memory.calls import FakeMemoryCalls
+from fakegpu.memory.groups import living
+from fakegpu.nvml.mig_calls import FakeMigCalls
+from fakegpu.nvml.session import FakeSession
+from fakegpu.nvml.sharing_calls import FakeSharingCalls
+from fakegpu.use.calls import FakeUseCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.nvml.api import (
+        AddressingMode,
+        FabricInfo,
+        NvLinkEnd,
+        NvmlDevice,
+        P2pStatus,
+        TopologyLevel,
+        Virtualization,
+    )
+    from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
+    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.state import GpuState, MachineState, StateStore
+
+
+class FakeNvml:
+    """NVML of a fake machine: one process's view, with a session of its own."""
+
+    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+        self.spec = spec
+        self.store = store
+        self.session = FakeSession(spec, store)
+        self._event_sets: list[FakeEventSet] = []
+
+    def init(self) -> None:
+        self.session.begin()
+
+    def shutdown(self) -> None:
+        while self._event_sets:
+            self._event_sets.pop().close()
+        self.session.end()
+
+    def driver_version(self) -> str:
+        return self.session.enter("driver_version").driver_version
+
+    def cuda_driver_version(self) -> str:
+        return self.session.enter("cuda_driver_version").cuda_driver_version
+
+    def device_count(self) -> int:
+        self.session.enter("device_count")
+        return len(self.session.listed())
+
+    def device_by_index(self, index: int) -> FakeDevice:
+        listed = self.session.listed()
+        if index not in range(len(listed)):
+            self.session.enter("device_by_index")
+            raise failure(GPU_CALLS["device_by_index"], Code.INVALID_ARGUMENT, f"GPU {index}")
+        return self._device("device_by_index", listed[index])
+
+    def device_by_pci(self, pci: PciAddress) -> FakeDevice:
+        return self._device("device_by_pci", pci)
+
+    def watch_events(self, devices: Sequence[NvmlDevice]) -> FakeEventSet:
+        self.session.enter("watch_events")
+        watched = {}
+        for device in devices:
+            if not isinstance(device, FakeDevice):
+                raise TypeError(f"{device!r} is no GPU of a fake machine")
+            try:
+                pci, uuid = device.register_events()
+            except (SessionLost, DriverNotLoaded):
+                raise
+            except NvmlCallFailed:
+                continue
+            watched[pci] = uuid
+        events = FakeEventSet(self.session, self.store, watched)
+        self._event_sets = [*(one for one in self._event_sets if not one.is_closed), events]
+        return events
+
+    def _device(self, call: str, pci: PciAddress) -> FakeDevice:
+        state, gpu = self.session.gpu_call(call, pci, self.session.number or 0)
+        self.session.hold(pci, gpu.minor)
+        return FakeDevice(self.session, self.spec, self.spec.slot(pci), state.session)
+
+
+class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCalls, FakeUseCalls):
+    """One GPU of a fake machine, through a handle of one session."""
+
+    def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
+        self._session = session
+        self._spec = spec
+        self._slot = slot
+        self._number = number
+
+    def _call(self, call: str) -> tuple[MachineState, GpuState]:
+        return self._session.gpu_call(call, self._slot.pci, self._number)
+
+    def _not_supported(self, call: str) -> Exception:
+        return failure(GPU_CALLS[call], Code.NOT_SUPPORTED, str(self._slot.pci))
+
+    def register_events(self) -> tuple[PciAddress, str]:
+        """What an event set does for each of its GPUs: its address and UUID, where it can tell of itself."""
+        _, gpu = self._call("register_events")
+        return self._slot.pci, self._spec.board_uuid(self._slot.pci, gpu.board)
+
+    def uuid(self) -> str:
+        _, gpu = self._call("uuid")
+        return self._spec.board_uuid(self._slot.pci, gpu.board)
+
+    def minor(self) -> int:
+        return self._call("minor")[1].minor
+
+    def index(self) -> int:
+        self._call("index")
+        return self._session.listed().index(self._slot.pci)
+
+    def pci(self) -> PciAddress:
+        self._call("pci")
+        return self._slot.pci
+
+    def name(self) -> str:
+        self._call("name")
+        return self._spec.product.name
+
+    def brand(self) -> str | None:
+        self._call("brand")
+        return self._spec.product.brand
+
+    def architecture(self) -> str | None:
+        self._call("architecture")
+        return self._spec.product.architecture
+
+    def compute_capability(self) -> tuple[int, int]:
+        self._call("compute_capability")
+        return self._spec.product.compute_capability
+
+    def memory_bytes(self) -> int:
+        self._call("memory_bytes")
+        if self._spec.product.memory_bytes is None:
+            raise self._not_supported("memory_bytes")
+        return self._spec.product.memory_bytes
+
+    def addressing_mode(self) -> AddressingMode | None:
+        self._call("addressing_mode")
+        if self._spec.product.addressing_mode is None:
+            raise self._not_supported("addressing_mode")
+        return self._spec.product.addressing_mode
+
+    def numa_node(self) -> int:
+        self._call("numa_node")
+        if self._slot.numa_node is None:
+            raise self._not_supported("numa_node")
+        return self._slot.numa_node
+
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        state, gpu = self._call("nvlinks")
+        if not self._slot.links:
+            raise self._not_supported("nvlinks")
+        states = self.links_of(state, gpu)
+        return tuple(end for end, link in zip(self._slot.links, states, strict=True) if link.active)
+
+    def mig_mode(self) -> MigMode:
+        _, gpu = self._call("mig_mode")
+        if self._spec.product.mig is None:
+            raise self._not_supported("mig_mode")
+        return MigMode(enabled=gpu.mig.enabled, pending=gpu.mig.pending)
+
+    def fabric(self) -> FabricInfo:
+        state, _ = self._call("fabric")
+        if self._spec.fabric is None:
+            raise self._not_supported("fabric")
+        return replace(self._spec.fabric, state=state.fabric.gpus or self._spec.fabric.state)
+
+    def module_id(self) -> int:
+        self._call("module_id")
+        if self._slot.module_id is None:
+            raise self._not_supported("module_id")
+        return self._slot.module_id
+
+    def virtualization(self) -> Virtualization | None:
+        self._call("virtualization")
+        return self._spec.product.virtualization
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        _, gpu = self._call("vgpu_types")
+        if self._spec.product.vgpu is None:
+            raise self._not_supported("vgpu_types")
+        return self._spec.product.vgpu.supported(mig_enabled=gpu.mig.enabled)
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        _, gpu = self._call("licensable_features")
+        product, held = self._spec.product.license, gpu.license
+        if product is None:
+            return ()
+        expires = datetime.fromisoformat(held.expires) if held.licensed and held.expires else None
+        return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
+
+    def process_ids(self) -> tuple[int, ...]:
+        state, gpu = self._call("process_ids")
+        inside = (process.process_id for process in gpu.mig.processes())
+        return tuple(sorted({*gpu.process_ids, *inside, *living(state, gpu).memory.process_ids}))
+
+    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
+        return topology_level(self._slot, self._other("common_ancestor", other))
+
+    def p2p_read(self, other: PciAddress) -> P2pStatus:
+        self._other("p2p_read", other)
+        return "ok" if self._spec.p2p or other == self._slot.pci else "not-supported"
+
+    def _other(self, call: str, other: PciAddress) -> Slot:
+        self._call(call)
+        self._session.gpu_call("device_by_pci", other, self._number)
+        return self._spec.slot(other)

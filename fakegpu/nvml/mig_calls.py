@@ -1,0 +1,219 @@
+"""The MIG calls of a fake GPU: they keep the hardware's rules and change the machine's state."""
+
+# ruff: noqa: D102 - the protocol of driver.nvml.mig_calls documents these methods
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.mig import ComputeInstance, GpuInstance
+from fakegpu.machine import mig_state
+from fakegpu.machine.mig_state import MigState
+from fakegpu.machine.state import with_gpu
+from fakegpu.memory.state import NO_MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.nvml.mig import ComputeInstanceProfile, GpuInstanceProfile, MigDevice, MigProcess, Placement
+    from driver.nvml.mig_calls import MigActivation
+    from fakegpu.machine.mig_profiles import MigCatalogue
+    from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState
+    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.state import GpuState, MachineState
+    from fakegpu.nvml.session import FakeSession
+
+CHANGES = frozenset(
+    {
+        "set_mig_mode",
+        "create_gpu_instance",
+        "destroy_gpu_instance",
+        "create_compute_instance",
+        "destroy_compute_instance",
+    }
+)
+"""The calls that change a GPU."""
+
+
+class FakeMigCalls:
+    """What FakeDevice answers about MIG."""
+
+    _session: FakeSession
+    _spec: MachineSpec
+    _slot: Slot
+    _number: int
+
+    def set_mig_mode(self, enabled: bool) -> MigActivation:
+        activation: MigActivation = "done"
+
+        def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
+            nonlocal activation
+            mig, activation = self._switched(gpu, enabled=enabled)
+            if not mig.enabled:
+                return replace(gpu, mig=mig)
+            return replace(gpu, mig=mig, compute_mode="default", memory=NO_MEMORY)
+
+        self._change("set_mig_mode", edit, needs_mode=False)
+        return activation
+
+    def mig_without_reset(self) -> bool:
+        self._look("mig_without_reset", needs_mode=False)
+        return not self._spec.product.mig_needs_reset
+
+    def gpu_instance_profiles(self) -> tuple[GpuInstanceProfile, ...]:
+        return self._look("gpu_instance_profiles", needs_mode=False)[0].profiles
+
+    def gpu_instance_placements(self, profile_id: int) -> tuple[Placement, ...]:
+        catalogue, _ = self._look("gpu_instance_placements", needs_mode=False)
+        if profile_id not in catalogue.placements:
+            raise self._refused("gpu_instance_placements", Code.INVALID_ARGUMENT)
+        return catalogue.placements[profile_id]
+
+    def mig_devices(self) -> tuple[MigDevice, ...]:
+        _, gpu = self._session.gpu_call("mig_devices", self._slot.pci, self._number)
+        catalogue = self._spec.product.mig
+        if catalogue is None:
+            return ()
+        parent = self._spec.board_uuid(self._slot.pci, gpu.board)
+        return mig_state.mig_devices(catalogue, gpu.mig, parent)
+
+    def gpu_instances(self) -> tuple[GpuInstance, ...]:
+        return tuple(_gpu_instance(gi) for gi in self._look("gpu_instances")[1].mig.instances)
+
+    def gpu_instance_capacity(self, profile_id: int) -> int:
+        catalogue, gpu = self._look("gpu_instance_capacity")
+        if profile_id not in catalogue.placements:
+            raise self._refused("gpu_instance_capacity", Code.INVALID_ARGUMENT)
+        return mig_state.capacity(catalogue, gpu.mig, profile_id)
+
+    def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstance:
+        made: list[GpuInstanceState] = []
+
+        def edit(catalogue: MigCatalogue, gpu: GpuState) -> GpuState:
+            code = mig_state.gpu_instance_refusal(catalogue, gpu.mig, profile_id, placement)
+            if code is not None:
+                raise self._refused("create_gpu_instance", code)
+            mig, new = mig_state.with_gpu_instance(catalogue, gpu.mig, profile_id, placement)
+            made.append(new)
+            return replace(gpu, mig=mig)
+
+        self._change("create_gpu_instance", edit)
+        return _gpu_instance(made[-1])
+
+    def destroy_gpu_instance(self, gpu_instance_id: int) -> None:
+        def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
+            if self._instance("destroy_gpu_instance", gpu, gpu_instance_id).compute_instances:
+                raise self._refused("destroy_gpu_instance", Code.IN_USE, gpu_instance_id)
+            return replace(gpu, mig=gpu.mig.with_instance(gpu_instance_id, None))
+
+        self._change("destroy_gpu_instance", edit)
+
+    def compute_instance_profiles(self, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
+        catalogue, gpu = self._look("compute_instance_profiles")
+        inside = self._instance("compute_instance_profiles", gpu, gpu_instance_id)
+        return catalogue.compute_profiles(inside.profile_id)
+
+    def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
+        _, gpu = self._look("compute_instances")
+        inside = self._instance("compute_instances", gpu, gpu_instance_id)
+        return tuple(_compute_instance(ci) for ci in inside.compute_instances)
+
+    def create_compute_instance(self, gpu_instance_id: int, profile_id: int) -> ComputeInstance:
+        made: list[ComputeInstanceState] = []
+
+        def edit(catalogue: MigCatalogue, gpu: GpuState) -> GpuState:
+            inside = self._instance("create_compute_instance", gpu, gpu_instance_id)
+            new = mig_state.new_compute_instance(catalogue, inside, profile_id)
+            if isinstance(new, Code):
+                raise self._refused("create_compute_instance", new, gpu_instance_id)
+            made.append(new)
+            return _with_compute_instances(gpu, inside, (*inside.compute_instances, new))
+
+        self._change("create_compute_instance", edit)
+        return _compute_instance(made[-1])
+
+    def destroy_compute_instance(self, gpu_instance_id: int, compute_instance_id: int) -> None:
+        call = "destroy_compute_instance"
+
+        def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
+            inside = self._instance(call, gpu, gpu_instance_id)
+            old = inside.compute_instance(compute_instance_id)
+            if old is None or old.process_ids:
+                code = Code.NOT_FOUND if old is None else Code.IN_USE
+                raise self._refused(call, code, gpu_instance_id, compute_instance_id)
+            return _with_compute_instances(
+                gpu, inside, tuple(ci for ci in inside.compute_instances if ci != old)
+            )
+
+        self._change(call, edit)
+
+    def mig_processes(self) -> tuple[MigProcess, ...]:
+        _, gpu = self._session.gpu_call("mig_processes", self._slot.pci, self._number)
+        return gpu.mig.processes()
+
+    def _look(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
+        _, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
+        return self._offered(call, gpu, needs_mode=needs_mode), gpu
+
+    def _change(
+        self, call: str, edit: Callable[[MigCatalogue, GpuState], GpuState], *, needs_mode: bool = True
+    ) -> None:
+        """Enter a call that changes the GPU; a vGPU guest may not."""
+        self._look(call, needs_mode=needs_mode)
+        if self._spec.product.virtualization == "vgpu":
+            raise self._refused(call, Code.NOT_SUPPORTED)
+
+        def edit_state(state: MachineState) -> MachineState:
+            gpu = state.gpus[self._slot.pci]
+            return with_gpu(state, self._slot.pci, edit(self._offered(call, gpu, needs_mode=needs_mode), gpu))
+
+        self._session.change(call, self._slot.pci, edit_state)
+
+    def _offered(self, call: str, gpu: GpuState, *, needs_mode: bool) -> MigCatalogue:
+        catalogue = self._spec.product.mig
+        if catalogue is None or (needs_mode and not gpu.mig.enabled):
+            raise self._refused(call, Code.NOT_SUPPORTED)
+        return catalogue
+
+    def _instance(self, call: str, gpu: GpuState, gpu_instance_id: int) -> GpuInstanceState:
+        instance = gpu.mig.instance(gpu_instance_id)
+        if instance is None:
+            raise self._refused(call, Code.NOT_FOUND, gpu_instance_id)
+        return instance
+
+    def _switched(self, gpu: GpuState, *, enabled: bool) -> tuple[MigState, MigActivation]:
+        """What setting the mode makes of the GPU's instances and mode."""
+        mig, busy = gpu.mig, bool(gpu.process_ids or gpu.mig.processes())
+        if enabled == mig.enabled:
+            return replace(mig, pending=enabled), "done"
+        if self._spec.product.mig_needs_reset:
+            return replace(mig, pending=enabled), "in-use" if busy else "reset-required"
+        return (mig, "in-use") if busy else (MigState(enabled, enabled), "done")
+
+    def _refused(
+        self,
+        call: str,
+        code: Code,
+        gpu_instance_id: int | None = None,
+        compute_instance_id: int | None = None,
+    ) -> Exception:
+        inside = "" if gpu_instance_id is None else f" GPU instance {gpu_instance_id}"
+        inside += "" if compute_instance_id is None else f" compute instance {compute_instance_id}"
+        return failure(GPU_CALLS[call], code, f"{self._slot.pci}{inside}")
+
+
+def _gpu_instance(state: GpuInstanceState) -> GpuInstance:
+    return GpuInstance(state.id, state.profile_id, state.placement)
+
+
+def _compute_instance(state: ComputeInstanceState) -> ComputeInstance:
+    return ComputeInstance(state.id, state.profile_id, state.placement)
+
+
+def _with_compute_instances(
+    gpu: GpuState, inside: GpuInstanceState, compute_instances: tuple[ComputeInstanceState, ...]
+) -> GpuState:
+    ordered = tuple(sorted(compute_instances, key=lambda ci: ci.id))
+    return replace(gpu, mig=gpu.mig.with_instance(inside.id, replace(inside, compute_instances=ordered)))

@@ -1,0 +1,1 @@
+"""A pretended nvidia-smi."""

@@ -1,0 +1,321 @@
+"""nvidia-smi of a fake machine: lists, queries, modes, time-slices and resets, in the words of the real one.
+
+Exit codes are NVML's return codes, as the real one has them; a compute mode that cannot be set is only
+warned about, and ends with 0. Where no report of the real words was found, they say what they mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from driver.errors import ConfigError
+from driver.nvml.api import Code, NotSupported, NvmlCallFailed
+from driver.nvml.mig import partition_name
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.smi.query import Asked, QueryRefused, csv_lines, read_fields, read_format
+from fakegpu.smi.reset import reset_gpus
+from fakegpu.smi.topology import TOPOLOGY, matrix_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.nvml.mig import MigDevice
+    from driver.nvml.modes.calls import ComputeMode
+    from fakegpu.nvml.fake_nvml import FakeDevice
+
+MODES: dict[str, ComputeMode] = {
+    "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
+    "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
+}  # fmt: skip
+VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
+"""The variable that has the device nodes of a container, between colons, where none really runs."""
+
+TIME_SLICES = ("Default", "Short", "Medium", "Long")
+NOTHING_FOUND = int(Code.NOT_FOUND)
+OTHER_ERROR = 255
+"""The exit code for return codes that are none of nvidia-smi's own."""
+
+_REASONS: dict[int, str] = {
+    Code.NOT_SUPPORTED: "Not Supported",
+    Code.NO_PERMISSION: "Insufficient Permissions",
+    Code.INVALID_ARGUMENT: "Invalid Argument",
+    Code.GPU_IS_LOST: "GPU is lost",
+}
+_NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running."
+)
+
+
+class _Refusal(Exception):
+    """The arguments make no sense."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Refusal(message)
+
+
+class Smi:
+    """One run of nvidia-smi: it sees the GPUs whose nodes are there, in /dev or in its driver root.
+
+    ``visible`` are the nodes of a container; what is not among them, partitions too, is not there then.
+    """
+
+    def __init__(self, machine: FakeMachine, root: Path, visible: frozenset[str] | None = None) -> None:
+        self._machine = machine
+        self._root = root
+        self._visible = visible
+        self._nvml = machine.nvml()
+
+    def run(self, words: Sequence[str]) -> int:
+        """Do what the arguments say; returns the exit code. Raises NvmlCallFailed."""
+        if words[:1] == ["compute-policy"]:
+            return self._compute_policy(words[1:])
+        if list(words) == TOPOLOGY.split():
+            return self._topology()
+        parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
+        parser.add_argument("-L", "--list-gpus", action="store_true")
+        parser.add_argument("--version", action="store_true")
+        parser.add_argument("-i", "--id")
+        parser.add_argument("-c", "--compute-mode", choices=sorted(MODES))
+        parser.add_argument("--query-gpu")
+        parser.add_argument("--format")
+        parser.add_argument("-r", "--gpu-reset", action="store_true")
+        asked = parser.parse_args(words)
+        if asked.gpu_reset:
+            return self._reset(asked.id)
+        self._nvml.init()
+        if asked.version:
+            return self._version()
+        chosen = self._chosen(asked.id)
+        if not chosen:
+            return _nothing_found()
+        if asked.query_gpu is not None:
+            return self._query(chosen, asked.query_gpu, asked.format)
+        if asked.format is not None:
+            raise _Refusal("--format without --query-gpu")
+        if asked.compute_mode is None:
+            return self._list(chosen)
+        return self._set_compute_mode(chosen, MODES[asked.compute_mode])
+
+    def _reset(self, text: str | None) -> int:
+        """Reset GPUs, all without a name; nothing is opened for that which would be in the way itself."""
+        if not self._machine.state.driver_loaded:
+            self._nvml.init()
+        every = self._machine.state.listed()
+        try:
+            gpus = every if text is None else [self._named(word) for word in text.split(",")]
+        except ConfigError:
+            return _nothing_found()
+        return reset_gpus(self._machine, gpus, _say)
+
+    def _named(self, word: str) -> PciAddress:
+        if word.isdecimal():
+            return self._machine.pci(int(word))
+        try:
+            return self._machine.pci(PciAddress.parse(word))
+        except ValueError:
+            return self._machine.pci(word)
+
+    def _topology(self) -> int:
+        self._nvml.init()
+        slots = [self._machine.spec.slot(device.pci()) for _, device in self._chosen(None)]
+        if not slots:
+            return _nothing_found()
+        for line in matrix_lines(slots):
+            _say(line)
+        return 0
+
+    def _version(self) -> int:
+        driver = self._nvml.driver_version()
+        _say(f"NVIDIA-SMI version  : {driver}")
+        _say(f"NVML version        : {driver.rpartition('.')[0] if driver.count('.') > 1 else driver}")
+        _say(f"DRIVER version      : {driver}")
+        _say(f"CUDA Version        : {self._nvml.cuda_driver_version()}")
+        return 0
+
+    def _chosen(self, text: str | None) -> list[tuple[int, FakeDevice]]:
+        """The GPUs of ``-i``, or all that there are; none when one of them is not there."""
+        found: list[tuple[int, FakeDevice]] = []
+        for index in range(self._nvml.device_count()):
+            device = self._nvml.device_by_index(index)
+            if self._sees(f"/dev/nvidia{device.minor()}"):
+                # Inside of a container NVML counts only what is there.
+                found.append((index if self._visible is None else len(found), device))
+        if text is None:
+            return found
+        wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
+        return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
+
+    def _sees(self, node: str) -> bool:
+        if self._visible is not None:
+            return node in self._visible
+        return Path(node).exists() or (self._root / node.lstrip("/")).exists()
+
+    def _sees_partition(self, device: FakeDevice, mig: MigDevice) -> bool:
+        """Whether a container has the capabilities of a partition; outside of one everybody has them."""
+        if self._visible is None:
+            return True
+        gpu_instance, compute_instance = mig.gpu_instance_id, mig.compute_instance_id
+        minors = (
+            access_minor(device.minor(), gpu_instance),
+            access_minor(device.minor(), gpu_instance, compute_instance),
+        )
+        return all(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" in self._visible for minor in minors)
+
+    def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
+        """Print what is asked of each GPU; raises QueryRefused."""
+        names, how = read_fields(fields), read_format(form)
+        count = len(self._chosen(None))
+        gpus = [Asked(device, index, count, self._nvml) for index, device in chosen]
+        for line in csv_lines(names, how, gpus):
+            _say(line)
+        return 0
+
+    def _list(self, chosen: list[tuple[int, FakeDevice]]) -> int:
+        for index, device in chosen:
+            _say(f"GPU {index}: {device.name()} (UUID: {device.uuid()})")
+            instances = {gi.id: gi.profile_id for gi in device.gpu_instances()} if _has_mig(device) else {}
+            profiles = (
+                {profile.id: profile for profile in device.gpu_instance_profiles()} if instances else {}
+            )
+            seen = [mig for mig in device.mig_devices() if self._sees_partition(device, mig)]
+            for number, mig in enumerate(seen):
+                profile = profiles[instances[mig.gpu_instance_id]]
+                name = partition_name(profile, mig.compute_instance_slices)
+                _say(f"  MIG {name:<12}Device {number:>2}: (UUID: {mig.uuid})")
+        return 0
+
+    def _set_compute_mode(self, chosen: list[tuple[int, FakeDevice]], mode: ComputeMode) -> int:
+        word = mode.replace("-", "_").upper()
+        for _, device in chosen:
+            bus_id = _bus_id(device.pci())
+            if device.compute_mode() == mode:
+                _say(f"Compute mode is already set to {word} for GPU {bus_id}.")
+                continue
+            try:
+                device.set_compute_mode(mode)
+            except NotSupported:
+                _say(f"Setting compute mode to {word} is not supported for GPU {bus_id}.")
+                _say("Treating as warning and moving on.")
+                continue
+            except NvmlCallFailed as error:
+                _say(f"Unable to set the compute mode for GPU {bus_id}: {_reason(error)}")
+                _say("Terminating early due to previous errors.")
+                return error.code
+            _say(f"Set compute mode to {word} for GPU {bus_id}.")
+        _say("All done.")
+        return 0
+
+    def _compute_policy(self, words: Sequence[str]) -> int:
+        parser = _Parser(prog="nvidia-smi compute-policy", add_help=False, allow_abbrev=False)
+        parser.add_argument("-i", "--id")
+        parser.add_argument("-l", "--list", action="store_true")
+        parser.add_argument("--set-timeslice", type=int, choices=range(len(TIME_SLICES)))
+        asked = parser.parse_args(words)
+        self._nvml.init()
+        chosen = self._chosen(asked.id)
+        if not chosen:
+            return _nothing_found()
+        if asked.set_timeslice is not None:
+            return _set_time_slice(chosen, asked.set_timeslice)
+        if not asked.list:
+            raise _Refusal("neither --list nor --set-timeslice")
+        return _list_policies(chosen)
+
+
+def _set_time_slice(chosen: list[tuple[int, FakeDevice]], number: int) -> int:
+    value = TIME_SLICES[number]
+    for index, device in chosen:
+        try:
+            device.set_time_slice(number)
+        except NvmlCallFailed as error:
+            _say(f"Failed to set timeslice policy with value {value} for GPU {index} : {_reason(error)}")
+            _say(f"Failed to set timeslice for requested devices : {_reason(error)}")
+            return error.code
+        _say(f"Successfully set timeslice policy with value {value} for GPU {index}")
+    return 0
+
+
+def _list_policies(chosen: list[tuple[int, FakeDevice]]) -> int:
+    line = "+" + "-" * 48 + "+"
+    _say(f"{line}\n| {'GPU compute policies:':<47}|")
+    _say(f"| {'GPU     Name                   Value':<47}|\n|{'=' * 48}|")
+    for index, device in chosen:
+        try:
+            value = TIME_SLICES[device.time_slice()]
+        except NotSupported:
+            value = "N/A"
+        _say(f"|{index:>4}     {'Timeslice':<23}{value:<16}|\n{line}")
+    return 0
+
+
+def _has_mig(device: FakeDevice) -> bool:
+    try:
+        return device.mig_mode().enabled
+    except NotSupported:
+        return False
+
+
+def _is_named(index: int, device: FakeDevice, word: str) -> bool:
+    if word in (str(index), device.uuid()):
+        return True
+    try:
+        return PciAddress.parse(word) == device.pci()
+    except ValueError:
+        return False
+
+
+def _bus_id(pci: PciAddress) -> str:
+    return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
+
+
+def _reason(error: NvmlCallFailed) -> str:
+    return _REASONS.get(error.code, "Unknown Error")
+
+
+def _nothing_found() -> int:
+    _say("No devices were found")
+    return NOTHING_FOUND
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _visible_nodes() -> frozenset[str] | None:
+    """The nodes of the container for which this runs, None outside of one."""
+    text = os.environ.get(VISIBLE_NODES)
+    return None if text is None else frozenset(filter(None, text.split(":")))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as ``python -m fakegpu.smi.program MACHINE ROOT PROGRAM [ARGUMENT...]``; returns the exit code."""
+    flag, root, _, *words = arguments
+    try:
+        code = Smi(FakeMachine.open(flag), Path(root), _visible_nodes()).run(words)
+    except QueryRefused as refusal:
+        _say(str(refusal))
+        return int(Code.INVALID_ARGUMENT)
+    except _Refusal as refusal:
+        _say(f"Invalid combination of input arguments ({refusal}). Please run 'nvidia-smi -h' for help.")
+        return int(Code.INVALID_ARGUMENT)
+    except NvmlCallFailed as error:
+        unreachable = f"Unable to determine the device handle for GPU {error.subject}: {_reason(error)}"
+        _say(_NO_DRIVER if error.code == Code.DRIVER_NOT_LOADED else unreachable)
+        code = error.code
+    return min(code, OTHER_ERROR)
+
+
+if __name__ == "__main__":
+    # Like a program in C, which ends without a word when nobody reads on.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""Knows nvidia-cdi-hook of NVIDIA's container toolkit: which calls it understands, and what they are told.
+
+A hook of a release that does not know a call may fail the container that it is called for. So a hook is asked
+once, by ``--help``, and gets no call that it does not name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from driver.errors import ClaimBlocked, NodeIncomplete
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.driver_programs import Program, run_program
+from kubeletplugin.devices.host.library_files import Link
+
+LINKS, CACHE = "create-symlinks", "update-ldcache"
+CUDA_COMPAT = "enable-cuda-compat"
+NO_NODES = "disable-device-node-modification"
+PROFILE = "update-application-profile"
+
+OLDEST_CALLS = frozenset({LINKS, CACHE})
+"""What every release knows; without these a hook is of no use."""
+
+_CALLS = (LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE)
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """The hook by its path on the host, and the calls that it knows."""
+
+    path: str
+    calls: frozenset[str] = OLDEST_CALLS
+
+
+def asked_hook(seen: Path, on_host: str) -> Hook:
+    """The hook that this process sees at ``seen``, with the calls that it names itself.
+
+    Raises NodeIncomplete when it cannot be run from there, or lacks what every release has.
+    """
+    if is_noexec(seen):
+        raise NodeIncomplete(
+            f"{seen} cannot be run: its file system is mounted noexec",
+            "mount it without noexec, or give --cdi-hook the path of one elsewhere on the host",
+        )
+    try:
+        said = run_program(Program(seen, {"LC_ALL": "C"}), ["--help"], timeout_seconds=_SECONDS)
+    except ClaimBlocked as error:  # it hangs
+        raise NodeIncomplete(error.what, "see what nvidia-cdi-hook --help does on the node") from error
+    calls = frozenset(call for call in _CALLS if any(line.split()[0] == call for line in said.lines))
+    if not calls >= OLDEST_CALLS:
+        raise NodeIncomplete(
+            f"{seen} is no usable nvidia-cdi-hook, its --help says: {said.words[:200]}",
+            "give --cdi-hook the path of one of the NVIDIA container toolkit",
+        )
+    return Hook(on_host, calls)
+
+
+def is_noexec(path: Path) -> bool:
+    """Whether nothing can be run from where the file lies, as far as this process sees."""
+    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+
+
+def links_call(hook: Hook, links: Sequence[Link]) -> dict[str, Any]:
+    """The call that makes these links in the container."""
+    return _call(hook, LINKS, *(part for link in links for part in ("--link", f"{link.target}::{link.path}")))
+
+
+def driver_calls(hook: Hook, files: DriverFiles, *, has_linker_cache: bool = True) -> list[dict[str, Any]]:
+    """The calls that make a container use the driver's files, in the order in which they have to be made.
+
+    ``has_linker_cache`` is whether the host has the ldconfig that the linker cache is written with.
+    """
+    folders = [part for folder in files.library_folders for part in ("--folder", folder)]
+    calls = [
+        links_call(hook, files.links) if files.links else None,
+        _call(hook, CUDA_COMPAT, f"--host-driver-version={files.version}"),
+        _call(hook, CACHE, *folders) if has_linker_cache else None,
+        _call(hook, NO_NODES),
+        _call(hook, PROFILE),
+    ]
+    return [call for call in calls if call is not None and call["args"][1] in hook.calls]
+
+
+def _call(hook: Hook, name: str, *arguments: str) -> dict[str, Any]:
+    return {
+        "hookName": "createContainer",
+        "path": hook.path,
+        "args": [PurePosixPath(hook.path).name, name, *arguments],
+        "env": ["NVIDIA_CTK_DEBUG=false"],
+    }

@@ -1,0 +1,229 @@
+"""Builds the CDI spec of a claim (Container Device Interface, containerEdits) from what was found.
+
+Pure: the same input gives the same bytes. Every edit is harmless when it is applied twice, since a
+kubelet up to 1.36.3 may hand a device over more than once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from driver.roots.links import below
+from kubeletplugin.claims.cdi.hook import Hook, driver_calls, links_call
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.library_files import Link
+from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
+
+_LDCONFIG = "sbin/ldconfig"
+_LIBCUDA_FOLDER = "NVIDIA_CTK_LIBCUDA_DIR"
+
+_READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_FOLDER = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+_SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+
+
+@dataclass(frozen=True, slots=True)
+class CdiMount:
+    """A folder that a device brings into the container: both paths are absolute.
+
+    ``is_writable`` is whether files can be made in it; sockets in it can be connected to either way.
+    """
+
+    host_path: str
+    container_path: str
+    is_writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CdiHook:
+    """A program of the host that the runtime calls: when, as OCI names it, and how. ``arguments`` begin with
+    its name; after ``timeout_seconds`` the runtime ends it.
+    """
+
+    name: str
+    path: str
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...]
+    timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What a container gets with a device: nodes, variables (lines ``NAME=value``), folders, links and hooks.
+
+    Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
+    ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well;
+    ``without_programs`` are the names of programs among these that it must not get.
+    """
+
+    nodes: tuple[DeviceNode, ...] = ()
+    variables: tuple[str, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+    needs_driver: bool = True
+    without_programs: frozenset[str] = frozenset()
+    links: tuple[Link, ...] = ()
+    hooks: tuple[CdiHook, ...] = ()
+
+    def __add__(self, other: Edits) -> Edits:
+        """Both together."""
+        return Edits(
+            self.nodes + other.nodes,
+            self.variables + other.variables,
+            self.mounts + other.mounts,
+            self.needs_driver or other.needs_driver,
+            self.without_programs | other.without_programs,
+            self.links + other.links,
+            self.hooks + other.hooks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """One device of the spec: its CDI name, and what it brings."""
+
+    name: str
+    edits: Edits
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdits:
+    """What the driver's files add to every container: the same for all GPUs, so it is made once.
+
+    ``members`` is JSON text: members of an object, each with a comma before it, or nothing. ``hook`` is what
+    makes the links of devices, None where nothing does.
+    """
+
+    members: str
+    variables: tuple[str, ...] = ()
+    hook: Hook | None = None
+
+
+NO_FILES = FileEdits("")
+
+
+def file_edits(
+    files: DriverFiles,
+    host: HostPaths,
+    hook: Hook | None = None,
+    without_programs: frozenset[str] = frozenset(),
+) -> FileEdits:
+    """The mounts and hooks for the driver's files, but for the programs of these names."""
+    binaries = tuple(path for path in files.binaries if PurePosixPath(path).name not in without_programs)
+    edits = {
+        "mounts": _mounts(replace(files, binaries=binaries), host, hook),
+        "hooks": _hooks(files, host, hook),
+    }
+    members = "".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value)
+    folders = ":".join(files.main_folders)
+    return FileEdits(members, (f"{_LIBCUDA_FOLDER}={folders}",) if folders else (), hook)
+
+
+def build_spec(
+    devices: Sequence[CdiDevice], control: Sequence[DeviceNode], files: FileEdits, host: HostPaths
+) -> bytes:
+    """The spec file of a claim, in the lowest CDI version that it needs, as JSON.
+
+    ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver.
+    """
+    # void: the NVIDIA container runtime must not add what an image's variable asks for.
+    edits: dict[str, Any] = {"env": [*files.variables, "NVIDIA_VISIBLE_DEVICES=void"]}
+    if control:
+        edits["deviceNodes"] = [_node(node, host) for node in control]
+    spec: dict[str, Any] = {
+        "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
+        "devices": [
+            {"name": device.name, "containerEdits": _device_edits(device.edits, host, files.hook)}
+            for device in devices
+        ],
+        "containerEdits": edits,
+    }
+    text = _json({"cdiVersion": lowest_version(spec), **spec})
+    # containerEdits stands last, so that the files' part goes in before the two closing braces.
+    return f"{text[:-2]}{files.members}}}}}\n".encode()
+
+
+def _device_edits(edits: Edits, host: HostPaths, hook: Hook | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if edits.nodes:
+        found["deviceNodes"] = [_node(node, host) for node in edits.nodes]
+    if edits.variables:
+        found["env"] = list(edits.variables)
+    if edits.mounts:
+        found["mounts"] = [
+            _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_FOLDER])
+            for one in edits.mounts
+        ]
+    calls = [_called(one) for one in edits.hooks]
+    if edits.links and hook is not None:
+        calls.append(links_call(hook, edits.links))
+    if calls:
+        found["hooks"] = calls
+    return found
+
+
+def _called(hook: CdiHook) -> dict[str, Any]:
+    return {
+        "hookName": hook.name,
+        "path": hook.path,
+        "args": list(hook.arguments),
+        "env": list(hook.environment),
+        "timeout": hook.timeout_seconds,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def lowest_version(spec: Mapping[str, Any]) -> str:
+    """The lowest CDI version whose features cover the spec (SPEC.md, released versions)."""
+    names = [device["name"] for device in spec["devices"]]
+    edits = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
+    nodes = [node for edit in edits for node in edit.get("deviceNodes", ())]
+    if any("hostPath" in node for node in nodes) or any(not name[0].isalpha() for name in names):
+        return "0.5.0"
+    return "0.3.0"
+
+
+def _node(node: DeviceNode, host: HostPaths) -> dict[str, Any]:
+    host_path = host.of(node.below_root)
+    entry: dict[str, Any] = {"path": node.path}
+    if host_path != node.path:
+        entry["hostPath"] = host_path
+    # Type, major and minor keep the device allowed when the cgroup is rewritten after a systemd reload.
+    return {**entry, "type": "c", "major": node.major, "minor": node.minor, "permissions": "rw"}
+
+
+def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str, Any]:
+    return {"hostPath": host_path, "containerPath": container_path, "options": options}
+
+
+def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
+    mounts = [
+        _mount(host.below_root(files.below_root(path)), path, _READ_ONLY)
+        for path in (*files.libraries, *files.modules, *files.binaries, *files.firmware)
+    ]
+    mounts += [_mount(host.below_root(one.path), one.in_container, _READ_ONLY) for one in files.settings]
+    mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
+    if hook is None:
+        # Without the hook nobody makes the links: each becomes a mount of what it leads to.
+        mounts += [
+            _mount(host.below_root(files.below_root(link.file)), link.path, _READ_ONLY)
+            for link in files.links
+        ]
+    return mounts
+
+
+def _hooks(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
+    if hook is None:
+        return []
+    # The hook fails a container where the host has no ldconfig, as far as the host is seen.
+    seen = host.seen_host
+    has_ldconfig = seen is None or below(seen, _LDCONFIG) is not None
+    return driver_calls(hook, files, has_linker_cache=has_ldconfig)

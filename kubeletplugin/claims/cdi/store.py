@@ -1,0 +1,90 @@
+"""Keeps the CDI specs of claims in the folder that the container runtime reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from driver.errors import StorageError
+from driver.kube.decode import decode_json
+from driver.process.durable import remove, write_atomically
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
+
+_MOST_AT_ONCE = 1 << 16
+
+
+class CdiStore:
+    """One spec file per claim, written atomically: the runtime sees a whole spec or none.
+
+    The runtime reads all specs again when its watch of the folder says so. The unfinished file lies in the
+    same folder, and its name does not end in ``.json``: then the watch of every runtime says so once for each
+    spec. Those with a CDI library up to 1.0 do not see a file that is moved in from elsewhere, a subfolder
+    for one, and the claim's devices stay unknown to them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, uid: str) -> bytes | None:
+        """The spec of a claim, or None when there is none. Raises StorageError when it cannot be read."""
+        path = self._path(uid)
+        try:
+            return _content(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
+
+    def write(self, uid: str, spec: bytes) -> None:
+        """Write a claim's spec. Raises StorageError."""
+        write_atomically(self._path(uid), spec, 0o644)
+
+    def remove(self, uid: str) -> None:
+        """Remove a claim's spec if it is there. Raises StorageError."""
+        remove(self._path(uid))
+
+    def remove_former(self, uid: str) -> None:
+        """Remove the spec that NVIDIA's own driver wrote for a claim, if it is there. Raises StorageError.
+
+        The runtime knows a device no more once two files have it, so this comes before a spec of ours.
+        """
+        remove(f"{self._folder}/{former_cdi_spec_file_name(uid)}")
+
+    def uids(self) -> tuple[str, ...]:
+        """The claims that have a spec here, sorted."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise StorageError(
+                f"listing {self._folder} failed: {error.strerror}", "set --cdi-dir to a folder of the runtime"
+            ) from error
+        return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
+
+    def names(self, text: str) -> bool:
+        """Whether the spec of any claim has this text, which is ASCII, in it. Raises StorageError."""
+        return any(text.encode() in (self.read(uid) or b"") for uid in self.uids())
+
+    def device_names(self, uid: str) -> tuple[str, ...]:
+        """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
+        try:
+            spec = decode_json(self.read(uid) or b"{}")
+            return tuple(str(device["name"]) for device in spec.get("devices", ()))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return ()
+
+    def _path(self, uid: str) -> str:
+        return f"{self._folder}/{cdi_spec_file_name(uid)}"
+
+
+def _content(path: str) -> bytes:
+    """All of a file, in as few system calls as that takes: each claim comes here. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(descriptor, _MOST_AT_ONCE)]
+        while len(parts[-1]) == _MOST_AT_ONCE:
+            parts.append(os.read(descriptor, _MOST_AT_ONCE))
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)

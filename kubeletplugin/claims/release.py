@@ -1,0 +1,96 @@
+"""Takes back what a claim has: what its containers are started with, then its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from driver.errors import DriverError
+from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.identity import Era, Identity
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.progress import Progress
+from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.sharing.claim_sharing import ClaimShares
+
+
+class TakingBack:
+    """Callers hold the locks of the claim and of its GPUs. Errors are DriverErrors."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        journal: Journal,
+        kinds: HeldKinds,
+        shares: ClaimShares,
+        fabric: ClaimFabric,
+        files: ClaimFiles,
+        ports: Ports,
+    ) -> None:
+        self._identity = identity
+        self._journal = journal
+        self._kinds = kinds
+        self._shares = shares
+        self._fabric = fabric
+        self._files = files
+        self._ports = ports
+
+    def everything(self, uid: str, entry: Entry | None) -> None:
+        """Take back all that the claim has; ``entry`` is what the journal has of it."""
+        self._files.remove(uid, entry)
+        self._ports.step("spec removed")
+        # None of its containers can start any more.
+        if entry is None or entry.rebuilt or entry.is_limited:
+            self._ports.forget_memory(uid)
+        if entry is None:
+            return
+        if entry.is_limited:
+            self._ports.step("memory forgotten")
+        self.devices(entry)
+
+    def devices(self, entry: Entry) -> None:
+        """Take back the devices alone."""
+        with self._ports.timing.during("sharing"):
+            self._shares.leave(entry)
+        try:
+            with self._ports.timing.during("hardware"):
+                take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
+        except DriverError:
+            self._ports.left_behind(entry.uid)
+            raise
+        self._fabric.leave(entry)
+
+
+def take_back(
+    entry: Entry, era: Era, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
+) -> None:
+    """Take back what the entry says was made for the claim, whatever is in the way of one of its devices.
+
+    What is gone already is fine: nothing outlives a reboot, or a GPU that was lost, and most do not outlive
+    the driver. One device
+    that cannot be taken back does not keep the others: the first error is raised at the end, and the journal
+    then has the entry as ``releasing``.
+    """
+    progress = Progress(journal, entry, step, is_written=True)
+    failure: DriverError | None = None
+    for index in reversed(range(len(entry.devices))):
+        held = progress.entry.devices[index]
+        kind = kinds.of(held)
+        if not kinds.is_live(entry, held, era) or not kind.is_made(held):
+            continue
+        try:
+            progress.is_now(index, kind.unmake(progress.entry, index, progress.noting(index, "releasing")))
+        except DriverError as error:
+            failure = failure or error
+            progress.write("releasing", "releasing")
+    if failure is not None:
+        raise failure
+
+
+def without_made(entry: Entry, kinds: HeldKinds) -> Entry:
+    """The entry when nothing that was made for it is there."""
+    devices = tuple(replace(held, record=kinds.of(held).unmade(held)) for held in entry.devices)
+    return replace(entry, devices=devices)

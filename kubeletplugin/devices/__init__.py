@@ -1,0 +1,1 @@
+"""Devices on the node: kinds, the driver's files, vfio, fabric partitions."""

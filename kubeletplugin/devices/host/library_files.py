@@ -1,0 +1,125 @@
+"""Finds the driver's libraries below its root, and the links that programs find them by.
+
+Libraries carry the driver's version in their file name (``libcuda.so.580.65.06``); a few carry their own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from driver.errors import NodeIncomplete
+from driver.roots.places import LIBRARY_FOLDERS
+from driver.roots.probe import LIBRARIES, prove
+from driver.roots.root import Root
+from kubeletplugin.devices.host.folders import distinct
+
+_VERSIONED = re.compile(r"^(?P<stem>[\w.+-]+?\.so)\.(?P<version>\d+\.\d+(?:\.\d+)?)$")
+_OWN_VERSION = re.compile(
+    r"^lib(?:nvidia-egl-(?:gbm|wayland2?|xcb|xlib)\.so\.\d+\.\d+(?:\.\d+)?|nvidia-nvvm70\.so\.[\d.]+)$"
+)
+_ELF_OF_32_BITS = b"\x7fELF\x01"
+
+_ALWAYS_LINKED = {
+    "libcuda.so": ("libcuda.so", "libcuda.so.1"),
+    "libGLX_nvidia.so": ("libGLX_indirect.so.0", ""),
+    "libnvidia-opticalflow.so": ("libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"),
+    "libnvidia-vulkan-producer.so": ("libnvidia-vulkan-producer.so", ""),
+    "libnvidia-allocator.so": ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"),
+}
+"""Library -> a link that programs need of it, on a host that lacks it as well, and what the link says.
+
+Empty is the library itself. Programs open libcuda.so, GLVND's indirect GLX and GBM's backend by these names
+(container toolkit v1.20.1, internal/discover/symlinks.go and graphics.go).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link: ``path`` in the container says ``target`` and so leads to the driver's ``file``.
+
+    ``file`` is empty where the link leads to nothing of the driver's files, to a device node for one.
+    """
+
+    path: str
+    target: str
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFiles:
+    """The libraries by their absolute path below the driver root, folder by folder, and their links."""
+
+    libraries: tuple[str, ...]
+    links: tuple[Link, ...]
+
+
+def driver_version(root: Root) -> str:
+    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 points to.
+
+    Raises NodeIncomplete when neither is there.
+    """
+    looked, _ = prove(root)
+    if looked.version is None:
+        raise NodeIncomplete(
+            f"no NVIDIA driver library ({', '.join(LIBRARIES)}) was found below {root.seen}: {looked.reason}",
+            "install the driver, or set --driver-root to the folder that it is installed in",
+        )
+    return looked.version
+
+
+def find_libraries(root: Root, version: str) -> LibraryFiles:
+    """The libraries of this version and those with their own, with the links beside them."""
+    folders = distinct(root, LIBRARY_FOLDERS)
+    libraries: list[str] = []
+    links: list[Link] = []
+    for folder in (*folders, *distinct(root, (f"{folder}/vdpau" for folder in folders))):
+        real = root.at(folder)
+        if real is not None:
+            found, aliases = _in_folder(real, f"/{folder}", version)
+            libraries += found
+            links += aliases
+    return LibraryFiles(tuple(libraries), tuple(links))
+
+
+def links_to(folder: Path, shown: str, names: set[str]) -> list[Link]:
+    """The links of a folder, shown at ``shown`` in a container, that lead to its files of these names."""
+    leads_to = {name: f"{shown}/{name}" for name in names}
+    links: list[Link] = []
+    aliases = [entry for entry in sorted(folder.iterdir()) if entry.is_symlink()]
+    # libcuda.so points to libcuda.so.1, a link of a link: it is what programs are linked against.
+    for _ in range(2):
+        for entry in aliases:
+            file = leads_to.get(entry.readlink().name)
+            if file is not None and entry.name not in leads_to:
+                links.append(Link(f"{shown}/{entry.name}", entry.readlink().name, file))
+        leads_to |= {PurePosixPath(link.path).name: link.file for link in links}
+    return links
+
+
+def _in_folder(folder: Path, shown: str, version: str) -> tuple[list[str], list[Link]]:
+    names = {entry.name for entry in folder.iterdir() if _is_wanted(entry, version)}
+    links = links_to(folder, shown, names)
+    there = {link.path for link in links}
+    for library, (name, target) in _ALWAYS_LINKED.items():
+        file = f"{library}.{version}"
+        if file in names and f"{shown}/{name}" not in there:
+            links.append(Link(f"{shown}/{name}", target or file, f"{shown}/{file}"))
+    return [f"{shown}/{name}" for name in sorted(names)], links
+
+
+def _is_wanted(entry: Path, version: str) -> bool:
+    match = _VERSIONED.match(entry.name)
+    if not (match and match["version"] == version) and not _OWN_VERSION.match(entry.name):
+        return False
+    return not entry.is_symlink() and not _is_of_32_bits(entry)
+
+
+def _is_of_32_bits(file: Path) -> bool:
+    """Whether it is a library for programs of 32 bits, which the generator of NVIDIA leaves out as well."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_ELF_OF_32_BITS)) == _ELF_OF_32_BITS
+    except OSError:
+        return False

@@ -1,0 +1,232 @@
+"""GPUs for virtual machines: bound to vfio while a claim has them, and with their own drivers otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from driver.claims.opaque import VfioDeviceConfig
+from driver.devices.region import Region
+from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncomplete
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.health.verdict import Health
+from driver.kinds.kind import OfferedKind
+from driver.kinds.passthrough.devices import passthrough_uuid
+from driver.kinds.passthrough.kind import PASSTHROUGH
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.kinds.passthrough.foreign import used_by_others
+from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, record_of, written
+from kubeletplugin.devices.kinds.passthrough.units import Bus
+from kubeletplugin.devices.vfio.failures import in_use
+
+if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
+    from driver.devices.node_state import BlockedPlacement
+    from driver.hardware.functions import PciFunction
+    from driver.hardware.gpu import Inventory
+    from driver.hardware.inventory import Discovery
+    from kubeletplugin.devices.host.device_nodes import DeviceNode
+    from kubeletplugin.devices.kinds.kind import Look, Note
+    from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
+    from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
+    from kubeletplugin.devices.vfio.function_files import Users
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
+
+
+class HeldPassthrough:
+    """GPUs that are passed through.
+
+    ``users(function)`` are the processes that have a function open.
+    """
+
+    offered: OfferedKind = PASSTHROUGH
+    condition = ("BoundToVfio", "The GPU is bound to vfio, and a virtual machine can have it.")
+
+    def __init__(
+        self, discovery: Discovery, bus: Bus, nodes: VfioNodes, hand_over: HandOver, users: Users
+    ) -> None:
+        self._discovery = discovery
+        self._bus = bus
+        self._nodes = nodes
+        self._hand_over = hand_over
+        self._users = users
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """Its GPUs and their IOMMU group, whatever drivers they have now.
+
+        Raises ClaimRefused for admin access, and for what is not there any more; NodeIncomplete without an
+        IOMMU; ClaimBlocked for MIG mode, which is never changed for this, and while somebody uses the GPU.
+        """
+        if device.allocated.admin_access:
+            raise ClaimRefused(
+                f"{device.allocated.device} has nothing that admin access could look on at",
+                "ask for the GPU itself, or without adminAccess",
+            )
+        gpus = self._bus.require([region.pci for region in device.name.regions])
+        group = self._bus.group_of(gpus)
+        before = None if own is None else record_of(own)
+        if before is None or not before.is_begun:
+            self._refuse_used(gpus)
+        config = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
+        record = replace(
+            before or PassthroughRecord(group.number),
+            group=group.number,
+            device_ids=tuple(gpu.device_id for gpu in gpus),
+            iommufd=config.backend_policy == "PreferIommuFD",
+            api_device=config.enable_api_device,
+        )
+        return HeldDevice.of(device, passthrough_uuid(gpus[0].pci), written(record))
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """What is published of its place, since nobody can ask for more while vfio has it."""
+        return passthrough_uuid(PciAddress.parse(held.pci))
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """All of its GPUs."""
+        return tuple(map(Region, _gpus(held)))
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Drivers are changed."""
+        return True
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Have the whole IOMMU group bound to vfio; one that is bound already stays so."""
+        held = entry.devices[index]
+        gpus = self._bus.require(_gpus(held))
+        return written(self._hand_over.take(gpus, read(held.record), note))
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Whether all of the group is bound to vfio."""
+        record = record_of(held)
+        return record is None or self._bus.on_vfio(record.group, _gpus(held)[0])
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Whether its binding was begun; of a rebuilt entry nobody knows, so it was if vfio has the GPU."""
+        record = record_of(held)
+        return bool(self._as_found(held).functions) if record is None else record.is_begun
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Give the functions back to their drivers; what is gone has none."""
+        held = entry.devices[index]
+        record = record_of(held) or self._as_found(held)
+        return written(self._hand_over.give_back(record, note).unmade)
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """Its group and its ways alone."""
+        record = record_of(held)
+        return {} if record is None else written(record.unmade)
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """The nodes of vfio for it, and a variable with the addresses of its GPUs; nothing of NVIDIA's.
+
+        Raises NodeIncomplete, HardwareChanged, ClaimBlocked while it is not bound.
+        """
+        gpus = self._bus.require(_gpus(held))
+        record = record_of(held) or self._as_found(held)
+        if record.device_ids not in ((), tuple(gpu.device_id for gpu in gpus)):
+            raise HardwareChanged(
+                f"device {held.device} is another GPU than the one that was prepared",
+                "delete the pod, so that it is scheduled anew",
+            )
+        if not self._bus.on_vfio(record.group, gpus[0].pci):
+            raise ClaimBlocked(f"{held.device} is not bound to vfio", "the kubelet tries again")
+        nodes = self._opening(record, gpus[0])
+        addresses = ",".join(str(gpu.pci) for gpu in gpus)
+        name = held.device.upper().replace("-", "_")
+        return Edits(nodes, (f"{_VARIABLE}{name}={addresses}",), needs_driver=False)
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """Empty: CUDA of this node does not know it."""
+        return ""
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """Unknown, and of no use: it is never shared."""
+        return 0
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """Held, and so well, as long as vfio has it: what is wrong with it the virtual machine sees."""
+        record = record_of(held)
+        missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
+        if missing:
+            return Health("Unhealthy", f"the GPU {', '.join(missing)} is not there any more")
+        if record is not None and not self._bus.on_vfio(record.group, _gpus(held)[0]):
+            return Health("Unknown", "the GPU is not bound to vfio now")
+        return Health("Healthy")
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Where it is, and while vfio has it, the nodes by which it is opened."""
+        record, told = record_of(held), {"pciBusIDs": list(held.gpus)}
+        if record is None:
+            return told
+        function = self._bus.function(_gpus(held)[0])
+        if function is None or not self._bus.on_vfio(record.group, _gpus(held)[0]):
+            return {**told, "iommuGroup": record.group}
+        try:
+            nodes = [node.path for node in self._opening(record, function)]
+        except NodeIncomplete:
+            nodes = []
+        return {**told, "iommuGroup": record.group, **({"nodes": nodes} if nodes else {})}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """The address that a virtual machine's monitor takes, its group, and the first node that opens it."""
+        record = record_of(held)
+        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        if record is not None:
+            told["iommuGroup"] = record.group
+        nodes = self.status(held).get("nodes")
+        return {**told, "vfioNode": nodes[0]} if nodes else told
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """The GPUs that somebody else has by vfio, a virtual machine outside of Kubernetes for example."""
+        return used_by_others(inventory.pci, owners, self._users)
+
+    def _refuse_used(self, gpus: Sequence[PciFunction]) -> None:
+        """Raise ClaimBlocked while somebody else has a GPU, or MIG mode is on."""
+        for gpu in gpus:
+            if gpu.driver == NVIDIA_KERNEL_DRIVER and gpu.physical is None:
+                if self._discovery.mig_enabled(gpu.pci):
+                    raise ClaimBlocked(
+                        f"MIG mode of {gpu.pci} is on, and is not changed for passthrough",
+                        "it goes off after the last partition that a claim has; else turn it off: "
+                        "nvidia-smi -mig 0",
+                    )
+            elif gpu.on_vfio and (users := self._users(gpu)):
+                raise in_use(gpu.pci, gpu.driver or "", users)
+
+    def _opening(self, record: PassthroughRecord, gpu: PciFunction) -> tuple[DeviceNode, ...]:
+        """What opens the functions, through IOMMUFD where that is preferred and there is one.
+
+        Raises NodeIncomplete.
+        """
+        if record.iommufd:
+            names = [one.vfio_device for one in self._bus.endpoints(record.group, gpu.pci)]
+            nodes = self._nodes.of_iommufd(names, with_api=record.api_device)
+            if nodes is not None:
+                return nodes
+        return self._nodes.of_group(record.group, with_api=record.api_device)
+
+    def _as_found(self, held: HeldDevice) -> PassthroughRecord:
+        """A record of a rebuilt entry's device: GPUs that vfio has are given to the NVIDIA driver."""
+        gpus = [gpu for pci in _gpus(held) if (gpu := self._bus.function(pci)) is not None]
+        group = next((gpu.iommu_group for gpu in gpus if gpu.iommu_group is not None), -1)
+        functions = tuple(
+            {
+                "pci": str(gpu.pci),
+                "driver": NVIDIA_KERNEL_DRIVER,
+                "override": "",
+                "vfio": gpu.driver,
+                "done": "bound",
+            }
+            for gpu in gpus
+            if gpu.on_vfio
+        )
+        return PassthroughRecord(group, functions=functions)
+
+
+def _gpus(held: HeldDevice) -> list[PciAddress]:
+    return [PciAddress.parse(pci) for pci in held.gpus]

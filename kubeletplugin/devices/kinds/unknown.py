@@ -1,0 +1,116 @@
+"""Stands in for a kind that this version does not know, of entries that a newer one wrote.
+
+Its devices are held, their GPUs are nobody else's, and only who knows the kind can take back what it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.region import Region
+from driver.errors import ClaimBlocked
+from driver.kinds.kind import OfferedKind
+from driver.kinds.whole import WHOLE
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.journal.entry import NEWER_SCHEMA, SCHEMA, Entry, HeldDevice, Record
+
+if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
+    from driver.devices.node_state import BlockedPlacement
+    from driver.hardware.gpu import Inventory
+    from driver.health.verdict import Health
+    from kubeletplugin.claims.cdi.spec import Edits
+    from kubeletplugin.devices.kinds.kind import HeldKinds, Look, Note
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+
+class HeldUnknown:
+    """Devices of a kind that this version does not know."""
+
+    offered: OfferedKind = WHOLE
+    condition = ("", "")
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """Refuse."""
+        raise _refusal(device.allocated.device, device.name.kind.word)
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """Nobody can tell: NVML may have no such GPU."""
+        return None
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """All of its GPUs, since nobody knows which part."""
+        return tuple(Region(PciAddress.parse(pci)) for pci in held.gpus)
+
+    def changes(self, held: HeldDevice) -> bool:
+        """It may."""
+        return True
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Refuse."""
+        raise _refusal(entry.devices[index].device, entry.devices[index].kind)
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Nobody can tell: the claim stays as it is."""
+        return True
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """It may be."""
+        return True
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Refuse: the version that knows the kind does it."""
+        raise _refusal(entry.devices[index].device, entry.devices[index].kind)
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is."""
+        return held.record
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """Refuse."""
+        raise _refusal(held.device, held.kind)
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """Unknown."""
+        return ""
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """Unknown."""
+        return 0
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """That of its GPU, where it has one."""
+        return gpus.get(PciAddress.parse(held.pci)) if held.pci else None
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Nothing."""
+        return {}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """Nothing."""
+        return ()
+
+
+def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
+    """Raise ClaimBlocked for an entry with a device that only a newer version can take back."""
+    for held in entry.devices:
+        if not kinds.knows(held):
+            raise _refusal(held.device, held.kind)
+
+
+def _refusal(device: str, word: str) -> ClaimBlocked:
+    if word.startswith(NEWER_SCHEMA):
+        return ClaimBlocked(
+            f"device {device} was prepared by a newer version of the driver, whose journal has {word}, and "
+            f"this version reads {NEWER_SCHEMA}{SCHEMA}",
+            "run that version until the claim is let go",
+        )
+    return ClaimBlocked(
+        f"device {device} is of kind {word or 'unknown'}, which this version of the driver does not know",
+        "run the version of the driver that prepared it until the claim is let go",
+    )

@@ -1,0 +1,215 @@
+"""The vGPUs of a host that claims hold: each is made at prepare, in the slot of its GPU that its name says.
+
+A step is written down before the kernel is told anything and after. So whoever comes next, after a crash or a
+failure, knows what is the claim's and what is somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driver.claims.opaque import VfioDeviceConfig
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
+from driver.hardware.inventory import Discovery
+from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
+from driver.kinds.kind import OfferedKind
+from driver.kinds.vgpu.kind import VGPU
+from driver.kinds.vgpu.names import profile_label
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.kinds.found import DriverKind
+from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
+from kubeletplugin.devices.kinds.vgpu.foreign import foreign_vgpus
+from kubeletplugin.devices.kinds.vgpu.making import Vgpus
+from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
+
+if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
+    from driver.devices.node_state import BlockedPlacement
+    from driver.devices.region import Region
+    from driver.hardware.gpu import Inventory
+    from driver.health.verdict import Health
+    from driver.kinds.vgpu.names import VgpuName
+    from driver.nvml.pci_address import PciAddress
+    from kubeletplugin.devices.host.device_nodes import DeviceNode
+    from kubeletplugin.devices.kinds.kind import Look, Note
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+_PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"
+"""As device plugins name what a container of a virtual machine has (KubeVirt, pkg/virt-launcher)."""
+
+
+class HeldVgpu(DriverKind):
+    """The vGPUs that claims have made."""
+
+    offered: OfferedKind = VGPU
+    condition = ("VgpuMade", "The vGPU exists, and a virtual machine can have it.")
+
+    def __init__(self, discovery: Discovery, sysfs_root: Path, vgpus: Vgpus, nodes: VfioNodes) -> None:
+        self._discovery = discovery
+        self._sysfs_root = sysfs_root
+        self._vgpus = vgpus
+        self._nodes = nodes
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """Its type and its function; what an earlier try has begun is kept.
+
+        Raises ClaimRefused for admin access and for a profile that the GPU does not have, ClaimBlocked where
+        its virtual function is not there.
+        """
+        if device.allocated.admin_access:
+            raise ClaimRefused(
+                f"{device.allocated.device} has nothing that admin access could look on at",
+                "ask for it without adminAccess",
+            )
+        name = name_of(device.name.device)
+        uuid = look.identity(name.pci).uuid
+        known = None if own is None else record_of(own)
+        if known is None or not known.attempted:
+            known = _configured(self._located(name), device)
+        return HeldDevice.of(device, uuid, written(known))
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """Its slot."""
+        return (name_of(held.device).region,)
+
+    def changes(self, held: HeldDevice) -> bool:
+        """A vGPU is made."""
+        return True
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Make the vGPU, unless another request of the claim has."""
+        held = entry.devices[index]
+        record = record_of(held)
+        if record is None:
+            return held.record
+        twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
+        if twin is not None:
+            return twin.record
+        record = self._named(record, entry.uid, held.device)
+        return written(self._vgpus.make(record, lambda step, record: note(step, written(record))))
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Whether it is there as it was made."""
+        record = record_of(held)
+        return record is None or self._vgpus.is_there(record)
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Whether its making was begun; of a rebuilt entry nobody knows, so it was."""
+        record = record_of(held)
+        return record is None or record.attempted
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Take it back; what is gone already is fine. Raises FunctionInUse while a virtual machine has it."""
+        held = entry.devices[index]
+        record = record_of(held)
+        if record is None:
+            located = self._located(name_of(held.device))
+            record = self._named(replace(located, attempted=True), entry.uid, held.device)
+        note("releasing", written(record))
+        self._vgpus.destroy(record, lambda step, record: note(step, written(record)))
+        return written(record.unmade)
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is, and nothing of its making."""
+        record = record_of(held)
+        return written(None if record is None else record.unmade)
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """The nodes by which a virtual machine's monitor reaches it, and a variable that names it.
+
+        There is nothing of the NVIDIA driver's. Raises NodeIncomplete, ClaimBlocked while it is not made.
+        """
+        record = record_of(held)
+        if record is None or not self._vgpus.is_there(record):
+            raise ClaimBlocked(f"the vGPU {held.device} is not made", "the kubelet tries again")
+        variable = _MDEV_VARIABLE if record.uuid else _PCI_VARIABLE
+        name = held.device.upper().replace("-", "_")
+        value = f"{variable}{name}={record.uuid or record.function}"
+        return Edits(self._opening(record), (value,), needs_driver=False)
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """Nothing: no CUDA of this machine knows it."""
+        return ""
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """What its profile has."""
+        record = record_of(held)
+        return 0 if record is None else record.memory_bytes
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """That of its GPU."""
+        return gpus.get(name_of(held.device).pci)
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Its profile, and what a virtual machine takes: a mediated device, or a virtual function."""
+        record = record_of(held)
+        if record is None or not record.attempted:
+            return {}
+        made = {"mdevUUID": record.uuid} if record.uuid else {"pciBusID": record.function}
+        return {"profile": record.profile, **made}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """What KubeVirt looks for: the UUID of a mediated device, or the address of a virtual function."""
+        record = record_of(held)
+        if record is None or not record.attempted:
+            return {}
+        if record.uuid:
+            return {"profile": record.profile, "mdevUUID": record.uuid}
+        return {"profile": record.profile, "resource.kubernetes.io/pciBusID": record.function}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """The vGPUs that no claim accounts for."""
+        return foreign_vgpus(inventory.gpus, owners)
+
+    def _located(self, name: VgpuName) -> VgpuRecord:
+        """The record of a vGPU that is not made; raises ClaimRefused, ClaimBlocked, NvmlError."""
+        types = self._discovery.on_gpu(name.pci, lambda device, watch: watch("vgpu_types", device.vgpu_types))
+        kind = next((one for one in types if profile_label(one.profile) == name.profile), None)
+        if kind is None:
+            raise ClaimRefused(
+                f"GPU {name.pci} has no vGPU profile {name.profile}",
+                "delete the pod, so that it is scheduled anew with a device that exists",
+            )
+        host: VgpuHost = read_vgpu_host(self._sysfs_root, name.pci, types)
+        place = host.place(name.pci, name.slot) if host.places else None
+        if host.framework is None or place is None:
+            raise ClaimBlocked(
+                f"GPU {name.pci} has no virtual function {name.slot}",
+                f"make its virtual functions: /usr/lib/nvidia/sriov-manage -e {name.pci}",
+            )
+        return VgpuRecord(kind.profile, kind.id, kind.memory_bytes, host.framework, str(place.pci))
+
+    def _named(self, record: VgpuRecord, claim_uid: str, device: str) -> VgpuRecord:
+        """The record with the UUID of its mediated device, where it is one."""
+        if record.framework != "mdev" or record.uuid:
+            return record
+        return replace(record, uuid=uuid_for(claim_uid, device))
+
+    def _opening(self, record: VgpuRecord) -> tuple[DeviceNode, ...]:
+        """What opens it, through IOMMUFD where that is preferred and there; raises NodeIncomplete."""
+        if record.prefers_iommufd:
+            names = [self._vgpus.vfio_device(record)]
+            found = self._nodes.of_iommufd(names, with_api=record.api_device)
+            if found is not None:
+                return found
+        number = self._vgpus.iommu_group(record)
+        if number is None:
+            raise NodeIncomplete(
+                f"no IOMMU guards {record.function}, so it is given to no virtual machine",
+                "turn the IOMMU on in the firmware and on the kernel's command line",
+            )
+        return self._nodes.of_group(number, with_api=record.api_device)
+
+
+def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
+    """The record with what the claim's configuration says of nodes."""
+    config = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
+    return replace(
+        record,
+        prefers_iommufd=config.backend_policy == "PreferIommuFD",
+        api_device=config.enable_api_device,
+    )

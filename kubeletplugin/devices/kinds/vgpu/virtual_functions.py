@@ -1,0 +1,240 @@
+"""Turns on the virtual functions of a GPU whose node configuration asks for it, and never turns any off.
+
+The driver of NVIDIA makes none when ``sriov_numvfs`` is written: the kernel answers ENOENT for one without
+``sriov_configure``. NVIDIA's ``sriov-manage -e`` therefore gives the GPU to ``pci-pf-stub`` for the moment,
+writes the number there, which is always that of all, and gives it back. The same is done here by the same
+files: that program is a shell script, which needs a shell, lspci and setpci beside it.
+
+Nothing is written down. ``driver_override`` names ``pci-pf-stub`` from before the GPU is taken, and then the
+driver of NVIDIA until that has the GPU and the virtual functions. The kernel keeps it when this process ends.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.pci_view import function_folder, pci_view, read_function
+from driver.hardware.persistence import Persistence
+from driver.process.log import get_logger
+from kubeletplugin.claims.journal.locks import gpu_key
+from kubeletplugin.devices.kinds.passthrough.hand_over import sessions_begin_anew
+from kubeletplugin.devices.vfio.failures import (
+    FunctionInDoubt,
+    FunctionNotMoved,
+    in_doubt,
+    in_use,
+    moved,
+    refused,
+)
+from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles
+from kubeletplugin.devices.vfio.modules import load_module
+
+if TYPE_CHECKING:
+    from driver.hardware.functions import PciFunction
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.pci_address import PciAddress
+    from kubeletplugin.claims.journal.journal import Journal
+    from kubeletplugin.claims.journal.locks import KeyedLocks
+    from kubeletplugin.devices.host.kernel import Kernel
+    from kubeletplugin.devices.vfio.function_files import Users
+    from kubeletplugin.kubelet.wire.controllers import Controllers
+
+STUB = "pci-pf-stub"
+"""The kernel's driver, and its module, that does nothing but make virtual functions (pci-pf-stub.c)."""
+
+_OURS = frozenset({STUB, NVIDIA_KERNEL_DRIVER})
+"""What ``driver_override`` says while it is under way."""
+
+_BY_HAND = ", or turn the virtual functions on by hand"
+_LOCK_SECONDS = 30.0
+_NUMBER_SECONDS = 30.0
+"""The kernel waits and probes for each of the functions."""
+
+_log = get_logger("virtual-functions")
+
+
+class VirtualFunctions:
+    """Those of the GPUs of a node. Safe to use from every thread; it takes the lock of the GPU itself."""
+
+    def __init__(
+        self,
+        sysfs_root: Path,
+        kernel: Kernel,
+        users: Users,
+        sessions: tuple[Discovery, Controllers],
+        claims: tuple[Journal, KeyedLocks],
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        """``sessions`` are who has NVML open on this node, ``claims`` tells what they hold."""
+        self._sysfs_root = sysfs_root
+        self._kernel = kernel
+        self._users = users
+        self._discovery, self._controllers = sessions
+        self._persistence = Persistence(self._discovery)
+        self._journal, self._locks = claims
+        self._deadlines = deadlines or Deadlines()
+        self._may_be_unfinished = True
+
+    def enable(self, pci: PciAddress) -> None:
+        """Have all virtual functions of a GPU on; where any is on already nothing is done.
+
+        Raises ClaimBlocked while a claim or a process has the GPU, NodeIncomplete where the kernel has no
+        ``pci-pf-stub``, NvmlError, and the kinds of ClaimBlocked in ``kubeletplugin.devices.vfio.failures``.
+        """
+        with self._locks.holding([gpu_key(str(pci))], _LOCK_SECONDS):
+            function = self._physical(pci)
+            if function.virtual and function.driver == NVIDIA_KERNEL_DRIVER:
+                return
+            self._refuse_if_held(pci)
+            if function.driver not in {None, NVIDIA_KERNEL_DRIVER, STUB}:
+                raise moved(pci, function.driver or "")
+            load_module(self._kernel, STUB, self._deadlines.module, _BY_HAND)
+            self._without_persistence(pci)
+            self._may_be_unfinished = True
+            with self._controllers.letting_go(), self._discovery.let_go():
+                self._turn_on(function)
+                self._give_back(pci)
+            self._with_persistence(pci)
+            self._check(function)
+        _log.info("virtual functions are on", gpu=str(pci), number=function.total_virtual)
+
+    def finish(self) -> None:
+        """Give back what a process that ended, or a kernel that did not answer, has left half-way.
+
+        Does nothing unless there may be something. What fails is tried with the next call; the log says it.
+        """
+        if not self._may_be_unfinished:
+            return
+        left = False
+        for function in pci_view(self._sysfs_root).physical:
+            if function.total_virtual and self._looks_unfinished(function):
+                try:
+                    self._finish(function.pci)
+                except DriverError as error:
+                    left = True
+                    _log.warning("GPU not given back yet", gpu=str(function.pci), error=error.logged)
+        self._may_be_unfinished = left
+
+    def _looks_unfinished(self, function: PciFunction) -> bool:
+        if function.driver == NVIDIA_KERNEL_DRIVER:
+            return not all(self._files(pci).driver() for pci in function.virtual)
+        return function.driver in {None, STUB}
+
+    def _finish(self, pci: PciAddress) -> None:
+        with self._locks.holding([gpu_key(str(pci))], _LOCK_SECONDS):
+            if self._journal.holders(str(pci)) or not self._looks_unfinished(self._physical(pci)):
+                return
+            if self._files(pci).override() in _OURS:
+                with sessions_begin_anew(self._discovery, self._controllers):
+                    self._give_back(pci)
+                _log.info("GPU given back, its virtual functions were being turned on", gpu=str(pci))
+
+    def _turn_on(self, function: PciFunction) -> None:
+        """Have the stub make all of them; on an error the GPU is given back, as far as that goes."""
+        files = self._files(function.pci)
+        try:
+            self._to_stub(files)
+            if not function.virtual:
+                self._write_number(function, files)
+        except FunctionInDoubt:
+            raise
+        except ClaimBlocked:
+            try:
+                self._give_back(function.pci)
+            except ClaimBlocked as second:
+                _log.warning("GPU not given back yet", gpu=str(function.pci), error=second.logged)
+            raise
+
+    def _to_stub(self, files: FunctionFiles) -> None:
+        driver, override = files.driver(), files.override()
+        if override and override not in _OURS:
+            raise FunctionNotMoved(
+                f"{files.pci}: its driver_override is {override}, which somebody else wrote",
+                "clear it, or turn its virtual functions on by hand",
+            )
+        if driver == STUB:
+            return
+        if driver and (users := files.users()):
+            raise in_use(files.pci, driver, users)
+        files.set_override(STUB)
+        if driver:
+            files.unbind(driver, STUB)
+        files.probe(STUB)
+
+    def _write_number(self, function: PciFunction, files: FunctionFiles) -> None:
+        path = function_folder(self._sysfs_root, function.pci) / "sriov_numvfs"
+        what = "turning on its virtual functions"
+        try:
+            self._kernel.write(path, str(function.total_virtual), _NUMBER_SECONDS)
+        except TimeoutError as error:
+            raise in_doubt(function.pci, what, _NUMBER_SECONDS, files.users()) from error
+        except OSError as error:
+            raise refused(function.pci, what, error) from error
+
+    def _give_back(self, pci: PciAddress) -> None:
+        """Have NVIDIA's driver take the GPU, then its virtual functions, which it may refuse before."""
+        files = self._files(pci)
+        driver = files.driver()
+        if driver in {"", STUB} and not files.has_driver(NVIDIA_KERNEL_DRIVER):
+            _log.warning("the NVIDIA driver is not loaded", gpu=str(pci))
+        elif driver in {"", STUB}:
+            # It names the driver of before already: whatever binds meanwhile binds that.
+            files.set_override(NVIDIA_KERNEL_DRIVER)
+            if driver:
+                files.unbind(driver, NVIDIA_KERNEL_DRIVER)
+            files.probe(NVIDIA_KERNEL_DRIVER)
+        function = read_function(self._sysfs_root, pci)
+        for virtual in () if function is None else function.virtual:
+            one = self._files(virtual)
+            if not one.driver() and not self._journal.holders(str(virtual)):
+                one.offer(NVIDIA_KERNEL_DRIVER)
+        if files.override() in _OURS:
+            files.set_override("")
+
+    def _check(self, before: PciFunction) -> None:
+        """Raise FunctionNotMoved unless all of them are there, with a driver."""
+        function = self._physical(before.pci)
+        without = [pci for pci in function.virtual if not self._files(pci).driver()]
+        if len(function.virtual) < function.total_virtual or without:
+            raise FunctionNotMoved(
+                f"{function.pci}: of its {function.total_virtual} virtual functions "
+                f"{len(function.virtual)} are on, {len(without)} of them without a driver",
+                "see that SR-IOV and the IOMMU are on in the firmware; the kernel log (dmesg) says more",
+            )
+
+    def _physical(self, pci: PciAddress) -> PciFunction:
+        function = read_function(self._sysfs_root, pci)
+        if function is None or not function.is_gpu or function.physical or not function.total_virtual:
+            raise NodeIncomplete(
+                f"{pci} is no GPU that can have virtual functions",
+                "turn SR-IOV on in the firmware, or take virtualFunctions from its rule",
+            )
+        return function
+
+    def _refuse_if_held(self, pci: PciAddress) -> None:
+        if holders := self._journal.holders(str(pci)):
+            raise ClaimBlocked(
+                f"GPU {pci} is held by {len(holders)} claims, so its virtual functions stay off",
+                "it is tried again; end the pods that have it",
+            )
+
+    def _without_persistence(self, pci: PciAddress) -> None:
+        """Have nvidia-persistenced, or the kernel driver itself, not keep the GPU initialised."""
+        if self._physical(pci).driver == NVIDIA_KERNEL_DRIVER:
+            self._set_persistence(pci, on=False)
+
+    def _with_persistence(self, pci: PciAddress) -> None:
+        """As sriov-manage ends, whatever was before: so nobody has to remember it over a crash."""
+        self._set_persistence(pci, on=True)
+
+    def _set_persistence(self, pci: PciAddress, *, on: bool) -> None:
+        try:
+            self._persistence.set(pci, on=on)
+        except NvmlError as error:
+            _log.warning("persistence mode stays as it is", gpu=str(pci), on=on, error=str(error))
+
+    def _files(self, pci: PciAddress) -> FunctionFiles:
+        return FunctionFiles(self._kernel, self._sysfs_root, pci, self._users, self._deadlines)

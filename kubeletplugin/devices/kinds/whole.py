@@ -1,0 +1,92 @@
+"""The whole GPU on the node: nothing is made, but MIG mode that is on has to go off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.region import Region
+from driver.hardware.inventory import Discovery
+from driver.kinds.kind import OfferedKind
+from driver.kinds.whole import WHOLE
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, drm_links
+from kubeletplugin.devices.kinds.found import FoundKind
+from kubeletplugin.devices.kinds.kind import Look, Note
+
+if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
+    from driver.health.verdict import Health
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+
+class HeldWhole(FoundKind):
+    """GPUs as a whole: MIG mode that was turned off stays off until a partition needs it.
+
+    ``leave_mig_mode(pci)`` turns MIG mode off; it raises ClaimBlocked where that cannot be.
+    """
+
+    offered: OfferedKind = WHOLE
+    condition = ("GpuReady", "The GPU can be used.")
+
+    def __init__(
+        self, discovery: Discovery, nodes: GpuNodes, leave_mig_mode: Callable[[PciAddress], None]
+    ) -> None:
+        self._discovery = discovery
+        self._nodes = nodes
+        self._leave_mig_mode = leave_mig_mode
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """The board that sits at the address now."""
+        (region,) = device.name.regions
+        return HeldDevice.of(device, look.identity(region.pci).uuid)
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """All of the GPU."""
+        return (Region(_pci(held)),)
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Turn MIG mode off where it is on; who looks on by admin access leaves it as it is."""
+        held = entry.devices[index]
+        pci = _pci(held)
+        if not held.admin_access and self._discovery.mig_enabled(pci):
+            self._leave_mig_mode(pci)
+        return held.record
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Always: whether it is the same board, its UUID tells."""
+        return True
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """The GPU's nodes, as its minor is now, with the links to its DRM nodes."""
+        pci = _pci(held)
+        nodes = self._nodes.whole(pci, look.identity(pci).minor, look.stamps)
+        return Edits(nodes, links=drm_links(pci, nodes))
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """The GPU's UUID."""
+        return held.uuid
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """The GPU's memory, fresh from NVML."""
+        return self._discovery.on_gpu(
+            _pci(held), lambda device, watch: watch("memory_bytes", device.memory_bytes)
+        )
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """That of the GPU."""
+        return gpus.get(_pci(held))
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing but where it is and who, which is told of every device."""
+        return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Its place on the bus, which is known without any slice, too."""
+        return {"resource.kubernetes.io/pciBusID": held.pci}
+
+
+def _pci(held: HeldDevice) -> PciAddress:
+    return PciAddress.parse(held.pci)

@@ -1,0 +1,198 @@
+"""Makes a journal entry of what NVIDIA's driver prepared for a claim, if the hardware confirms it: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from driver.devices.names import gpu_device_name
+from driver.kinds.partition.kind import MADE, STATIC
+from driver.kinds.partition.names import partition_device_name, static_device_name
+from driver.kinds.whole import WHOLE
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
+from kubeletplugin.migration.prepared import PreparedClaim, PreparedDevice
+
+if TYPE_CHECKING:
+    from driver.hardware.gpu import Gpu, Inventory, Partition
+
+Origin = Literal["made", "static"]
+"""Whether a partition was made for its claim, or by an admin: what the name does not tell."""
+
+_PARTITION = re.compile(r"gpu-[0-9]+-mig-.+-(?P<profile>[0-9]{1,3})-(?P<start>[0-9]{1,2})", re.ASCII)
+
+
+class NotConfirmed(Exception):
+    """The hardware, or the slices, do not say what the claim's entry says; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUser:
+    """A pod whose containers have devices of a claim, with their CDI device names, as the kubelet tells."""
+
+    namespace: str
+    claim: str
+    pod: str
+    cdi_devices: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a claim's entry is compared with.
+
+    ``node`` is the node's name. ``origins`` are those of the partitions that were seen in the slices of
+    NVIDIA's driver, by their names there. ``users`` is empty where the kubelet does not tell.
+    """
+
+    node: str
+    era: Era
+    inventory: Inventory
+    origins: Mapping[str, Origin]
+    users: tuple[ClaimUser, ...]
+
+
+def entry_of(claim: PreparedClaim, around: Surroundings) -> Entry:
+    """The journal entry of a prepared claim; raises NotConfirmed."""
+    if claim.problem:
+        raise NotConfirmed(claim.problem)
+    devices = tuple(_held(claim.uid, device, around) for device in claim.devices)
+    namespace, name = _name_of(claim, around.users)
+    era = around.era
+    # It was prepared before any call that this process can be at work on: the time says so.
+    return Entry(
+        claim.uid,
+        namespace,
+        name,
+        "prepared",
+        era.boot_id,
+        0,
+        devices,
+        driver_generation=era.driver_generation,
+    )
+
+
+def users_of(claim: PreparedClaim, users: Iterable[ClaimUser]) -> tuple[ClaimUser, ...]:
+    """The pods whose containers have the claim.
+
+    Before 25.12 the CDI device of a whole GPU did not name the claim, so there the device has to do, as long
+    as the pods that have it agree on the claim.
+    """
+    everybody = tuple(users)
+    sure = tuple(
+        one for one in everybody if any(name.startswith(f"{claim.uid}-") for name in one.cdi_devices)
+    )
+    if sure:
+        return sure
+    names = {device.result.device for device in claim.devices}
+    likely = tuple(one for one in everybody if not names.isdisjoint(one.cdi_devices))
+    return likely if len({(one.namespace, one.claim) for one in likely}) == 1 else ()
+
+
+def _name_of(claim: PreparedClaim, users: Iterable[ClaimUser]) -> tuple[str, str]:
+    """Namespace and name of the claim, empty where neither the checkpoint nor the kubelet tells them."""
+    if claim.namespace and claim.name:
+        return claim.namespace, claim.name
+    return next(((one.namespace, one.claim) for one in users_of(claim, users)), ("", ""))
+
+
+def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
+    result = device.result
+    if result.pool != around.node:
+        raise NotConfirmed(f"its device {result.device} is of pool {result.pool}")
+    known = {
+        f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device_name(uid, result.device)}",
+        f"{CDI_VENDOR}/device={result.device}",
+    }
+    if not device.cdi_ids or not known.issuperset(device.cdi_ids):
+        raise NotConfirmed(f"its device {result.device} has CDI devices of other names than are known")
+    gpu, name, kind, record = _whole(device, around) if device.kind == "gpu" else _partition(device, around)
+    return HeldDevice(
+        result.request,
+        result.pool,
+        name,
+        str(gpu.pci),
+        gpu.uuid,
+        cdi_device_name(uid, result.device),
+        result.share_id,
+        result.admin_access,
+        kind=kind,
+        record={} if record is None else written(record),
+        published_as=result.device,
+    )
+
+
+_Found = tuple["Gpu", str, str, PartitionRecord | None]
+
+
+def _whole(device: PreparedDevice, around: Surroundings) -> _Found:
+    for gpu in around.inventory.gpus:
+        if gpu.uuid == device.uuid:
+            return gpu, gpu_device_name(gpu.pci), WHOLE.word, None
+    raise NotConfirmed(f"its GPU {device.uuid[:64]} is not on this node")
+
+
+def _partition(device: PreparedDevice, around: Surroundings) -> _Found:
+    for gpu in around.inventory.gpus:
+        for there in gpu.mig.partitions if gpu.mig else ():
+            if there.uuid == device.uuid:
+                origin = _origin(device, gpu, there, around)
+                record = _record(gpu, there, attempted=origin == "made")
+                return gpu, _partition_name(gpu, there, origin), _WORDS[origin], record
+    raise NotConfirmed(f"its partition {device.uuid[:64]} is not on this node")
+
+
+_WORDS: Mapping[Origin, str] = {"made": MADE.word, "static": STATIC.word}
+
+
+def _origin(device: PreparedDevice, gpu: Gpu, there: Partition, around: Surroundings) -> Origin:
+    """Who made a partition, once all that is told of it fits; raises NotConfirmed where that is not sure."""
+    name = device.result.device
+    if device.only_static:
+        return "static"
+    told = (device.parent_uuid, device.gpu_instance_id, device.compute_instance_id)
+    match = _PARTITION.fullmatch(name)
+    owner = there.gpu_instance
+    place = (int(match["profile"]), int(match["start"])) if match else None
+    if told != (gpu.uuid, owner.id, there.compute_instance.id) or place != (
+        owner.profile_id,
+        owner.placement.start,
+    ):
+        raise NotConfirmed(f"its partition {name} is another one now")
+    origin = around.origins.get(name)
+    if origin is None:
+        raise NotConfirmed(
+            f"whether its partition {name} was made for it is not known, since the slices of NVIDIA's driver "
+            "are gone"
+        )
+    if origin == "made" and not there.whole_instance:
+        raise NotConfirmed(f"its partition {name} is only a part of a GPU instance")
+    return origin
+
+
+def _record(gpu: Gpu, there: Partition, *, attempted: bool) -> PartitionRecord:
+    owner = there.gpu_instance
+    profiles = gpu.mig.profiles if gpu.mig else ()
+    memory = (one.profile.memory_bytes for one in profiles if one.profile.id == owner.profile_id)
+    return PartitionRecord(
+        there.profile,
+        owner.profile_id,
+        owner.placement.start,
+        owner.placement.size,
+        attempted,
+        owner.id,
+        there.compute_instance.id,
+        there.uuid,
+        next(memory, there.memory_bytes),
+    )
+
+
+def _partition_name(gpu: Gpu, there: Partition, origin: Origin) -> str:
+    start = there.gpu_instance.placement.start
+    if origin == "made":
+        return partition_device_name(gpu.pci, there.profile, start)
+    part = None if there.whole_instance else there.compute_instance.placement.start
+    return static_device_name(gpu.pci, there.profile, start, part)

@@ -1,0 +1,210 @@
+"""Reads one claim of the checkpoint of NVIDIA's driver, and says why where it is not surely understood.
+
+What stands there is known from that driver's source: whole GPUs have their UUID, partitions the ids of their
+instances. What is not known by name makes the claim one that is not understood, since something may have been
+made for it that only that driver takes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from driver.devices.names import DRIVER_NAME
+from kubeletplugin.kubelet.wire.names import is_safe_uid
+
+_CLAIM = frozenset({"checkpointState", "status", "preparedDevices", "name", "namespace"})
+_GROUP = frozenset({"devices", "configState"})
+_DEVICE = frozenset({"Requests", "PoolName", "DeviceName", "CDIDeviceIDs", "ShareID"})
+_STATES = ("PrepareCompleted", "PrepareStarted")
+_DEFAULT_INTERVALS = (None, "Default")
+_MOST_NAME_CHARACTERS = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One device as the claim's allocation has it, of this driver."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin_access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """One prepared device. ``uuid`` is that of the GPU, or of the MIG device.
+
+    Of a partition ``parent_uuid`` and the ids of its instances are known, except where the version that wrote
+    it knew only partitions of an admin (``only_static``).
+    """
+
+    result: Result
+    kind: Literal["gpu", "mig"]
+    uuid: str
+    cdi_ids: tuple[str, ...]
+    parent_uuid: str = ""
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    only_static: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedClaim:
+    """One claim. ``problem`` says why it cannot be taken over, and is empty where nothing speaks against it.
+
+    ``namespace`` and ``name`` are empty where the checkpoint does not tell them, and ``pods`` are the names
+    of those that it was reserved for.
+    """
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    pods: tuple[str, ...] = ()
+    devices: tuple[PreparedDevice, ...] = ()
+    problem: str = ""
+
+
+class _Unknown(Exception):
+    """Something of the claim is not understood; the message says what."""
+
+
+def read_claim(uid: str, stored: Any, *, has_state: bool) -> PreparedClaim:
+    """The claim with this UID; ``has_state`` is whether its layout tells how far its preparation came."""
+    if not is_safe_uid(uid):
+        return PreparedClaim(_shown(uid), problem="its UID is none")
+    if not isinstance(stored, dict):
+        return PreparedClaim(uid, problem="its entry is no object")
+    namespace, name = (_text(stored.get(key)) for key in ("namespace", "name"))
+    pods = tuple(_pods(stored.get("status")))
+    try:
+        return PreparedClaim(uid, namespace, name, pods, _devices(stored, has_state=has_state))
+    except _Unknown as unknown:
+        return PreparedClaim(uid, namespace, name, pods, problem=str(unknown))
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        return PreparedClaim(uid, namespace, name, pods, problem=f"its entry is malformed: {_shown(error)}")
+
+
+def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDevice, ...]:
+    _only(stored, _CLAIM, "the claim")
+    state = stored["checkpointState"] if has_state else _STATES[0]
+    if state == "PrepareStarted":
+        raise _Unknown("its preparation was begun and not finished")
+    if state not in _STATES:
+        raise _Unknown(f"its state is {_shown(state)}")
+    allocated = (stored.get("status") or {}).get("allocation")
+    if allocated is None:
+        raise _Unknown("its allocation is not known")
+    told = allocated["devices"]
+    _refuse_sharing(told.get("config") or ())
+    results = [_result(one) for one in told.get("results") or () if one["driver"] == DRIVER_NAME]
+    if len(set(map(_key, results))) < len(results):
+        raise _Unknown("it has two shares of one device")
+    found = [
+        _device(one, results) for group in stored.get("preparedDevices") or () for one in _members_of(group)
+    ]
+    if not found or sorted(map(_key, (one.result for one in found))) != sorted(map(_key, results)):
+        raise _Unknown("it was allocated other devices than were prepared")
+    return tuple(found)
+
+
+def _refuse_sharing(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise for a configuration by which something was changed on the GPU that has to be put back."""
+    for config in configs:
+        opaque = config.get("opaque")
+        if opaque is None or opaque["driver"] != DRIVER_NAME:
+            continue
+        parameters = opaque["parameters"]
+        kind, sharing = parameters.get("kind"), parameters.get("sharing") or {}
+        if kind not in ("GpuConfig", "MigDeviceConfig"):
+            raise _Unknown(f"it has a configuration of kind {_shown(kind)}")
+        strategy = sharing.get("strategy")
+        interval = (sharing.get("timeSlicingConfig") or {}).get("interval")
+        if strategy not in (None, "TimeSlicing"):
+            raise _Unknown(f"its pods share the GPU by {_shown(strategy)}")
+        if kind == "GpuConfig" and interval not in _DEFAULT_INTERVALS:
+            raise _Unknown(f"it has a time-slice of its own ({_shown(interval)})")
+
+
+def _members_of(group: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    _only(group, _GROUP, "a group of its devices")
+    state = group.get("configState") or {}
+    if state.get("mpsControlDaemonID"):
+        raise _Unknown("its pods share the GPU by an MPS daemon of that driver")
+    if any(state.values()):
+        raise _Unknown(f"a group of its devices has {', '.join(map(_shown, state))}")
+    yield from group["devices"]
+
+
+def _device(stored: Mapping[str, Any], results: Sequence[Result]) -> PreparedDevice:
+    kinds = [kind for kind, told in stored.items() if told is not None]
+    if kinds not in (["gpu"], ["mig"]):
+        raise _Unknown(f"it has a device of kind {', '.join(map(_shown, kinds)) or 'unknown'}")
+    kind: Literal["gpu", "mig"] = "gpu" if kinds == ["gpu"] else "mig"
+    told = stored[kind]
+    _only(told, frozenset({"info", "concrete", "device"}), "a device")
+    device = told["device"]
+    _only(device, _DEVICE, "a device")
+    requests = device["Requests"]
+    if len(requests) != 1:
+        raise _Unknown("a device is of several requests")
+    result = _one_of(results, str(requests[0]), str(device["PoolName"]), str(device["DeviceName"]))
+    cdi_ids = tuple(map(str, device["CDIDeviceIDs"]))
+    if kind == "gpu":
+        return PreparedDevice(result, kind, str(told["info"]["uuid"]), cdi_ids)
+    if told.get("concrete") is None:
+        info = told["info"]
+        # Versions that made partitions themselves told more of them than this.
+        return PreparedDevice(result, kind, str(info["uuid"]), cdi_ids, only_static=info.keys() == {"uuid"})
+    live = told["concrete"]
+    ids = int(live["giId"]), int(live["ciId"])
+    return PreparedDevice(result, kind, str(live["migUUID"]), cdi_ids, str(live["parentUUID"]), *ids)
+
+
+def _one_of(results: Sequence[Result], request: str, pool: str, device: str) -> Result:
+    for one in results:
+        if (one.pool, one.device) == (pool, device) and _top(one.request) == _top(request):
+            return one
+    raise _Unknown(f"it was not allocated the device {_shown(device)} that was prepared")
+
+
+def _result(stored: Mapping[str, Any]) -> Result:
+    share_id = stored.get("shareID")
+    return Result(
+        str(stored["request"]),
+        str(stored["pool"]),
+        str(stored["device"]),
+        None if share_id is None else str(share_id),
+        stored.get("adminAccess") is True,
+    )
+
+
+def _key(result: Result) -> tuple[str, str, str]:
+    return result.request, result.pool, result.device
+
+
+def _top(request: str) -> str:
+    return request.partition("/")[0]
+
+
+def _only(stored: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+    unknown = sorted(key for key in stored if key not in known and stored[key] is not None)
+    if unknown:
+        raise _Unknown(f"{what} has {', '.join(map(_shown, unknown))}, which is not known here")
+
+
+def _pods(status: Any) -> Iterator[str]:
+    reserved = status.get("reservedFor") if isinstance(status, dict) else None
+    for user in reserved if isinstance(reserved, list) else ():
+        if isinstance(user, dict) and user.get("resource") == "pods" and _text(user.get("name")):
+            yield _text(user.get("name"))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) <= _MOST_NAME_CHARACTERS else ""
+
+
+def _shown(value: object) -> str:
+    return repr(value if isinstance(value, str) else str(value))[:100]

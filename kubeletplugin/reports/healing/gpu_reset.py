@@ -1,0 +1,44 @@
+"""Resets GPUs with nvidia-smi from the driver root: NVML has no call for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimBlocked
+from kubeletplugin.devices.host.driver_programs import run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.nvml.pci_address import PciAddress
+    from kubeletplugin.devices.host.driver_programs import DriverPrograms
+
+SMI = "nvidia-smi"
+RESET_SECONDS = 180.0
+"""A reset takes some seconds a GPU; controllers stay away from NVML for five minutes at most."""
+
+
+class ResetFailed(ClaimBlocked):
+    """The NVIDIA driver did not reset the GPUs, or nobody knows whether it did."""
+
+
+class GpuReset:
+    """The resets of the node's GPUs. Whoever has one of them open keeps it from being reset."""
+
+    def __init__(self, programs: DriverPrograms, timeout_seconds: float = RESET_SECONDS) -> None:
+        self._programs = programs
+        self._timeout_seconds = timeout_seconds
+
+    def reset(self, gpus: Sequence[PciAddress]) -> None:
+        """Reset them together; raises ResetFailed with nvidia-smi's words, NodeIncomplete without it,
+        ProgramHangs.
+
+        After ProgramHangs the reset may yet be done.
+        """
+        words = ["--gpu-reset", "-i", ",".join(map(str, gpus))]
+        said = run_program(self._programs.find(SMI), words, timeout_seconds=self._timeout_seconds)
+        if said.code != 0:
+            raise ResetFailed(
+                f"nvidia-smi {' '.join(words)} failed: {said.words}",
+                "end what it names; where it names nothing, restart the machine",
+            )

@@ -1,0 +1,143 @@
+"""What claims are allowed to have of GPUs, which the journal alone says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimRefused
+from kubeletplugin.claims.journal.entry import standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.sharing.memory.division import extras
+
+if TYPE_CHECKING:
+    from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
+    from kubeletplugin.claims.journal.journal import Journal
+    from kubeletplugin.kubelet.wire.container_start import ContainerStart
+
+Device = tuple[str, str]
+"""Claim UID and CDI device."""
+
+_ANEW = "delete the pod, so that its claim is prepared anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the containers with one device of a claim may have of its GPU, all together.
+
+    ``requests`` is how many requests of the claim have devices: the kubelet tells of a container only that it
+    has something of the claim. ``most_bytes`` is the most that it may have now, ``memory.most_bytes`` ever.
+    ``is_mps`` is whether an MPS server serves its processes, ``spans`` whether the device lies on several
+    GPUs.
+    """
+
+    device: Device
+    name: str
+    pci: str
+    uuid: str
+    memory: MemoryRecord
+    requests: int
+    is_mps: bool
+    spans: bool
+    most_bytes: int
+
+    @property
+    def bursts(self) -> bool:
+        """Whether it may have more than it is guaranteed."""
+        return self.memory.most_bytes > self.memory.guaranteed_bytes
+
+
+class Allowances:
+    """The claims of one node, as the journal has them now."""
+
+    def __init__(self, journal: Journal, era: Callable[[], Era]) -> None:
+        self._journal = journal
+        self._era = era
+
+    def of_start(self, start: ContainerStart) -> Allowance:
+        """What the device of a container that starts is allowed.
+
+        Raises ClaimRefused where the container must not have the device, StorageError.
+        """
+        entry = self._journal.get(start.claim_uid)
+        now = standing(entry, self._era())
+        if entry is None or now.state in ("released", "releasing"):
+            raise ClaimRefused(
+                f"claim {start.claim_uid} is not prepared on this node, so no container can have its devices",
+                _ANEW,
+            )
+        if now.ended:
+            raise ClaimRefused(
+                f"claim {entry.owner} was prepared before the node, or its NVIDIA driver, was started anew",
+                _ANEW,
+            )
+        found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
+        if found is None:
+            raise ClaimRefused(
+                f"claim {entry.owner} has no device {start.cdi_device} whose memory is "
+                "limited, so a container with it cannot be held to anything",
+                _ANEW,
+            )
+        if found.spans:
+            raise ClaimRefused(
+                f"{found.name} lies on several GPUs, and a limit of memory holds on one",
+                "use a class whose devices lie on one GPU each",
+            )
+        return found
+
+    def on_gpu(
+        self, pci: str, memory_bytes: Callable[[], int], live: Iterable[Device]
+    ) -> Mapping[Device, Allowance]:
+        """What all devices of a GPU are allowed now; of an earlier load of the NVIDIA driver as well.
+
+        What no claim is guaranteed is divided among the ``live`` ones that may burst: those with containers.
+        ``memory_bytes()`` is the memory of the GPU, asked where somebody may burst.
+        """
+        boot = Era(self._era().boot_id)
+        holders = [entry for entry in self._journal.holders(pci) if standing(entry, boot).is_live]
+        found = {one.device: one for entry in holders for one in _allowed(entry) if one.pci == pci}
+        wanted = {
+            device: one.memory.most_bytes - one.memory.guaranteed_bytes
+            for device in dict.fromkeys(live)
+            if (one := found.get(device)) is not None and one.bursts
+        }
+        if not wanted:
+            return found
+        guaranteed = [_guaranteed(held, pci) for entry in holders for held in entry.devices]
+        unknown = any(amount is None for amount in guaranteed)
+        free_bytes = 0 if unknown else memory_bytes() - sum(amount or 0 for amount in guaranteed)
+        more = extras(free_bytes, wanted)
+        return {
+            device: replace(one, most_bytes=one.memory.guaranteed_bytes + more.get(device, 0))
+            for device, one in found.items()
+        }
+
+
+def _allowed(entry: Entry) -> Iterator[Allowance]:
+    requests = len({held.request for held in entry.devices})
+    for held in entry.devices:
+        memory = held.memory
+        if memory is None:
+            continue
+        is_mps = held.share is not None and held.share.strategy == "MPS"
+        yield Allowance(
+            (entry.uid, held.cdi_device),
+            held.device,
+            held.pci,
+            held.uuid,
+            memory,
+            requests,
+            is_mps,
+            bool(held.more_gpus),
+            memory.guaranteed_bytes,
+        )
+
+
+def _guaranteed(held: HeldDevice, pci: str) -> int | None:
+    """What a device has to itself of a GPU; None where nobody knows."""
+    if pci not in held.gpus or held.admin_access:
+        return 0
+    if held.memory is not None:
+        return held.memory.guaranteed_bytes
+    return held.share.memory_bytes or None if held.share is not None else None

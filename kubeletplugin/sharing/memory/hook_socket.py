@@ -1,0 +1,243 @@
+"""Answers gpu-memory-hook on a unix socket: whether a container may start.
+
+Each instance of the plugin has a socket of its own in one folder, of which the hook tries all. A socket is
+there only while its instance answers.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from driver.errors import DriverError, StorageError
+from driver.process.log import get_logger, operation
+from driver.process.sockets import checked_socket_path
+from kubeletplugin.kubelet.wire.container_start import ContainerStart, NotAnswered
+from kubeletplugin.kubelet.wire.server import SOCKET_MODE, is_answered, refuse_if_taken
+from kubeletplugin.sharing.memory.hook_call import MOST_BYTES, MalformedCall, container_start, no, yes
+
+MOST_AT_ONCE = 256
+"""Containers that are looked after at once, each in a thread: more than a node has. Other hooks ask again."""
+
+GRACE_SECONDS = 5.0
+"""How long what is under way when the server stops may take."""
+
+_BACKLOG = 512
+_READ_SECONDS = 2.0
+_WRITE_SECONDS = 2.0
+_AGAIN_SECONDS = 0.1
+_FOLDER_MODE = 0o700
+_SUFFIX = ".sock"
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
+_log = get_logger("memory hook")
+
+
+class HookSocket:
+    """One instance's socket. ``run`` answers until ``stop``; what is under way then is still answered."""
+
+    def __init__(self, folder: Path, instance: str, start: Callable[[ContainerStart], None]) -> None:
+        """Prepare to serve ``<folder>/<instance>.sock``; ``start`` raises DriverError to refuse a container.
+
+        ``start`` is called from several threads at once, and may be called again for a container whose hook
+        missed the answer; after NotAnswered the hook asks another instance. Raises ConfigError when the path
+        is too long for a socket.
+        """
+        self.path = checked_socket_path(folder.absolute() / f"{instance}{_SUFFIX}")
+        self._start = start
+        self._listener: socket.socket | None = None
+        self._inode = 0
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+        self._stopped = threading.Event()
+        self._under_way: list[threading.Thread] = []
+
+    def open(self) -> None:
+        """Bind the socket, so that hooks can connect; ``run`` answers them.
+
+        Sockets of instances that are gone are removed. Raises ConfigError when another instance answers
+        there, and StorageError when the folder cannot be used.
+        """
+        if self._listener is not None:
+            return
+        folder = self.path.parent
+        try:
+            for one in (folder.parent, folder):
+                one.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            folder.chmod(_FOLDER_MODE)
+            refuse_if_taken(self.path)
+            self._remove_stale(folder)
+            self._bind()
+        except OSError as error:
+            raise StorageError(
+                f"the socket {self.path} cannot be made: {error.strerror}",
+                "make --plugins-dir writable and free space there",
+            ) from error
+        _log.info("serving", socket=str(self.path))
+
+    def run(self) -> None:
+        """Answer until ``stop``; raises what ``open`` does."""
+        try:
+            if not self._stopped.is_set():
+                self.open()
+            if self._listener is None or self._wake is None:
+                return
+            with self._listener as listener:
+                for connection in self._accepted(listener, self._wake[0]):
+                    self._hand_over(connection)
+            end_of_grace = time.monotonic() + GRACE_SECONDS
+            for thread in self._under_way:
+                thread.join(max(0.0, end_of_grace - time.monotonic()))
+        finally:
+            for end in self._wake or ():
+                end.close()
+        _log.info("stopped serving", socket=str(self.path))
+
+    def stop(self) -> None:
+        """Have ``run`` take no more hooks, answer those that it has, and return; may be called again."""
+        self._stopped.set()
+        if self._wake is not None:
+            with suppress(OSError):  # it has ended
+                self._wake[1].send(b"\0")
+
+    def _bind(self) -> None:
+        # Under a hidden name, which the hook passes over, until it is private and listens.
+        hidden = self.path.with_name(f".{self.path.name}")
+        hidden.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(os.fspath(hidden))
+            hidden.chmod(SOCKET_MODE)
+            listener.listen(_BACKLOG)
+            listener.settimeout(0)
+            self._inode = hidden.lstat().st_ino
+            hidden.rename(self.path)
+        except OSError:
+            listener.close()
+            raise
+        self._wake = socket.socketpair()
+        self._listener = listener
+
+    def _remove_stale(self, folder: Path) -> None:
+        """Remove the sockets that nobody answers: a socket is named so only once somebody does."""
+        for path in folder.glob(f"*{_SUFFIX}"):
+            if not path.name.startswith(".") and not is_answered(path):
+                path.unlink(missing_ok=True)
+                _log.info("socket of an instance that is gone removed", socket=str(path))
+
+    def _accepted(self, listener: socket.socket, wake: socket.socket) -> Iterator[socket.socket]:
+        """The hooks that connect; after ``stop`` those that have already, once no other one can."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            while not self._stopped.is_set():
+                selector.select()
+                yield from self._waiting(listener)
+        self._remove_own()
+        yield from self._waiting(listener)
+
+    def _waiting(self, listener: socket.socket) -> Iterator[socket.socket]:
+        """The connections that are there now."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # the process has no descriptor left, for instance
+                _log.warning("a hook cannot be answered yet", error=str(error))
+                self._stopped.wait(_AGAIN_SECONDS)
+                return
+            yield connection
+
+    def _remove_own(self) -> None:
+        with suppress(FileNotFoundError):
+            if self.path.lstat().st_ino == self._inode:  # a later instance may have its own here
+                self.path.unlink()
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        self._under_way = [one for one in self._under_way if one.is_alive()]
+        if len(self._under_way) >= MOST_AT_ONCE:
+            _log.warning("more containers start than are looked after, their hooks ask again")
+            connection.close()
+            return
+        # A daemon: one that hangs must not keep the process, and a hook without an answer asks elsewhere.
+        thread = threading.Thread(target=self._serve, args=(connection,), name="memory hook", daemon=True)
+        self._under_way.append(thread)
+        thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                answer = self._answer(connection)
+                if answer:
+                    connection.settimeout(_WRITE_SECONDS)
+                    connection.sendall(answer)
+            except OSError as error:
+                _log.warning("a hook went away before it was answered", error=str(error))
+
+    def _answer(self, connection: socket.socket) -> bytes:
+        """What to answer; nothing to whoever says nothing, as another instance that looks who lives."""
+        process, user, _group = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if user not in (0, os.geteuid()):
+            _log.warning("only root may ask", process=process, user=user)
+            return no(f"user {user} may not ask: the container runtime has to run hooks as root (permanent)")
+        try:
+            line = _line(connection)
+            if line is None:
+                return b""
+            start = container_start(line)
+        except (MalformedCall, TimeoutError) as error:
+            reason = str(error) if isinstance(error, MalformedCall) else "it did not end in time"
+            _log.warning("a hook's call is not understood", process=process, reason=reason)
+            return no(
+                f"the plugin does not understand the hook's call, {reason}: see the plugin's log (permanent)"
+            )
+        return self._decide(start)
+
+    def _decide(self, start: ContainerStart) -> bytes:
+        op_id = ""
+        try:
+            with operation("start", uid=start.claim_uid, device=start.cdi_device, **_named(start)) as op_id:
+                self._start(start)
+        except NotAnswered:
+            return b""
+        except DriverError as error:
+            return no(str(error))
+        except Exception as error:  # noqa: BLE001 - the service boundary: operation() logged the traceback
+            return no(
+                f"internal error: {type(error).__name__}: look for op {op_id} in the log of the kubelet"
+                " plugin on this node and report it (retryable)"
+            )
+        return yes()
+
+
+def _named(start: ContainerStart) -> dict[str, str]:
+    """The container in words, for the log."""
+    return {"id": start.container_id, "container": f"{start.namespace}/{start.pod}/{start.container}"}
+
+
+def _line(connection: socket.socket) -> bytes | None:
+    """The line that is said, None where nothing is; raises MalformedCall, TimeoutError."""
+    end = time.monotonic() + _READ_SECONDS
+    said = bytearray()
+    while b"\n" not in said:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        piece = connection.recv(MOST_BYTES)
+        if not piece:
+            if said:
+                raise MalformedCall("it was cut")
+            return None
+        said += piece
+        if len(said) > MOST_BYTES:
+            raise MalformedCall(f"it has more than {MOST_BYTES} bytes")
+    return bytes(said.partition(b"\n")[0])

@@ -1,0 +1,162 @@
+"""Remembers, over crashes, what each container of a claim may have of a GPU: one file for a claim and a GPU.
+
+A file says at least what NVML was told: it is written before a limit is raised, and after one was lowered.
+So the sum of what it says is never below what the containers together can allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from driver.kube.decode import decode_json
+from driver.nvml.pci_address import PciAddress
+from driver.process.record_folder import Kept, RecordFiles, RecordFolder, compact_json
+from kubeletplugin.devices.host.cgroups import Cgroup
+from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.names import is_safe_uid
+from kubeletplugin.sharing.memory.division import Portion
+
+FOLDER = "memory/claims"
+"""The ledger's folder, below the plugin's own."""
+
+SCHEMA = 1
+_SUFFIX = ".json"
+
+PartKey = tuple[str, str, Cgroup]
+"""Claim UID, CDI device and group: what a part is of."""
+
+Place = tuple[str, str]
+"""Claim UID and the address of a GPU: what a file is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one container has of one device of a claim, on the GPU at ``pci``."""
+
+    claim_uid: str
+    cdi_device: str
+    pci: str
+    cgroup: Cgroup
+    container_id: str
+    name: ContainerName
+    portion: Portion
+
+    @property
+    def key(self) -> PartKey:
+        """What no other part has."""
+        return self.claim_uid, self.cdi_device, self.cgroup
+
+
+class Ledger:
+    """The files of one folder, remembered. Whoever writes holds the lock of the GPU (see ``claim_memory``).
+
+    ``boot_id`` is that of the running boot: what another one has left says nothing. ``changed_elsewhere``
+    tells whether another instance may have written since it was last asked. All calls raise StorageError.
+    """
+
+    def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
+        files: RecordFiles[Place, tuple[Part, ...]] = RecordFiles(
+            place_of,
+            lambda place: f"{place[0]}_{place[1]}{_SUFFIX}",
+            partial(_read, boot_id),
+            partial(_written, boot_id),
+            lambda parts: {part.pci for part in parts},
+        )
+        # Containers of its claim are refused, until the claim ends and its file is removed.
+        self._files = RecordFolder(
+            folder, files, lambda _, damage: Kept(None, damage.reason), changed_elsewhere
+        )
+
+    def places(self) -> tuple[Place, ...]:
+        """What there are files of, sorted."""
+        return tuple(self._files.all())
+
+    def on_gpu(self, pci: str) -> tuple[Part, ...]:
+        """The parts of all claims on a GPU, those aside whose file nobody can read."""
+        return tuple(part for parts in self._files.at([pci]) for part in parts)
+
+    def wrong(self, claim_uid: str, pci: str) -> str:
+        """Why nobody knows what a claim's containers have of a GPU; empty where that is known."""
+        known = self._files.get((claim_uid, pci))
+        return known.wrong if known else ""
+
+    def put(self, claim_uid: str, pci: str, parts: Iterable[Part]) -> None:
+        """Write all that a claim's containers have of a GPU; nothing removes the file."""
+        held = tuple(parts)
+        if held:
+            self._files.put((claim_uid, pci), held)
+        else:
+            self.forget(claim_uid, pci)
+
+    def forget(self, claim_uid: str, pci: str) -> None:
+        """Remove a file, also one that nobody can read."""
+        self._files.forget((claim_uid, pci))
+
+
+def place_of(name: str) -> Place | None:
+    """The claim and the GPU whose file has this name; None for files that are none of the ledger's."""
+    claim_uid, _, pci = name.removesuffix(_SUFFIX).rpartition("_")
+    if not name.endswith(_SUFFIX) or not is_safe_uid(claim_uid):
+        return None
+    try:
+        return (claim_uid, pci) if str(PciAddress.parse(pci)) == pci else None
+    except ValueError:
+        return None
+
+
+def _written(boot_id: str, parts: Iterable[Part]) -> bytes:
+    return compact_json({"schema": SCHEMA, "boot_id": boot_id, "parts": [_plain(part) for part in parts]})
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    return {
+        "cdi_device": part.cdi_device,
+        "container_id": part.container_id,
+        "cgroup": asdict(part.cgroup),
+        "name": asdict(part.name),
+        **asdict(part.portion),
+    }
+
+
+def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
+    """The parts in a file, none of another boot; raises what ``MALFORMED`` has."""
+    body = decode_json(data)
+    if body["schema"] != SCHEMA:
+        raise ValueError(f"it has schema {body['schema']!r}, and this version reads {SCHEMA}")
+    return tuple(_part(place, one) for one in body["parts"]) if body["boot_id"] == boot_id else ()
+
+
+def _part(place: Place, body: Mapping[str, Any]) -> Part:
+    soft_bytes, hard_bytes, inode = (
+        _whole(body["soft_bytes"]),
+        _whole(body["hard_bytes"]),
+        _whole(body["cgroup"]["inode"]),
+    )
+    if soft_bytes > hard_bytes:
+        raise ValueError("it has a part that is guaranteed more than it may have")
+    name = body["name"]
+    return Part(
+        *place[:1],
+        _text(body["cdi_device"]),
+        place[1],
+        Cgroup(_text(body["cgroup"]["path"]), inode),
+        _text(body["container_id"]),
+        ContainerName(_text(name["namespace"]), _text(name["pod"]), _text(name["container"])),
+        Portion(soft_bytes, hard_bytes),
+    )
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no number of bytes")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

@@ -1,0 +1,134 @@
+"""Wires the MPS supervisor: reads the flags, serves until it is told to stop, and leaves daemons running."""
+
+from __future__ import annotations
+
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from driver.errors import DriverError
+from driver.process.log import LEVELS, Level, configure
+from driver.process.service import Service
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder, roots_from_flags
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
+from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
+from kubeletplugin.sharing.mps.keeper import Site
+from kubeletplugin.sharing.mps.memory import NodeMemory, OwnMemory
+from kubeletplugin.sharing.mps.probes import probes_of
+from kubeletplugin.sharing.mps.service import handlers
+from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor
+from kubeletplugin.sharing.mps.watchdog import watch
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-mps %(version)s")
+@click.option(
+    "--mps-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/run/gpu.nvidia.com/mps",
+    show_envvar=True,
+    help="The folder of the supervisor's socket and of all daemons; containers mount pipes from it.",
+)
+@click.option(
+    "--driver-root",
+    callback=lambda _context, _option, text: checked_folder(text),
+    default=AUTO,
+    show_envvar=True,
+    help=DRIVER_ROOT_HELP,
+)
+@click.option("--host-root", type=_FOLDER, default="/", show_envvar=True, help=HOST_ROOT_HELP)
+@click.option(
+    "--sysfs-root",
+    type=_FOLDER,
+    default="/sys",
+    show_envvar=True,
+    help="Where sysfs is mounted; it says which version of the driver is loaded.",
+)
+@click.option(
+    "--proc-root",
+    type=_FOLDER,
+    default="/proc",
+    show_envvar=True,
+    help="Where the processes of the whole node are seen, to find MPS daemons of others.",
+)
+@click.option(
+    "--shm",
+    type=click.Choice(["own", "node"]),
+    default="own",
+    show_envvar=True,
+    help="What daemons and their clients have as /dev/shm: memory of their own, or all of them the node's, "
+    "where mounts are not permitted.",
+)
+@click.option(
+    "--shm-mib",
+    type=click.IntRange(1, 1 << 20),
+    default=1024,
+    show_envvar=True,
+    help="How much memory of their own a daemon and its clients exchange at most.",
+)
+@click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+)
+def main(
+    mps_dir: Path,
+    driver_root: str,
+    host_root: Path,
+    sysfs_root: Path,
+    proc_root: Path,
+    shm: Literal["own", "node"],
+    shm_mib: int,
+    health_addr: str,
+    log_level: Level,
+) -> None:
+    """Run the MPS control daemons of this node for the kubelet plugin."""
+    configure(log_level)
+    try:
+        roots = roots_from_flags(driver_root, host_root, sysfs_root)
+        roots.look()  # its log says which root is used
+        programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / LIBRARIES)
+        proc = proc_root.absolute()
+        memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
+        serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)
+    except DriverError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+
+
+def serve(site: Site, health_addr: str) -> None:
+    """Serve until a signal; raises ConfigError or StorageError when that cannot begin."""
+    service = Service()
+    service.catch_signals()
+    try:
+        pool = service.pool("mps-calls", WORKERS)
+        supervisor = Supervisor(site, service)
+        server = SocketServer(site.mps_dir / SOCKET, handlers(supervisor), pool)
+        server.start()
+        service.on_stop("MPS socket", server.stop)
+        answers = probes_of(supervisor, server.path, service.pulse)
+        watch(service, answers.alive)
+        if health_addr:
+            from driver.process import probes
+
+            probes.serve(service, health_addr, answers)
+        service.on_stop("MPS streams", supervisor.close)
+        service.run()
+    finally:
+        service.stop()
+
+
+if __name__ == "__main__":
+    main()

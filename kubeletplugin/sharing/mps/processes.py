@@ -1,0 +1,183 @@
+"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory.
+
+Any pod can give a process the name, the arguments and the environment of a control daemon. So these only say
+what a process claims to be. What the kernel says of it decides. Ours are in the supervisor's control group:
+what the supervisor starts stays there, and nobody else gets in without rights over the node. A daemon of ours
+also has the user and at least the rights of the supervisor, which a pod that is not privileged has not; a
+server may run as its clients' user. A daemon of somebody else counts only if it has rights over the node,
+CAP_SYS_ADMIN in the supervisor's user namespace: who has that can stop a GPU's work anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimBlocked
+from driver.process.privileges import rights_of
+from kubeletplugin.sharing.mps.control import CONTROL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PROC = Path("/proc")
+PIPE_DIRECTORY, VISIBLE_DEVICES = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_VISIBLE_DEVICES"
+DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
+
+_COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
+_DAEMON_OPTIONS = frozenset({"-d", "-f"})
+_GONE_SECONDS = 5.0
+_MOST_CHARACTERS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MpsProcess:
+    """What says that it is a control daemon or a server of MPS; ``environment`` is None where it is hidden.
+
+    ``is_near`` is whether it is in the supervisor's control group, ``is_alike`` whether it has the
+    supervisor's user and at least its rights, ``is_privileged`` whether it has rights over the node.
+    """
+
+    pid: int
+    parent: int
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] | None
+    is_near: bool
+    is_alike: bool
+    is_privileged: bool
+
+    @property
+    def is_our_daemon(self) -> bool:
+        """Whether it is a control daemon that a supervisor like this one started."""
+        return self.is_daemon and self.is_near and self.is_alike
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether it was started as a control daemon; a process that it forked looks the same."""
+        named = any(argument.rpartition("/")[2] == CONTROL for argument in self.arguments)
+        return named and not _DAEMON_OPTIONS.isdisjoint(self.arguments)
+
+    @property
+    def pipes(self) -> str:
+        """Its pipe directory."""
+        return (self.environment or {}).get(PIPE_DIRECTORY, DEFAULT_PIPES)
+
+    @property
+    def multi_user(self) -> bool:
+        """Whether it was started to let all users in."""
+        return "-M" in self.arguments
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """The devices that it was told to serve; None where it was not, or its environment is unreadable."""
+        text = (self.environment or {}).get(VISIBLE_DEVICES)
+        return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
+    """All MPS processes that a /proc shows, by their process ids; raises ClaimBlocked when it shows none."""
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())  # noqa: PTH208
+    except OSError as error:
+        raise ClaimBlocked(f"{proc} cannot be read: {error.strerror}", "mount it") from error
+    found = (read_process(proc, pid) for pid in pids)
+    return [process for process in found if process is not None]
+
+
+def read_process(proc: Path, pid: int) -> MpsProcess | None:
+    """The MPS process of that id; None when it is another program, has ended, or is nobody's who counts.
+
+    Arguments and environment are as long as the process likes, so those of any other pod are not read.
+    """
+    folder = proc / str(pid)
+    try:
+        if _text(folder / "comm").strip() != _COMM:
+            return None
+        is_near = _text(folder / "cgroup") == _text(proc / "self" / "cgroup")
+        its, own = rights_of(folder), rights_of(proc / "self")
+        is_alike = is_privileged = False
+        if its is not None and own is not None and its.namespace == own.namespace:
+            is_alike = its.users == own.users and its.effective & own.effective == own.effective
+            is_privileged = its.is_privileged(own)
+        if not (is_near or is_privileged):
+            return None
+        arguments = tuple(_text(folder / "cmdline").rstrip("\0").split("\0"))
+        # The name in parentheses may itself hold any character; the state and the parent follow it.
+        parent = int(_text(folder / "stat").rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return MpsProcess(pid, parent, arguments, _environment(folder), is_near, is_alike, is_privileged)
+
+
+def _environment(folder: Path) -> Mapping[str, str] | None:
+    try:
+        pairs = _text(folder / "environ").split("\0")
+    except OSError:
+        return None
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _text(file: Path) -> str:
+    """The beginning of a file of /proc; raises OSError."""
+    with file.open(errors="replace") as opened:
+        return opened.read(_MOST_CHARACTERS)
+
+
+def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
+    """The control daemons among them, without what these forked."""
+    pids = {process.pid for process in processes if process.is_daemon}
+    return (process for process in processes if process.is_daemon and process.parent not in pids)
+
+
+def own_daemon(pipes: Path, proc: Path = PROC) -> MpsProcess | None:
+    """The control daemon of this pipe directory that this supervisor or one before it started; None without.
+
+    Raises ClaimBlocked where nothing can be seen.
+    """
+    ours = [process for process in mps_processes(proc) if process.is_our_daemon]
+    return next((found for found in daemons(ours) if found.pipes == str(pipes)), None)
+
+
+def end_left_over(pipes: Path, proc: Path = PROC) -> None:
+    """Kill each MPS process of ours in this pipe directory: servers outlive a daemon that was killed.
+
+    One of them would keep a GPU in compute mode EXCLUSIVE_PROCESS from the next. Raises ClaimBlocked when
+    one does not go.
+    """
+    for process in mps_processes(proc):
+        if not process.is_near or (process.environment or {}).get(PIPE_DIRECTORY) != str(pipes):
+            continue
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            # Its id may belong to another process by now; what the descriptor holds is read once more.
+            if read_process(proc, process.pid) == process:
+                kill(pidfd, f"MPS process {process.pid} of {pipes}")
+        finally:
+            os.close(pidfd)
+
+
+def kill(pidfd: int, name: str) -> None:
+    """Kill a process and wait until it has gone; raises ClaimBlocked when it stays."""
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    if not ended_within(pidfd, _GONE_SECONDS):
+        raise ClaimBlocked(
+            f"{name} does not end, although it was killed",
+            "it is tried again; a process that the NVIDIA driver holds needs the GPU to be reset",
+        )
+
+
+def ended_within(pidfd: int, seconds: float) -> bool:
+    """Whether a process has ended, or does so within that time."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

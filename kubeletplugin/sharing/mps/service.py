@@ -1,0 +1,108 @@
+"""Serves the supervisor over gRPC on a unix socket of the node.
+
+A permanent error is FAILED_PRECONDITION, one that passes ABORTED: gRPC's own UNAVAILABLE stays the sign of
+a supervisor that does not answer. The details are what happened and the way out.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from driver.errors import ClaimBlocked, DriverError
+from driver.process.log import operation
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon
+from kubeletplugin.kubelet.wire.streams import TooManyStreams
+from proto import mps_v1_pb2 as v1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubeletplugin.kubelet.wire.mps_daemon import MpsStates
+    from kubeletplugin.sharing.mps.supervisor import Supervisor
+
+MPS_V1 = "gpu.nvidia.com.mps.v1.Mps"
+
+WITHOUT_DEADLINE_SECONDS = 20.0
+"""How long a call may wait for others that did not say themselves."""
+
+
+def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
+    """The handlers of the service."""
+
+    def ensure(request: v1.Daemon, context: grpc.ServicerContext) -> v1.EnsureResponse:
+        with _answered(context, "ensure", request.name):
+            refuse_newer(request)
+            states = supervisor.ensure(daemon_of(request), _seconds(context))
+        return v1.EnsureResponse(state=answer(states))
+
+    def stop(request: v1.StopRequest, context: grpc.ServicerContext) -> v1.StopResponse:
+        with _answered(context, "stop", request.name):
+            supervisor.stop(request.name, _seconds(context))
+        return v1.StopResponse()
+
+    def watch(_request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+        try:
+            yield from map(answer, supervisor.follow(context))
+        except TooManyStreams:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches of the MPS daemons are open")
+
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Ensure": grpc.unary_unary_rpc_method_handler(
+            ensure, v1.Daemon.FromString, v1.EnsureResponse.SerializeToString
+        ),
+        "Stop": grpc.unary_unary_rpc_method_handler(
+            stop, v1.StopRequest.FromString, v1.StopResponse.SerializeToString
+        ),
+        "Watch": grpc.unary_stream_rpc_method_handler(
+            watch, v1.WatchRequest.FromString, v1.State.SerializeToString
+        ),
+    }
+    return (grpc.method_handlers_generic_handler(MPS_V1, methods),)
+
+
+def daemon_of(request: v1.Daemon) -> MpsDaemon:
+    """The daemon that is asked for, unchecked."""
+    return MpsDaemon(
+        name=request.name,
+        devices=tuple(request.devices),
+        multi_user=request.multi_user,
+        active_thread_percentage=request.active_thread_percentage,
+        pinned_memory_mib=tuple(request.pinned_memory_mib),
+    )
+
+
+def refuse_newer(request: v1.Daemon) -> None:
+    """Raise ClaimBlocked where the request says what this supervisor does not know."""
+    if request.protocol > PROTOCOL:
+        raise ClaimBlocked(
+            f"the kubelet plugin speaks version {request.protocol} of the MPS protocol, and this MPS "
+            f"supervisor no more than {PROTOCOL}",
+            "delete the supervisor's pod, which ends the work of its clients: it comes back updated",
+        )
+
+
+def answer(states: MpsStates) -> v1.State:
+    """The states as they are sent."""
+    daemons = [
+        v1.DaemonState(name=one.name, running=one.running, message=one.message) for one in states.daemons
+    ]
+    return v1.State(daemons=daemons, told_ns=states.told_ns)
+
+
+@contextmanager
+def _answered(context: grpc.ServicerContext, name: str, daemon: str) -> Iterator[None]:
+    """Log the call, and end it with a status where it fails."""
+    try:
+        with operation(name, daemon=daemon):
+            yield
+    except DriverError as error:
+        code = grpc.StatusCode.ABORTED if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
+        context.abort(code, f"{error.what}: {error.way_out}" if error.way_out else error.what)
+
+
+def _seconds(context: grpc.ServicerContext) -> float:
+    remaining: float | None = context.time_remaining()
+    return WITHOUT_DEADLINE_SECONDS if remaining is None else min(remaining, WITHOUT_DEADLINE_SECONDS)

@@ -1,0 +1,177 @@
+"""Connects what waits for NVIDIA's driver to the node and the cluster, before a socket is opened.
+
+On a node where that driver never was this costs a look into two folders, and imports nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.names import DRIVER_NAME
+from kubeletplugin.migration.other_driver import other_driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from driver.hardware.gpu import Inventory
+    from driver.kube.client import KubeClient
+    from kubeletplugin.intervals import Intervals
+    from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
+    from kubeletplugin.migration.takeover import TakeOver
+    from kubeletplugin.settings import Settings
+
+
+def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver | None:
+    """Return once no other driver of this name is on the node; what it left to be taken over, None for
+    nothing.
+
+    Raises ConfigError when the API server cannot be reached by the flags. A signal ends the process
+    meanwhile.
+    """
+    if not settings.former_checkpoint.exists() and _other(settings) is None:
+        return None
+    from driver.event_reasons import EventReason
+    from driver.kube.client import KubeClient
+    from driver.kube.events import EventRecorder, Reference
+    from kubeletplugin.migration.standing_back import Ports, stand_back
+
+    said = [_LOOKS]
+
+    client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
+    recorder = EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name)
+    about = Reference("v1", "Node", settings.node_name, settings.node_name)
+    looks = _Looks(settings, client)
+
+    def tell(text: str) -> None:
+        said[0] = text
+        recorder.post(about, EventReason.OTHER_DRIVER, text)
+
+    poster = threading.Thread(target=recorder.run, name="events", daemon=True)
+    poster.start()
+    try:
+        with _ended_by_signals(), _answering_probes(settings.health_addr, said):
+            return stand_back(
+                Ports(
+                    lambda: _other(settings),
+                    looks.decide,
+                    tell,
+                    threading.Event().wait,
+                    time.monotonic,
+                ),
+                settings.former_checkpoint,
+                intervals.check_seconds,
+            )
+    finally:
+        recorder.stop()
+        poster.join(_POST_SECONDS)
+        client.close()
+
+
+_POST_SECONDS = 2.0
+_LOOKS = "what NVIDIA's driver has left is being looked at"
+
+
+def _other(settings: Settings) -> Path | None:
+    return other_driver(settings.data_dir, settings.registry_dir.absolute(), DRIVER_NAME)
+
+
+class _Looks:
+    """What is looked at to decide, with what earlier looks saw of slices that may be gone by now."""
+
+    def __init__(self, settings: Settings, client: KubeClient) -> None:
+        self._settings = settings
+        self._client = client
+        self._origins: dict[str, Origin] = {}
+
+    def decide(self) -> TakeOver:
+        """What is to be done with the claims in the checkpoint; raises DriverError."""
+        from kubeletplugin.claims.journal.boot_marker import running_boot_id
+        from kubeletplugin.migration.checkpoint import Checkpoint, read_checkpoint
+        from kubeletplugin.migration.takeover import decide
+
+        found = read_checkpoint(self._settings.former_checkpoint) or Checkpoint(())
+        return decide(found, running_boot_id(), self._surroundings)
+
+    def _surroundings(self) -> Surroundings:
+        from kubeletplugin.claims.journal.boot_marker import running_boot_id
+        from kubeletplugin.claims.journal.generation import driver_generation
+        from kubeletplugin.claims.journal.identity import Era
+        from kubeletplugin.migration.entries import Surroundings
+
+        settings = self._settings
+        inventory = self._inventory()
+        if any(gpu.mig_enabled for gpu in inventory.gpus):
+            self._origins |= self._slices()
+        era = Era(running_boot_id(), driver_generation(settings.sysfs_root))
+        return Surroundings(settings.node_name, era, inventory, dict(self._origins), self._users())
+
+    def _inventory(self) -> Inventory:
+        from driver.hardware.inventory import Discovery
+        from driver.nvml.deadline import Guard
+        from fakegpu.nvml.flag import nvml_from_flag
+
+        guard, nvml = Guard(), nvml_from_flag(self._settings.nvml, self._settings.roots)
+        discovery = Discovery(nvml, self._settings.sysfs_root, guard)
+        try:
+            return discovery.snapshot()
+        finally:
+            # NVIDIA's driver may still run: the kernel modules must not be held for longer than a look.
+            discovery.close()
+            guard.close()
+
+    def _slices(self) -> dict[str, Origin]:
+        from driver.kube.paths import RESOURCE_SLICES
+        from kubeletplugin.migration.takeover import origins
+
+        fields = f"spec.driver={DRIVER_NAME},spec.nodeName={self._settings.node_name}"
+        answer: dict[str, Any] = self._client.get(RESOURCE_SLICES, {"fieldSelector": fields})
+        return origins(answer.get("items") or (), self._settings.node_name)
+
+    def _users(self) -> tuple[ClaimUser, ...]:
+        """Which pods have the claims, as the kubelet tells; nothing where it does not."""
+        from driver.process.log import get_logger
+        from kubeletplugin.kubelet.podresources import PodResourcesUnavailable, claims_in_use
+        from kubeletplugin.migration.entries import ClaimUser
+
+        try:
+            found = claims_in_use(self._settings.pod_resources_socket, DRIVER_NAME)
+        except PodResourcesUnavailable as error:
+            get_logger("predecessor").warning("pods of claims are not known", error=str(error))
+            return ()
+        return tuple(ClaimUser(one.namespace, one.claim, one.pod, one.cdi_devices) for one in found)
+
+
+@contextmanager
+def _answering_probes(address: str, said: list[str]) -> Iterator[None]:
+    """Answer a kubelet's probes meanwhile: started, alive, and not ready for what was ``said`` last."""
+    if not address:
+        yield
+        return
+    from driver.process.probes import Probes, endpoint
+
+    served = endpoint(address, Probes(lambda: "", lambda: "", lambda: said[0]))
+    thread = threading.Thread(target=served.run, name="probes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        served.stop()
+        thread.join(_POST_SECONDS)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGINT end the process at once: process 1 of a container ignores them otherwise."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

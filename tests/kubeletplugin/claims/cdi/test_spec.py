@@ -1,0 +1,226 @@
+"""A CDI spec is valid by the schema, in the lowest version, and says where the host has things."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from driver.errors import NodeIncomplete
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
+from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, build_spec, file_edits, lowest_version
+from kubeletplugin.claims.cdi.store import CdiStore
+from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.graphics_files import Placed
+from kubeletplugin.devices.host.library_files import Link
+from tests.kubeletplugin.cdi_schema import validate
+
+FILES = DriverFiles(
+    "580.65.06",
+    ("/usr/lib64/libcuda.so.580.65.06",),
+    (Link("/usr/lib64/libcuda.so.1", "libcuda.so.580.65.06", "/usr/lib64/libcuda.so.580.65.06"),),
+    ("/usr/bin/nvidia-smi",),
+    ("/lib/firmware/nvidia/580.65.06/gsp_ga10x.bin",),
+    ("/run/nvidia-persistenced/socket",),
+    None,
+)
+SAME = HostPaths(Path("/"), Path("/"))
+CONTAINER = HostPaths(Path("/driver-root"), Path("/run/nvidia/driver"))
+CONTROL = DeviceNode("/dev/nvidiactl", "/dev/nvidiactl", 195, 255)
+
+
+def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gpu-0", below: str = "") -> Any:
+    node = DeviceNode("/dev/nvidia0", f"{below}/dev/nvidia0", 195, 0)
+    built = json.loads(
+        build_spec([CdiDevice(name, Edits((node,)))], [CONTROL], file_edits(files, host), host)
+    )
+    validate(built)
+    return built
+
+
+def test_the_schema_refuses_what_the_specification_refuses() -> None:
+    for broken in (
+        {**spec(), "colour": "red"},
+        {**spec(), "devices": []},
+        {**spec(), "devices": [{"name": "a", "containerEdits": {}}]},
+        {**spec(), "kind": "no-class"},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            validate(broken)
+
+
+def test_a_device_node_carries_type_major_and_minor() -> None:
+    assert spec()["devices"] == [
+        {
+            "name": "u-1-gpu-0",
+            "containerEdits": {
+                "deviceNodes": [
+                    {"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "permissions": "rw"}
+                ]
+            },
+        }
+    ]
+
+
+def test_the_legacy_runtime_is_told_to_add_nothing_and_the_toolkit_where_libcuda_is() -> None:
+    assert spec()["containerEdits"]["env"] == [
+        "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64",
+        "NVIDIA_VISIBLE_DEVICES=void",
+    ]
+
+
+def test_host_paths_are_those_of_the_host_not_of_the_plugins_container() -> None:
+    built = spec(host=CONTAINER, below="/driver-root")
+
+    (node,) = built["devices"][0]["containerEdits"]["deviceNodes"]
+    assert (node["hostPath"], node["path"]) == ("/run/nvidia/driver/dev/nvidia0", "/dev/nvidia0")
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in built["containerEdits"]["mounts"]}
+    assert mounts["/usr/bin/nvidia-smi"] == "/run/nvidia/driver/usr/bin/nvidia-smi"
+    assert built["containerEdits"]["deviceNodes"][0]["path"] == "/dev/nvidiactl"
+    assert "hostPath" not in built["containerEdits"]["deviceNodes"][0]
+
+
+def hooks_of(hook: Hook, files: DriverFiles = FILES, host: HostPaths = CONTAINER) -> list[Any]:
+    edits = json.loads(f"{{{file_edits(files, host, hook).members[1:]}}}")
+    return [call["args"][1:] for call in edits.get("hooks", [])]
+
+
+ALL_CALLS = Hook("/opt/nvidia-cdi-hook", frozenset({LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE}))
+
+
+def test_without_a_hook_links_are_mounts_of_what_they_lead_to() -> None:
+    edits = spec(host=CONTAINER)["containerEdits"]
+
+    assert "hooks" not in edits
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
+    assert mounts["/usr/lib64/libcuda.so.1"] == "/run/nvidia/driver/usr/lib64/libcuda.so.580.65.06", (
+        "the link itself may be missing on the host"
+    )
+
+
+def test_with_a_hook_links_and_the_linker_cache_are_made_and_nothing_else_is_changed() -> None:
+    edits = json.loads(f"{{{file_edits(FILES, CONTAINER, ALL_CALLS).members[1:]}}}")
+
+    assert "/usr/lib64/libcuda.so.1" not in {mount["containerPath"] for mount in edits["mounts"]}
+    assert {call["path"] for call in edits["hooks"]} == {"/opt/nvidia-cdi-hook"}
+    assert [call["args"] for call in edits["hooks"]] == [
+        ["nvidia-cdi-hook", "create-symlinks", "--link", "libcuda.so.580.65.06::/usr/lib64/libcuda.so.1"],
+        ["nvidia-cdi-hook", "enable-cuda-compat", "--host-driver-version=580.65.06"],
+        ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
+        ["nvidia-cdi-hook", "disable-device-node-modification"],
+        ["nvidia-cdi-hook", "update-application-profile"],
+    ]
+
+
+def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
+    assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
+
+
+def test_a_host_without_ldconfig_gets_no_linker_cache(tmp_path: Path) -> None:
+    host = HostPaths(tmp_path, Path("/"))
+    assert CACHE not in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
+    (tmp_path / "sbin").mkdir()
+    (tmp_path / "sbin/ldconfig").touch()
+    assert CACHE in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
+
+
+def test_settings_have_places_of_their_own_in_the_container() -> None:
+    files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
+    mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]
+
+    assert {
+        "hostPath": "/run/nvidia/driver/usr/share/vulkan/a.json",
+        "containerPath": "/etc/vulkan/a.json",
+        "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
+    } in mounts
+
+
+def test_a_devices_links_are_made_by_a_call_of_its_own() -> None:
+    edits = Edits((CONTROL,), links=(Link("/dev/dri/by-path/pci-1-card", "../card1"),))
+    devices = [CdiDevice("u-1", edits)]
+    built = json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME, ALL_CALLS), SAME))
+
+    validate(built)
+    (call,) = built["devices"][0]["containerEdits"]["hooks"]
+    assert call["args"][1:] == [LINKS, "--link", "../card1::/dev/dri/by-path/pci-1-card"]
+    assert (
+        "hooks" not in json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME), SAME))["devices"][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "below", "version"),
+    [("u-1", "", "0.3.0"), ("0f5b-gpu", "", "0.5.0"), ("u-1", "/driver", "0.5.0")],
+    ids=["plain", "a name that starts with a digit", "a host path"],
+)
+def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str, version: str) -> None:
+    built = spec(name=name, below=below)
+
+    assert built["cdiVersion"] == lowest_version(built) == version
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    device = CdiDevice("u", Edits((CONTROL,)))
+
+    assert build_spec([device], [CONTROL], file_edits(FILES, SAME), SAME) == build_spec(
+        [device], [CONTROL], file_edits(FILES, SAME), SAME
+    )
+
+
+def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
+    (tmp_path / "dev/nvidia-uvm").write_text("a plain file is no device")
+    nodes = DeviceFolder.below(tmp_path)
+
+    with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
+        nodes.control()
+    assert nodes.require("/dev/nvidiactl") == DeviceNode("/dev/nvidiactl", f"{tmp_path}/dev/nvidiactl", 1, 3)
+
+
+def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path) -> None:
+    store = CdiStore(tmp_path)
+    (tmp_path / "vendor.json").write_text("{}")
+    (tmp_path / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut {")
+    store.write(
+        "u-1", build_spec([CdiDevice("u-1-gpu", Edits((CONTROL,)))], [CONTROL], file_edits(FILES, SAME), SAME)
+    )
+
+    assert store.uids() == ("u-1", "u-2")
+    assert store.device_names("u-1") == ("u-1-gpu",)
+    assert store.device_names("u-2") == ()
+    store.remove("u-1")
+    store.remove("u-1")
+    assert store.read("u-1") is None
+    assert CdiStore(tmp_path / "gone").uids() == ()
+
+
+def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
+    """Below a driver root that is no root file system there are none: the host's own are taken."""
+    root, host = tmp_path / "home/kubernetes/bin/nvidia", tmp_path
+    paths = HostPaths(root, Path("/home/kubernetes/bin/nvidia"), host)
+
+    assert paths.of(f"{host}/dev/nvidia0") == "/dev/nvidia0"
+    assert paths.of("/dev/nvidia0") == "/dev/nvidia0"
+    assert paths.of(f"{root}/lib64/libcuda.so.1") == "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1"
+
+
+def test_the_host_is_looked_at_for_ldconfig_wherever_the_driver_root_is(tmp_path: Path) -> None:
+    """Its link may be absolute: it is followed on the host, not in this container."""
+    host = HostPaths(tmp_path / "run/nvidia/driver", Path("/run/nvidia/driver"), tmp_path)
+
+    def calls() -> bool:
+        return CACHE in file_edits(FILES, host, Hook("/usr/bin/hook", frozenset({LINKS, CACHE}))).members
+
+    assert not calls()
+    (tmp_path / "sbin").symlink_to("/usr/sbin")
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    assert not calls()
+    (tmp_path / "usr/sbin/ldconfig").touch()
+    assert calls()

@@ -1,0 +1,54 @@
+"""A file that nests too deeply is damaged, as any other that cannot be read, and stops nobody's start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.sharing.mps.folders import DaemonFolder
+from tests.kubeletplugin.fake_kubelet import short_folder
+from tests.kubeletplugin.fake_node import FakeNode
+
+DEEP = b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    made = FakeNode(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "journal/0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
+        "sharing/gpu-0000-17-00-0.json",
+        "fabric/partition-7.json",
+        "memory/0b5d3e2e-1f0a-4a51-9f3b-000000000001_0000:17:00.0.json",
+        "healing/0000:17:00.0.json",
+        "boot",
+    ],
+)
+def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str) -> None:
+    path = node.folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(DEEP)
+
+    node.restart()
+    for part in (node.keeper.run_once, node.memory.run_once, node.fabric.run_once, node.healer.finish):
+        part()
+
+    assert node.prepare(node.claim("train", 1))
+
+
+def test_the_supervisor_puts_the_record_of_a_daemon_aside() -> None:
+    with short_folder() as mps_dir:
+        folder = DaemonFolder(mps_dir, "gpu-0000-17-00-0")
+        folder.record.parent.mkdir(parents=True)
+        folder.record.write_bytes(DEEP)
+
+        assert folder.read() is None
+        assert not folder.record.exists()

@@ -1,0 +1,343 @@
+"""The journal outlives the process, agrees with the disk, and survives what it cannot read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.errors import StorageError
+from kubeletplugin.claims.journal.entry import (
+    Entry,
+    HeldDevice,
+    MalformedEntry,
+    MemoryRecord,
+    ShareRecord,
+    decode,
+    encode,
+)
+from kubeletplugin.claims.journal.journal import _MOST_ASIDE, Journal
+from tests.eventually import eventually
+from tests.kubeletplugin.no_descriptors import no_descriptor_left
+
+GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
+
+
+def held(pci: str = GPU_0) -> HeldDevice:
+    return HeldDevice("gpu", "n/gpu.nvidia.com", f"gpu-{pci}", pci, "GPU-1", f"u-1-gpu-{pci}", kind="whole")
+
+
+def entry(uid: str = "u-1", *devices: HeldDevice) -> Entry:
+    return Entry(uid, "team", "train", "prepared", "boot", 5, devices or (held(),), "digest")
+
+
+def alone(folder: Path) -> Journal:
+    answers = iter([True])
+    return Journal(folder, lambda: next(answers, False))
+
+
+def test_an_entry_is_there_after_a_restart(tmp_path: Path) -> None:
+    alone(tmp_path).put(entry())
+
+    assert alone(tmp_path).get("u-1") == entry()
+    assert alone(tmp_path).get("u-2") is None
+
+
+def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    journal.put(entry("u-2", held(GPU_0), held(GPU_1)))
+    journal.put(replace(entry("u-1"), state="released"))
+
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
+    assert [found.uid for found in journal.holders(GPU_1)] == ["u-2"]
+    assert journal.held_count() == 1
+    journal.forget("u-2")
+    assert journal.holders(GPU_0) == ()
+    assert journal.held_count() == 0
+    assert [found.uid for found in journal.entries()] == ["u-1"]
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
+    assert mine.get("u-1") is None
+
+    other.put(entry("u-1"))
+    assert mine.get("u-1") == entry("u-1")
+    other.put(replace(entry("u-1"), state="released"))
+    assert mine.holders(GPU_0) == ()
+    other.forget("u-1")
+    assert mine.get("u-1") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"schema":1}', encode(entry())[:-20] + b"}}\n", encode(entry("u-2")), b"\xff\xfe"],
+    ids=["empty", "cut", "list", "bare", "truncated", "of another claim", "binary"],
+)
+def test_an_unreadable_file_is_put_aside_and_only_its_claim_suffers(tmp_path: Path, content: bytes) -> None:
+    alone(tmp_path).put(entry("u-9"))
+    (tmp_path / "u-1.json").write_bytes(content)
+    journal = alone(tmp_path)
+
+    assert [found.uid for found in journal.entries()] == ["u-9"]
+    (aside,) = journal.take_set_aside()
+    assert aside.uid == "u-1"
+    assert aside.path.read_bytes() == content
+    assert not (tmp_path / "u-1.json").exists()
+    assert journal.take_set_aside() == ()
+
+
+def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path) -> None:
+    for number in range(_MOST_ASIDE + 5):
+        (tmp_path / f"u-{number}.json").write_text("{")
+        alone(tmp_path).entries()
+
+    kept = {file.name.rpartition("-")[0] for file in (tmp_path / "unreadable").iterdir()}
+    assert len(kept) == _MOST_ASIDE + 1
+    assert f"u-{_MOST_ASIDE + 4}" in kept
+    assert "u-0" not in kept
+
+
+def test_tombstones_are_entries_and_hold_nothing(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    journal.put(replace(entry("u-2"), state="released", devices=()))
+    journal.put(replace(entry("u-3"), state="releasing"))
+
+    assert [one.uid for one in journal.entries()] == ["u-1", "u-2", "u-3"]
+    assert [one.uid for one in journal.held()] == ["u-1", "u-3"]
+
+
+def test_a_read_that_fails_hides_nothing_of_what_another_instance_wrote(tmp_path: Path) -> None:
+    """That it may have written is told once, and a process without file descriptors left reads nothing."""
+    mine = alone(tmp_path)
+    Journal(tmp_path, lambda: True).put(entry("u-1"))
+    with pytest.raises(StorageError, match="Too many open files"), no_descriptor_left():
+        mine.get("u-1")
+
+    assert mine.get("u-1") == entry("u-1")
+    assert [found.uid for found in mine.holders(GPU_0)] == ["u-1"]
+
+
+def test_without_file_descriptors_no_entry_is_taken_for_unreadable(tmp_path: Path) -> None:
+    mine = alone(tmp_path)
+    Journal(tmp_path, lambda: True).put(entry("u-1"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "listdir", lambda _: ["u-1.json"])
+        with pytest.raises(StorageError, match="Too many open files"), no_descriptor_left():
+            mine.get("u-1")
+
+    assert mine.get("u-1") == entry("u-1")
+    assert mine.take_set_aside() == ()
+
+
+def test_what_cannot_be_read_at_all_is_put_aside_at_start_and_only_its_claim_suffers(tmp_path: Path) -> None:
+    alone(tmp_path).put(entry("u-9"))
+    (tmp_path / "u-1.json").mkdir()
+    (tmp_path / "u-2.json").symlink_to("u-2.json")
+    journal = alone(tmp_path)
+
+    assert [found.uid for found in journal.entries()] == ["u-9"]
+    aside = journal.take_set_aside()
+    assert [(one.uid, one.reason) for one in aside] == [
+        ("u-1", "Is a directory"),
+        ("u-2", "Too many levels of symbolic links"),
+    ]
+    assert aside[0].path.is_dir()
+
+
+def test_an_entry_that_is_known_is_not_forgotten_because_it_cannot_be_read(tmp_path: Path) -> None:
+    """Its claim holds GPUs, and nobody else's suffers."""
+    journal = Journal(tmp_path, lambda: True)
+    journal.put(entry("u-1"))
+    journal.put(entry("u-2"))
+    (tmp_path / "u-1.json").unlink()
+    (tmp_path / "u-1.json").mkdir()
+
+    with pytest.raises(StorageError, match="Is a directory: check the disk"):
+        journal.get("u-1")
+    assert journal.get("u-2") == entry("u-2")
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-1", "u-2"]
+    (tmp_path / "u-1.json").rmdir()
+    assert journal.get("u-1") is None
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
+
+
+def test_a_file_that_can_neither_be_read_nor_put_aside_stops_only_its_claim(tmp_path: Path) -> None:
+    alone(tmp_path).put(entry("u-9"))
+    (tmp_path / "u-1.json").write_text("{")
+    (tmp_path / "unreadable").touch()
+    journal = alone(tmp_path)
+
+    assert [found.uid for found in journal.entries()] == ["u-9"]
+    with pytest.raises(StorageError, match="cannot be put aside"):
+        journal.get("u-1")
+    (tmp_path / "unreadable").unlink()
+    assert journal.get("u-1") is None
+    assert [one.uid for one in journal.take_set_aside()] == ["u-1"]
+
+
+@pytest.mark.parametrize("schema", [0, "2", None])
+def test_an_entry_of_a_schema_that_no_version_writes_is_put_aside(tmp_path: Path, schema: Any) -> None:
+    document = json.loads(encode(entry()))
+    (tmp_path / "u-1.json").write_text(json.dumps(signed({**document, "schema": schema})))
+    journal = alone(tmp_path)
+
+    assert journal.get("u-1") is None
+    why = f"it has schema {schema!r}, and this version reads 1"
+    assert [one.reason for one in journal.take_set_aside()] == [why]
+
+
+def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
+    document = json.loads(encode(entry()))
+    (tmp_path / "u-1.json").write_text(json.dumps(signed({**document, "schema": 2})))
+    journal = alone(tmp_path)
+
+    assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
+    assert journal.take_set_aside() == ()
+
+
+def test_an_entry_that_looks_as_the_one_before_is_read_all_the_same(tmp_path: Path) -> None:
+    """The inode of a file that was replaced is free for the next one, and clocks of files are coarse."""
+    journal = Journal(tmp_path, lambda: True)
+    journal.put(entry("u-1", held(GPU_0)))
+    before = (tmp_path / "u-1.json").stat()
+    (tmp_path / "u-1.json").write_bytes(encode(entry("u-1", held(GPU_1))))
+    os.utime(tmp_path / "u-1.json", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tmp_path / "u-1.json").stat().st_size == before.st_size
+
+    assert journal.get("u-1") == entry("u-1", held(GPU_1))
+
+
+def test_unfinished_files_and_strangers_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    for name in (".tmp-u-1.json-0011", "README", "..json", "x y.json"):
+        (tmp_path / name).write_text("not ours")
+
+    assert alone(tmp_path).entries() == ()
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+
+    with pytest.raises(StorageError):
+        journal.put(entry("../../escape"))
+
+    assert [found.uid for found in journal.entries()] == ["u-1"]
+
+
+def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    waiting, woken = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        journal.wait_for_release(60)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert waiting.wait(5)
+
+    def release() -> bool:  # again and again, since it may not be waiting yet
+        journal.put(replace(entry("u-1"), state="released"))
+        return woken.is_set()
+
+    eventually("it is woken long before its own time is over", release, seconds=30)
+
+
+texts = st.text(max_size=20)
+records = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=3)
+shares = st.builds(
+    ShareRecord,
+    texts,
+    st.sampled_from(["TimeSlicing", "MPS"]),
+    *[st.integers(0, 2**63)] * 2,
+    texts,
+    *[st.integers(0, 100)] * 2,
+    st.booleans(),
+)
+memories = st.builds(
+    MemoryRecord,
+    *[st.integers(0, 2**63)] * 2,
+    st.booleans(),
+    st.integers(0, 2**63),
+    st.dictionaries(texts, st.integers(0, 2**63), max_size=3),
+)
+devices = st.builds(
+    HeldDevice,
+    *[texts] * 6,
+    st.none() | texts,
+    st.booleans(),
+    records,
+    st.none() | shares,
+    kind=st.sampled_from(["whole", "static", "partition", "of the future"]),
+    memory=st.none() | memories,
+)
+entries = st.builds(
+    Entry,
+    texts,
+    texts,
+    texts,
+    st.sampled_from(["preparing", "prepared", "released"]),
+    texts,
+    st.integers(0, 2**63),
+    st.lists(devices, max_size=3).map(tuple),
+    texts,
+    st.booleans(),
+    texts,
+)
+
+
+@given(entries)
+def test_every_entry_reads_back(written: Entry) -> None:
+    assert decode(encode(written)) == written
+
+
+@given(entries, st.data())
+def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> None:
+    good = encode(written)
+    at = data.draw(st.integers(0, len(good) - 1))
+    damaged = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+
+    with contextlib.suppress(MalformedEntry):
+        assert decode(damaged) == written, "only what the checksum does not cover may differ"
+
+
+def test_a_device_that_spans_gpus_is_found_on_each_of_them(tmp_path: Path) -> None:
+    pair = replace(held(), device="pair", pci=GPU_0, more_gpus=(GPU_1,))
+    journal = alone(tmp_path)
+    journal.put(replace(entry(), devices=(pair,)))
+
+    for found in (journal, alone(tmp_path)):
+        (only,) = found.holders(GPU_1)
+        assert only.gpus == (GPU_0, GPU_1)
+        assert found.holders_of(replace(held(), pci=GPU_1)) == (only,)
+        assert found.holders_of(pair) == (only,)
+
+
+def signed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the checksum that its entry has now."""
+    body = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
+    return {**document, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+
+
+def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
+    document = json.loads(encode(entry()))
+    document["entry"]["colour"] = "red"
+    document["entry"]["devices"][0]["shape"] = {"start": 4}
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
+
+    assert alone(tmp_path).get("u-1") == entry()

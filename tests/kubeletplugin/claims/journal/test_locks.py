@@ -1,0 +1,159 @@
+"""Keys exclude each other between threads and between processes; nothing else does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from kubeletplugin.claims.journal.locks import KeyedLocks
+
+
+def test_a_held_key_blocks_a_thread_until_it_gives_up(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+
+    with (
+        locks.holding(["claim a", "GPU 1"], 1),
+        pytest.raises(ClaimBlocked, match=r"GPU 1 is still being worked on"),
+        locks.holding(["claim b", "GPU 1"], 0.01),
+    ):
+        pass
+
+
+def test_what_a_failed_call_had_taken_is_free_again(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    with locks.holding(["GPU 1"], 1):
+        with pytest.raises(ClaimBlocked), locks.holding(["claim b", "GPU 1"], 0.01):
+            pass
+        with locks.holding(["claim b"], 0.01):
+            pass
+
+    with locks.holding(["claim b", "GPU 1"], 0.01):
+        pass
+
+
+def test_other_keys_are_free_meanwhile(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+
+    with locks.holding(["GPU 1"], 1), locks.holding(["GPU 2"], 0.01):
+        pass
+
+
+def test_a_waiting_thread_goes_on_when_the_key_is_let_go(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def second() -> None:
+        waiting.set()
+        with locks.holding(["GPU 1"], 10):
+            order.append("second")
+
+    with locks.holding(["GPU 1"], 1):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(5)
+        order.append("first")
+    thread.join(5)
+
+    assert order == ["first", "second"]
+
+
+def _hold(path: Path, channel: Connection) -> None:
+    with KeyedLocks(path).holding(["GPU 1"], 5):
+        channel.send("held")
+        channel.recv()
+        channel.send("letting go")
+
+
+def test_a_key_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
+    process.start()
+    try:
+        assert here.recv() == "held"
+        got: list[str] = []
+
+        def take() -> None:
+            with KeyedLocks(tmp_path / "locks").holding(["GPU 1"], 5):
+                got.append("taken")
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(0.05)
+        assert got == []
+        here.send("go")
+        assert here.recv() == "letting go"
+        thread.join(10)
+
+        assert got == ["taken"]
+    finally:
+        process.join(10)
+
+
+def test_a_key_held_by_another_process_is_given_up_in_time_and_what_was_taken_is_free(tmp_path: Path) -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
+    process.start()
+    try:
+        assert here.recv() == "held"
+        locks = KeyedLocks(tmp_path / "locks")
+        with (
+            pytest.raises(ClaimBlocked, match="another instance of the plugin still works on GPU 1"),
+            locks.holding(["claim a", "GPU 1"], 0.05),
+        ):
+            pass
+        with locks.holding(["claim a"], 0.05):
+            pass
+    finally:
+        here.send("go")
+        process.join(10)
+
+
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """Threads that take turns after nearly every step."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless_threads")
+def test_who_gives_up_at_once_never_disturbs_who_lets_go(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    over = threading.Event()
+    failures: list[Exception] = []
+
+    def hold_often() -> None:
+        try:
+            for _ in range(2000):
+                with locks.holding(["GPU 1"], 20):
+                    pass
+        except (KeyError, ClaimBlocked) as error:
+            failures.append(error)
+        over.set()
+
+    def try_often() -> None:
+        while not over.is_set():
+            try:
+                with locks.holding(["GPU 1"], 0):
+                    pass
+            except ClaimBlocked:
+                continue
+            except KeyError as error:
+                failures.append(error)
+                over.set()
+
+    threads = [threading.Thread(target=run, daemon=True) for run in (hold_often, *[try_often] * 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

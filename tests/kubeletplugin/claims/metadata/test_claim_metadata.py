@@ -1,0 +1,178 @@
+"""The metadata files of claims come with prepare, go with unprepare, and are made whole in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.errors import StorageError
+from kubeletplugin.devices.kinds.partition.record import record_of
+from tests.kubeletplugin.claims.metadata.told import FOLDER, files, mounts, told
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+
+ADDRESS = "resource.kubernetes.io/pciBusID"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    """A node whose GPUs can be cut."""
+    node = FakeNode(tmp_path, "hgx-h100")
+    yield node
+    node.stop()
+
+
+def test_a_container_reads_what_was_published_of_its_gpu(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    device = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"][0]["device"]
+    node.published_attributes[device] = {"productName": {"string": "H100"}, "index": {"int": 0}}
+    node.prepare(ref)
+
+    found = told(node, ref, "resourceclaims/train/gpu-0/gpu.nvidia.com-metadata.json")
+
+    assert found["metadata"] == {"name": "train", "namespace": "team", "uid": ref.uid, "generation": 1}
+    (read,) = found["requests"][0]["devices"]
+    assert read["name"] == device
+    assert read["attributes"] == {
+        "index": {"int": 0},
+        "productName": {"string": "H100"},
+        ADDRESS: {"string": str(node.gpus[0])},
+        "uuid": {"string": node.machine.uuid(node.gpus[0])},
+    }
+
+
+def test_the_claim_of_a_template_lies_where_the_pod_knows_it(node: FakeNode) -> None:
+    ref = node.claim("vm-gpus-x7k2p", 0)
+    annotations = {"resource.kubernetes.io/pod-claim-name": "gpus"}
+    node.api[ref.namespace, ref.name]["metadata"]["annotations"] = annotations
+    node.prepare(ref)
+
+    found = told(node, ref, "resourceclaimtemplates/gpus/gpu-0/gpu.nvidia.com-metadata.json")
+
+    assert found["podClaimName"] == "gpus"
+    assert list(mounts(node, ref)) == [
+        f"{FOLDER}/resourceclaimtemplates/gpus/gpu-0/gpu.nvidia.com-metadata.json"
+    ]
+
+
+def test_a_partition_that_was_made_has_the_uuid_that_no_slice_could_tell(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
+    node.prepare(ref)
+
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    for index, held in enumerate(entry.devices):
+        found = told(node, ref, f"resourceclaims/train/gpu-{index}/gpu.nvidia.com-metadata.json")
+        record = record_of(held)
+        assert record is not None
+        assert found["requests"][0]["devices"][0]["attributes"]["uuid"] == {"string": record.uuid}
+
+
+def test_files_can_be_read_by_a_process_that_is_not_root_and_nothing_else_of_the_folder(
+    node: FakeNode,
+) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+
+    (path,) = mounts(node, ref).values()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_unprepare_removes_the_files_of_its_claim_alone(node: FakeNode) -> None:
+    ref, other = node.claim("train", 0, 1), node.claim("other", 2)
+    node.prepare(ref)
+    node.prepare(other)
+
+    node.unprepare(ref)
+
+    assert files(node) == [f"{other.uid}_gpu-0.json"]
+
+
+def test_a_prepare_that_fails_after_writing_leaves_no_file(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.cdi.rmdir()
+    with pytest.raises(StorageError):
+        node.prepare(ref)
+    node.cdi.mkdir()
+
+    assert files(node) == []
+
+
+@pytest.mark.parametrize("by", ["prepare", "the look at specs"])
+def test_a_file_that_was_lost_is_written_anew_and_one_that_is_there_stays(node: FakeNode, by: str) -> None:
+    ref = node.claim("train", 0, 1)
+    node.prepare(ref)
+    lost, kept = mounts(node, ref).values()
+    before, number = lost.read_text(), kept.stat().st_ino
+    lost.unlink()
+
+    if by == "prepare":
+        node.prepare(ref)
+    else:
+        node.reconciler.restore_specs()
+
+    assert lost.read_text() == before
+    assert kept.stat().st_ino == number
+
+
+def test_a_restart_keeps_the_files_of_claims_and_sweeps_those_of_nobody(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    folder = node.folder / "metadata"
+    (folder / "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11_gpu.json").write_text("{}")
+    (folder / f".tmp-{ref.uid}_gpu-0.json-0123456789ab").write_text("{")
+    node.leave()
+    node.restart()
+
+    assert files(node) == [f"{ref.uid}_gpu-0.json"]
+
+
+def test_a_reboot_ends_all_files_and_the_next_prepare_writes_them(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    node.reboot()
+    assert files(node) == []
+
+    node.prepare(ref)
+
+    assert files(node) == [f"{ref.uid}_gpu-0.json"]
+
+
+def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    node.restart()
+    assert files(node) == [f"{ref.uid}_gpu-0.json"]
+
+    node.unprepare(ref)
+
+    assert files(node) == []
+
+
+def test_a_claim_that_is_allocated_anew_tells_of_its_new_device(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.crash_after = "metadata written"
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    node.reboot()
+    node.claim("train", 1, uid=ref.uid)
+    node.prepare(ref)
+
+    found = told(node, ref, "resourceclaims/train/gpu-0/gpu.nvidia.com-metadata.json")
+    assert found["requests"][0]["devices"][0]["attributes"][ADDRESS] == {"string": str(node.gpus[1])}
+
+
+def test_a_mount_is_in_the_spec_once_however_many_devices_a_request_has(node: FakeNode) -> None:
+    ref = node.claim("train", 0, 1)
+    for result in node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]:
+        result["request"] = "gpus"
+    node.prepare(ref)
+
+    assert node.spec_path(ref).read_text().count(FOLDER) == 1
+    found = told(node, ref, "resourceclaims/train/gpus/gpu.nvidia.com-metadata.json")
+    assert len(found["requests"][0]["devices"]) == 2
+    assert json.loads(node.spec_path(ref).read_text())["cdiVersion"] in ("0.3.0", "0.5.0")

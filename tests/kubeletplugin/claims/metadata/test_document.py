@@ -1,0 +1,41 @@
+"""A metadata file says the same in each version of the API, and nothing that is not known."""
+
+from __future__ import annotations
+
+from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
+from tests.kubeletplugin.claims.metadata.told import documents
+
+CLAIM = ToldClaim("team", "vm-gpus-x7k2p", "u-1", "gpus")
+
+
+def test_the_versions_differ_in_their_name_alone_and_the_newest_stands_first() -> None:
+    newest, older = documents(document(CLAIM, "gpu", [ToldDevice("p", "d", {})]).decode())
+
+    assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert older.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert newest == older
+
+
+def test_it_names_the_claim_the_request_and_its_devices_in_their_order() -> None:
+    devices = [ToldDevice("p", name, {"z": {"int": 1}, "a": {"bool": True}}) for name in ("d-2", "d-1")]
+    found, _ = documents(document(CLAIM, "gpu/large", devices).decode())
+
+    assert found["kind"] == "DeviceMetadata"
+    assert found["metadata"] == {"name": "vm-gpus-x7k2p", "namespace": "team", "uid": "u-1", "generation": 1}
+    assert found["podClaimName"] == "gpus"
+    (request,) = found["requests"]
+    assert request["name"] == "gpu/large"
+    assert [(one["driver"], one["pool"], one["name"]) for one in request["devices"]] == [
+        ("gpu.nvidia.com", "p", "d-2"),
+        ("gpu.nvidia.com", "p", "d-1"),
+    ]
+    assert list(request["devices"][0]["attributes"]) == ["a", "z"]
+
+
+def test_what_there_is_not_is_left_out() -> None:
+    found, _ = documents(
+        document(ToldClaim("team", "gpus", "u-1", ""), "gpu", [ToldDevice("p", "d", {})]).decode()
+    )
+
+    assert "podClaimName" not in found
+    assert found["requests"][0]["devices"] == [{"driver": "gpu.nvidia.com", "pool": "p", "name": "d"}]

@@ -1,0 +1,324 @@
+"""A claim's fabric partition is active while the claim is held, and no two that share a GPU ever are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from driver.devices.names import gpu_device_name, shared_device_name
+from driver.devices.sharing import SharedForm
+from driver.errors import ClaimRefused
+from driver.fabric.api import FabricError, NoFabricManager
+from fakegpu.machine.fake_machine import FakeMachine
+from kubeletplugin.devices.fabric.matching import PartitionTaken
+from tests.kubeletplugin.devices.fabric.fabric_node import (
+    STEPS_OF_ACTIVATING,
+    STEPS_OF_DEACTIVATING,
+    claim_modules,
+    connected,
+    fabric_node,
+    position,
+    records,
+)
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
+    train, other = claim_modules(node, "train", 1, 2, 3, 4), claim_modules(node, "other", 5)
+    assert len(node.prepare(train)) == 4
+    node.prepare(other)
+    assert connected(node) == (1, 11)
+    node.unprepare(train)
+    assert connected(node) == (11,)
+    assert records(node) == ["partition-11"]
+    node.unprepare(other)
+    assert (connected(node), records(node)) == ((), [])
+
+
+def test_a_partition_of_the_number_zero_is_one_as_any_other(node: FakeNode) -> None:
+    whole = claim_modules(node, "all", *range(1, 9))
+    node.prepare(whole)
+    assert connected(node) == (0,)
+    node.unprepare(whole)
+    assert connected(node) == ()
+
+
+def test_the_journal_comes_before_the_fabric_and_the_fabric_before_the_gpus(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 3, 4)
+    node.prepare(ref)
+    assert tuple(node.steps) == STEPS_OF_ACTIVATING
+    node.steps.clear()
+    node.unprepare(ref)
+    assert tuple(node.steps) == STEPS_OF_DEACTIVATING
+
+
+def test_a_repeated_prepare_activates_nothing_again(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 3, 4)
+    first = node.prepare(ref)
+    node.machine.fabric.fail("activate")
+    assert node.prepare(ref) == first
+    node.restart()
+    assert node.prepare(ref) == first
+    assert connected(node) == (4,)
+
+
+@pytest.mark.parametrize(
+    ("modules", "sentence"),
+    [
+        (
+            (1, 3),
+            "a part of fabric partition 1 (modules 1, 2, 3, 4): claims cannot share a partition: give it",
+        ),
+        (
+            (1, 2, 3),
+            "ask for 4 GPUs with the constraint matchAttribute: gpu.nvidia.com/partition4",
+        ),
+        ((2, 8), "give it the constraint matchAttribute: gpu.nvidia.com/partition2"),
+        ((1, 2, 3, 4, 5, 6), "ask for 8 GPUs with the constraint matchAttribute: gpu.nvidia.com/partition8"),
+    ],
+)
+def test_gpus_that_are_no_partition_are_refused_with_the_constraint_to_give(
+    node: FakeNode, modules: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(ClaimRefused) as caught:
+        node.prepare(claim_modules(node, "train", *modules))
+    assert sentence in str(caught.value)
+    assert "claim team/train was given the GPUs of modules" in caught.value.what
+    assert (connected(node), records(node), node.journal.entries()) == ((), [], ())
+
+
+def test_what_somebody_else_has_active_is_in_the_way_and_named(node: FakeNode) -> None:
+    node.machine.fabric.manager().activate(1)
+    with pytest.raises(
+        PartitionTaken, match=r"fabric partition 1 \(modules 1, 2, 3, 4\) is active"
+    ) as caught:
+        node.prepare(claim_modules(node, "train", 1, 2))
+    assert "fmpm -d 1" in caught.value.way_out
+    assert connected(node) == (1,)
+    node.prepare(claim_modules(node, "beside", 5, 6))
+    assert connected(node) == (1, 5)
+
+
+def test_a_partition_that_somebody_else_has_activated_stays_active(node: FakeNode) -> None:
+    node.machine.fabric.manager().activate(3)
+    ref = claim_modules(node, "train", 1, 2)
+    node.prepare(ref)
+    node.unprepare(ref)
+    assert (connected(node), records(node)) == ((3,), [])
+
+
+def test_shares_of_one_gpu_keep_its_partition_active_together(node: FakeNode) -> None:
+    device = shared_device_name(_device(node, 1), SharedForm("TimeSlicing", 4))
+    one, two = (node.claim_shares(name, device) for name in ("one", "two"))
+    node.prepare(one)
+    node.prepare(two)
+    assert connected(node) == (7,)
+    node.unprepare(one)
+    assert connected(node) == (7,)
+    node.unprepare(two)
+    assert connected(node) == ()
+
+
+def _device(node: FakeNode, module: int) -> str:
+    return gpu_device_name(node.gpus[position(node, module)])
+
+
+def test_partitions_of_mig_and_those_who_look_on_need_no_fabric(node: FakeNode) -> None:
+    node.machine.fabric.fail("partitions")
+    node.prepare(node.claim_devices("cut", node.partition(0, "1g.10gb", 6)))
+    node.prepare(node.claim("looks on", 1, 2, admin=True))
+    assert connected(node) == ()
+
+
+@pytest.mark.parametrize("code", [-10, None])
+def test_a_failed_activation_leaves_nothing_behind(node: FakeNode, code: int | None) -> None:
+    node.machine.fabric.fail("activate", code, times=1, after=code is None)
+    ref = claim_modules(node, "train", 1, 2)
+    with pytest.raises(FabricError):
+        node.prepare(ref)
+    assert (connected(node), records(node), node.journal.get(ref.uid)) == ((), [], None)
+    node.prepare(ref)
+    assert connected(node) == (3,)
+
+
+def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 1, 2)
+    node.prepare(ref)
+    node.machine.fabric.fail("deactivate")
+    assert node.unprepare(ref) is None
+    assert connected(node) == (3,)
+
+    node.fabric.run_once()
+    assert connected(node) == (3,), "it still fails"
+    with pytest.raises(FabricError):
+        node.prepare(claim_modules(node, "next", 2))
+    with pytest.raises(FabricError):
+        node.prepare(node.claim_devices("cut", node.partition(position(node, 1), "1g.10gb", 6)))
+
+    node.machine.fabric.heal()
+    node.fabric.run_once()
+    assert (connected(node), records(node)) == ((), [])
+
+
+def test_what_was_left_active_goes_before_its_gpus_are_handed_out(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 1, 2, 3, 4)
+    node.prepare(ref)
+    node.machine.fabric.fail("deactivate", times=1)
+    node.unprepare(ref)
+    node.prepare(claim_modules(node, "next", 2))
+    assert connected(node) == (8,)
+
+
+def test_a_fabric_manager_that_is_away_is_waited_for(node: FakeNode) -> None:
+    node.prepare(claim_modules(node, "first", 1))
+    node.machine.fabric.stop()
+    with pytest.raises(NoFabricManager) as caught:
+        node.prepare(claim_modules(node, "train", 3, 4))
+    assert caught.value.retryable
+    node.machine.fabric.start(keeps=True)
+    node.prepare(claim_modules(node, "train", 3, 4))
+    assert connected(node) == (4, 7)
+
+
+def test_a_fabric_manager_that_starts_after_the_plugin_is_waited_for_where_one_was_published(
+    tmp_path: Path,
+) -> None:
+    node = fabric_node(tmp_path)
+    node.machine.fabric.stop()
+    node.published_attributes[_device(node, 1)] = {"partition8": {"int": 0}}
+    with pytest.raises(NoFabricManager):
+        node.prepare(claim_modules(node, "train", 1))
+    assert len(node.prepare(claim_modules(node, "other", 2))) == 1, "nobody ever told of a fabric"
+    node.stop()
+
+
+def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_was_seen(
+    node: FakeNode,
+) -> None:
+    node.machine.fabric.fail("partitions", -9)
+    node.prepare(claim_modules(node, "train", 1, 3))
+    assert connected(node) == ()
+    node.machine.fabric.heal()
+    node.prepare(claim_modules(node, "next", 2))
+    node.machine.fabric.fail("partitions", -9)
+    with pytest.raises(NoFabricManager):
+        node.prepare(claim_modules(node, "third", 4))
+
+
+def test_one_that_still_starts_is_waited_for(node: FakeNode) -> None:
+    node.machine.fabric.fail("partitions", -8, times=1)
+    with pytest.raises(FabricError, match="NOT_CONFIGURED"):
+        node.prepare(claim_modules(node, "train", 1, 2))
+    node.prepare(claim_modules(node, "train", 1, 2))
+    assert connected(node) == (3,)
+
+
+def test_a_lost_partition_that_cannot_come_back_keeps_no_other_claim(node: FakeNode) -> None:
+    node.prepare(claim_modules(node, "train", 1, 2))
+    node.machine.fabric.start(keeps=False)
+    node.machine.fabric.fail("activate", -10, times=1)
+    node.fabric.run_once()
+    assert connected(node) == ()
+    node.fabric.run_once()
+    assert connected(node) == (3,), "it is tried again"
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("by", ["keeper", "prepare"])
+def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_anew(
+    node: FakeNode, keeps: bool, by: str
+) -> None:
+    node.prepare(claim_modules(node, "train", 1, 2))
+    node.prepare(claim_modules(node, "other", 5, 6, 7, 8))
+    node.machine.fabric.start(keeps=keeps)
+    if by == "keeper":
+        node.fabric.run_once()
+        assert node.machine.fabric.state.active == (2, 3)
+    node.prepare(claim_modules(node, "third", 3))
+    assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
+
+
+def test_a_restart_is_made_good_also_for_what_nobody_needs_any_more(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 1, 2)
+    node.prepare(ref)
+    node.machine.fabric.stop()
+    node.unprepare(ref)
+    node.machine.fabric.start(keeps=True)
+    node.fabric.run_once()
+    assert (connected(node), node.machine.fabric.state.active, records(node)) == ((), (), [])
+
+
+def test_a_fabric_manager_that_waits_for_a_list_is_told_that_nothing_is_active(node: FakeNode) -> None:
+    node.machine.fabric.start(keeps=True)
+    node.prepare(claim_modules(node, "train", 1, 2))
+    assert connected(node) == (3,)
+
+
+def test_a_keeper_without_records_asks_nobody(node: FakeNode) -> None:
+    node.machine.fabric.fail("partitions")
+    node.fabric.run_once()
+    assert len(node.machine.fabric.state.faults) == 1
+
+
+def test_a_reboot_leaves_no_record(node: FakeNode) -> None:
+    node.prepare(claim_modules(node, "train", 1, 2, 3, 4))
+    node.reboot()
+    assert (connected(node), records(node)) == ((), [])
+    node.prepare(claim_modules(node, "next", 1))
+    assert connected(node) == (7,)
+
+
+def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
+    node.driver_generation = "load-1"
+    ref = claim_modules(node, "train", 1, 2, 3, 4)
+    node.prepare(ref)
+    node.machine.driver_gone()
+    node.machine.driver_back()
+    node.machine.fabric.start(keeps=False)
+    node.driver_generation = "load-2"
+    node.fabric.run_once()
+    assert (connected(node), records(node)) == ((), [])
+
+
+def test_a_record_that_cannot_be_read_is_put_aside_and_its_partition_named(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 1, 2)
+    node.prepare(ref)
+    (node.folder / "fabric" / "partition-3.json").write_text("{")
+    node.restart()
+    node.unprepare(ref)
+    with pytest.raises(PartitionTaken, match="fabric partition 3"):
+        node.prepare(claim_modules(node, "next", 1))
+    assert [path.name for path in (node.folder / "fabric").iterdir()] == ["partition-3.unreadable"]
+
+
+def test_another_instance_lets_go_of_what_this_one_has_activated(node: FakeNode) -> None:
+    ref = claim_modules(node, "train", 1, 2)
+    node.prepare(ref)
+    other = node.instance()
+    other.preparer.unprepare(ref, node.call())
+    assert (connected(node), records(node)) == ((), [])
+    other.peers.close()
+    node.prepare(claim_modules(node, "next", 1))
+    assert connected(node) == (7,)
+
+
+def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -> None:
+    fabric = node.machine.spec.fabric_manager
+    assert fabric is not None
+    left = tuple(one for one in fabric.partitions if 8 not in one)
+    node.machine.spec = replace(node.machine.spec, fabric_manager=replace(fabric, partitions=left))
+    node.restart()
+    with pytest.raises(ClaimRefused, match="has no partition with it"):
+        node.prepare(claim_modules(node, "train", 8))
+
+
+def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "dgx-a100")
+    node.prepare(node.claim("one", 0, 1))
+    node.machine.fabric.fail("partitions")
+    node.prepare(node.claim("two", 2, 3, 4))
+    assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
+    assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
+    node.stop()

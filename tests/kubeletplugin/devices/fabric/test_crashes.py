@@ -1,0 +1,91 @@
+"""The plugin may end at any moment: a partition is then active for a claim, or let go, and never in doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.devices.names import gpu_device_name
+from tests.kubeletplugin.crashes import UID, Crashes
+from tests.kubeletplugin.devices.fabric.fabric_node import (
+    MACHINE,
+    STEPS_OF_ACTIVATING,
+    STEPS_OF_DEACTIVATING,
+    claim_modules,
+    connected,
+    position,
+    records,
+)
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+
+
+@pytest.mark.parametrize("then", ["prepare", "unprepare", "reboot and prepare"])
+@pytest.mark.parametrize("step", STEPS_OF_ACTIVATING)
+def test_a_partition_is_active_or_not_after_a_crash_at_any_step(node: FakeNode, step: str, then: str) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    node.reboot() if "reboot" in then else node.restart()
+    if then == "unprepare":
+        node.unprepare(ref)
+        assert connected(node) == ()
+    else:
+        node.prepare(ref)
+        assert connected(node) == (5,)
+        node.unprepare(ref)
+    assert (connected(node), records(node)) == ((), [])
+    node.prepare(claim_modules(node, "next", 5))
+    assert connected(node) == (11,)
+
+
+@pytest.mark.parametrize("then", ["unprepare", "prepare", "next", "keeper"])
+@pytest.mark.parametrize("step", STEPS_OF_DEACTIVATING)
+def test_a_partition_goes_after_a_crash_at_any_step_of_unprepare(
+    node: FakeNode, step: str, then: str
+) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.prepare(ref)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.unprepare(ref)
+    node.restart()
+    if then == "prepare":
+        node.prepare(ref)
+        assert connected(node) == (5,)
+    if then == "keeper":
+        node.fabric.run_once()
+    node.unprepare(ref)
+    node.prepare(claim_modules(node, "next", 6))
+    assert (connected(node), records(node)) == ((12,), ["partition-12"])
+
+
+@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 7), ("unprepare", 5)])
+def test_a_real_process_may_end_before_any_change_of_the_disk(
+    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
+) -> None:
+    ends = 0
+    for changes in range(1, 60):
+        folder = tmp_path / f"{operation}-{changes}"
+        folder.mkdir()
+        node = FakeNode(folder, MACHINE, on_disk=True)
+        ref = node.claim_devices("train", gpu_device_name(node.gpus[position(node, 2)]), uid=UID)
+        if operation == "unprepare":
+            node.prepare(ref)
+        node.stop()
+
+        ended = crashes.ended(
+            folder, operation, changes, MACHINE, gpu_device_name(node.gpus[position(node, 2)])
+        )
+
+        node.restart()
+        node.prepare(ref)
+        assert connected(node) == (8,)
+        node.unprepare(ref)
+        assert (connected(node), records(node)) == ((), [])
+        node.stop()
+        if not ended:
+            break
+        ends += 1
+    assert ends >= fewest_ends, "every write, rename and removal is one end"

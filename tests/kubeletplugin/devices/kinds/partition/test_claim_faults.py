@@ -1,0 +1,298 @@
+"""What may go wrong with claims for partitions: a clear error, and nothing leaks or is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, HardwareChanged, NodeIncomplete, NvmlError
+from driver.kinds.partition.names import static_device_name
+from driver.nvml.api import Code
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
+from tests.kubeletplugin.cut_node import (
+    ONE,
+    THREE,
+    foreign,
+    handle,
+    instances,
+    mig_enabled,
+    nodes_of,
+    starts,
+    uuid_of,
+)
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+
+
+def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode) -> None:
+    theirs = foreign(node, THREE, 4, 4)
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    with pytest.raises(ClaimBlocked, match="which this driver did not make"):
+        node.prepare(ref)
+    assert instances(node) == (theirs,)
+    assert node.journal.get(ref.uid) is None
+
+    other = node.claim_devices("beside", node.partition(0, "1g.10gb", 0))
+    node.prepare(other)
+    node.unprepare(other)
+    assert instances(node) == (theirs,)
+    assert mig_enabled(node), "the mode is theirs as well"
+
+
+def test_a_foreign_instance_of_the_same_profile_at_the_same_place_is_not_taken_over(node: FakeNode) -> None:
+    theirs = foreign(node, ONE, 6, 1)
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    with pytest.raises(ClaimBlocked):
+        node.prepare(ref)
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)
+
+
+def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.machine.fail("create_compute_instance", code=Code.UNKNOWN, times=1)
+    with pytest.raises(NvmlError):
+        node.prepare(ref)
+    assert instances(node) == ()
+    assert not mig_enabled(node)
+    assert node.journal.get(ref.uid) is None
+
+    assert len(node.prepare(ref)) == 1
+
+
+def test_what_cannot_be_undone_stays_in_the_journal_and_goes_later(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.machine.fail("create_compute_instance", code=Code.UNKNOWN)
+    node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
+    with pytest.raises(NvmlError, match="Compute"):
+        node.prepare(ref)
+    assert starts(node) == [6]
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    assert entry.state == "releasing"
+    assert node.reconciler.finish_releases() == ()
+
+    node.machine.heal()
+    assert node.reconciler.finish_releases() == (ref.uid,)
+    assert instances(node) == ()
+
+
+def test_what_cannot_be_undone_is_finished_when_the_claim_comes_again(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.machine.fail("create_compute_instance", code=Code.UNKNOWN)
+    node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
+    with pytest.raises(NvmlError):
+        node.prepare(ref)
+
+    node.machine.heal()
+    assert len(node.prepare(ref)) == 1
+    assert starts(node) == [6]
+    node.unprepare(ref)
+    assert instances(node) == ()
+
+
+def test_a_process_that_stays_keeps_the_partition_and_is_named(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    uuid = uuid_of(node, ref)
+    node.machine.set_processes(uuid, (4242,))
+
+    left = node.unprepare(ref)
+
+    assert isinstance(left, InstanceInUse)
+    assert "4242" in left.logged
+    assert not node.spec_path(ref).exists()
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
+
+    node.machine.set_processes(uuid, ())
+    assert node.reconciler.finish_releases() == (ref.uid,)
+    node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
+
+
+def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
+    ref = node.claim_devices("two", node.partition(0, "1g.10gb", 6), node.partition(1, "1g.10gb", 6))
+    node.prepare(ref)
+    node.machine.set_processes(uuid_of(node, ref), (4242,))
+    assert isinstance(node.unprepare(ref), InstanceInUse)
+    assert (starts(node, 0), instances(node, 1)) == ([6], ())
+
+
+def test_after_a_reboot_the_partition_is_made_again(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    assert not mig_enabled(node)
+
+    assert len(node.prepare(ref)) == 1
+    assert starts(node) == [6]
+    assert node.spec_path(ref).exists()
+
+
+def test_after_a_reboot_nothing_of_somebody_else_is_destroyed(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    theirs = foreign(node, ONE, 6, 1)
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)
+
+
+def test_a_partition_that_was_destroyed_behind_our_back_is_made_again_by_the_replay(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    before = node.prepare(ref)
+    node.machine.reset(node.gpus[0])
+    assert not instances(node)
+
+    assert node.prepare(ref) == before
+    assert starts(node) == [6]
+
+
+def test_a_lost_gpu_takes_its_partitions_with_it_and_no_other(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    other = node.claim_devices("other", node.partition(1, "1g.10gb", 6))
+    node.prepare(ref)
+    node.prepare(other)
+    node.machine.lose(node.gpus[0])
+
+    node.unprepare(ref)
+    node.unprepare(other)
+    assert instances(node, 1) == ()
+
+
+def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.machine.driver_gone()
+    node.unprepare(ref)
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    assert not entry.holds
+
+
+def test_the_partition_of_a_lost_journal_file_is_destroyed_all_the_same(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    node.restart()
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    assert entry.rebuilt
+
+    node.unprepare(ref)
+    assert instances(node) == ()
+
+
+def test_the_claim_of_a_lost_journal_file_keeps_its_partition_when_it_is_prepared_again(
+    node: FakeNode,
+) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    (made,) = instances(node)
+    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    node.restart()
+
+    assert len(node.prepare(ref)) == 1
+    assert instances(node) == (made,)
+
+
+def test_a_partition_of_an_admin_is_handed_out_as_it_is_and_stays(node: FakeNode) -> None:
+    theirs = foreign(node, THREE, 4, 4)
+    ref = node.claim_devices("train", static_device_name(node.gpus[0], "3g.40gb", 4))
+    node.prepare(ref)
+    assert len(nodes_of(node, ref)[0]) == 3
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)
+    assert mig_enabled(node)
+
+
+def test_a_missing_capability_node_leaves_nothing_behind(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+
+    def lose_nodes(step: str) -> None:
+        if step == "made":
+            shutil.rmtree(node.driver_root / "dev/nvidia-caps")
+
+    node.on_step = lose_nodes
+    with pytest.raises(NodeIncomplete, match="nvidia-cap"):
+        node.prepare(ref)
+    assert instances(node) == ()
+    assert list(node.cdi.iterdir()) == []
+
+
+def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "dgx-a100")
+    ref = node.claim_devices("train", node.partition(0, "1g.5gb", 6))
+    with pytest.raises(ClaimRefused, match="reset"):
+        node.prepare(ref)
+    device = handle(node, 0)
+    device.set_mig_mode(enabled=True)
+    node.machine.reset(node.gpus[0])
+
+    node.prepare(ref)
+    node.unprepare(ref)
+    assert mig_enabled(node), "it would not come on again without a reset"
+    with pytest.raises(ClaimBlocked, match="reset"):
+        node.prepare(node.claim("whole", 0))
+    node.stop()
+
+
+def test_after_a_reboot_what_somebody_else_made_at_the_place_is_not_taken_over(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    theirs = foreign(node, ONE, 6, 1)
+    with pytest.raises(ClaimBlocked, match="did not make"):
+        node.prepare(ref)
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)
+
+
+def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
+    """Else it would take what somebody else makes there afterwards for its own."""
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.crash_after = "made"
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    node.restart()
+    node.on_step = lambda step: (
+        shutil.rmtree(node.driver_root / "dev/nvidia-caps") if step == "begun" else None
+    )
+    with pytest.raises(NodeIncomplete):
+        node.prepare(ref)
+    assert instances(node) == ()
+
+    theirs = foreign(node, ONE, 6, 1)
+    with pytest.raises(ClaimBlocked, match="did not make"):
+        node.prepare(ref)
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)
+
+
+def test_a_partition_of_a_gpu_that_was_exchanged_is_refused(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    node.published[device] = "GPU-of-another-board"
+    with pytest.raises(HardwareChanged):
+        node.prepare(node.claim_devices("train", device))
+    assert instances(node) == ()
+    assert not mig_enabled(node)
+
+
+def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepared(node: FakeNode) -> None:
+    """The claim was let go of and allocated anew, while a process still held its first partition."""
+    ref = node.claim_devices("shared", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    uuid = uuid_of(node, ref)
+    node.machine.set_processes(uuid, (4242,))
+    assert isinstance(node.unprepare(ref), InstanceInUse)
+    node.claim_devices("shared", node.partition(1, "1g.10gb", 5), uid=ref.uid)
+    with pytest.raises(InstanceInUse):
+        node.prepare(ref)
+    assert (starts(node, 0), starts(node, 1)) == ([6], [])
+
+    node.machine.set_processes(uuid, ())
+    assert len(node.prepare(ref)) == 1
+    assert (starts(node, 0), starts(node, 1)) == ([], [5])
+    node.unprepare(ref)
+    assert starts(node, 1) == []

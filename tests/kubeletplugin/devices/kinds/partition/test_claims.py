@@ -1,0 +1,182 @@
+"""Claims for partitions: made when prepared, destroyed when unprepared, handed out side by side."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
+from driver.kinds.partition.names import static_device_name
+from driver.nvml.mig import Placement
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.kubeletplugin.cut_node import (
+    ONE,
+    THREE,
+    foreign,
+    handle,
+    instances,
+    mig_enabled,
+    nodes_of,
+    starts,
+    uuid_of,
+)
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+
+    (prepared,) = node.prepare(ref)
+
+    assert prepared.device == node.partition(0, "1g.10gb", 6)
+    assert [(i.profile_id, i.placement) for i in instances(node)] == [(ONE, Placement(6, 1))]
+    (paths,) = nodes_of(node, ref)
+    assert paths[0] == "/dev/nvidia0"
+    assert [path.startswith("/dev/nvidia-caps/nvidia-cap") for path in paths[1:]] == [True, True]
+    assert uuid_of(node, ref) in {d.uuid for d in handle(node, 0).mig_devices()}
+
+    node.unprepare(ref)
+    assert instances(node) == ()
+    assert not mig_enabled(node), "nothing else needs the mode, and it goes off without a reset"
+    assert list(node.cdi.iterdir()) == []
+
+
+def test_seven_claims_share_a_gpu_that_is_whole_again_when_the_last_has_left(node: FakeNode) -> None:
+    refs = [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
+    for ref in refs:
+        node.prepare(ref)
+    assert starts(node) == list(range(7))
+    assert len({uuid_of(node, ref) for ref in refs}) == 7
+
+    with pytest.raises(DeviceHeld, match="takes a part of"):
+        node.prepare(node.claim_devices("three", node.partition(0, "3g.40gb", 4)))
+    with pytest.raises(DeviceHeld, match="takes a part of"):
+        node.prepare(node.claim("whole", 0))
+
+    for ref in refs[:-1]:
+        node.unprepare(ref)
+    assert mig_enabled(node)
+    node.unprepare(refs[-1])
+    assert len(node.prepare(node.claim("whole-now", 0))) == 1
+
+
+def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
+    refs = [node.claim("whole", 0)]
+    refs += [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
+    begin = Barrier(len(refs))
+
+    def prepare(ref: ClaimRef) -> bool:
+        begin.wait(30)
+        try:
+            return bool(node.prepare(ref))
+        except DeviceHeld:
+            return False
+
+    with ThreadPoolExecutor(len(refs)) as pool:
+        whole, *parts = pool.map(prepare, refs)
+    assert whole != any(parts)
+    assert all(parts) or whole
+    assert starts(node) == ([] if whole else list(range(7)))
+
+
+def test_a_partition_waits_for_a_claim_that_has_the_whole_gpu(node: FakeNode) -> None:
+    whole = node.claim("whole", 0)
+    node.prepare(whole)
+    ref = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
+    with pytest.raises(DeviceHeld, match=r"takes a part of .+ and is still held by another claim"):
+        node.prepare(ref)
+    assert not mig_enabled(node)
+
+    node.unprepare(whole)
+    assert len(node.prepare(ref)) == 1
+
+
+def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
+    devices = (
+        node.partition(0, "1g.10gb", 0),
+        node.partition(0, "3g.40gb", 4),
+        node.partition(1, "2g.20gb", 2),
+    )
+    ref = node.claim_devices("mixed", *devices, gpu_device_name(node.gpus[2]))
+
+    assert len(node.prepare(ref)) == 4
+    assert [len(paths) for paths in nodes_of(node, ref)] == [3, 3, 3, 3], (
+        "a node and two capabilities; whole: its DRM nodes"
+    )
+    assert starts(node, 0) == [0, 4]
+    assert starts(node, 1) == [2]
+    node.unprepare(ref)
+    assert (instances(node, 0), instances(node, 1)) == ((), ())
+
+
+def test_a_replay_of_a_finished_claim_touches_nothing(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    before = node.prepare(ref)
+    steps = len(node.steps)
+    assert node.prepare(ref) == before
+    assert len(node.steps) == steps
+
+
+def test_a_partition_of_an_admin_that_is_gone_is_refused(node: FakeNode) -> None:
+    with pytest.raises(ClaimRefused):
+        node.prepare(node.claim_devices("train", static_device_name(node.gpus[0], "3g.40gb", 4)))
+
+
+def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    watcher = node.claim_devices("watch", device, admin=True)
+    with pytest.raises(ClaimBlocked, match="no claim holds"):
+        node.prepare(watcher)
+
+    ref = node.claim_devices("train", device)
+    node.prepare(ref)
+    node.prepare(watcher)
+    assert nodes_of(node, watcher) == nodes_of(node, ref)
+    node.unprepare(watcher)
+    assert starts(node) == [6]
+
+
+def test_a_profile_or_a_place_that_the_gpu_does_not_have_is_refused_for_good(node: FakeNode) -> None:
+    for device in (node.partition(0, "1g.5gb", 0), node.partition(0, "3g.40gb", 2)):
+        with pytest.raises(ClaimRefused):
+            node.prepare(node.claim_devices("train", device))
+    assert not mig_enabled(node)
+
+
+@pytest.mark.parametrize(("strategy", "daemons"), [("TimeSlicing", 0), ("MPS", 1)])
+def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: str, daemons: int) -> None:
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "MigDeviceConfig",
+        "sharing": {"strategy": strategy},
+    }
+    config = [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), config=config)
+    assert len(node.prepare(ref)) == 1
+    assert len(node.mps.running) == daemons
+    node.unprepare(ref)
+    assert not node.mps.running
+    assert not mig_enabled(node)
+
+
+def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+    config = [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
+    assert node.prepare(node.claim_devices("a", node.partition(0, "1g.10gb", 6), config=config))
+    config[0]["requests"] = ["gpu-0"]
+    with pytest.raises(ClaimRefused):
+        node.prepare(node.claim_devices("b", node.partition(0, "1g.10gb", 5), config=config))
+
+
+def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) -> None:
+    theirs = foreign(node, THREE, 4, 4)
+    devices = (static_device_name(node.gpus[0], "3g.40gb", 4), node.partition(0, "1g.10gb", 0))
+    ref = node.claim_devices("both", *devices)
+    assert len(node.prepare(ref)) == 2
+    assert starts(node) == [0, 4]
+    assert len(node.prepare(ref)) == 2
+    node.unprepare(ref)
+    assert instances(node) == (theirs,)

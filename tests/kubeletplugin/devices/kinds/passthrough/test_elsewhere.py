@@ -1,0 +1,89 @@
+"""Groups that are half bound elsewhere, and nodes whose GPUs are all at virtual machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode, bind
+
+AUDIO = PciAddress.parse("0000:65:00.1")
+
+
+def test_what_is_bound_to_vfio_already_stays_there_when_the_claim_ends(vms: PassthroughNode) -> None:
+    bind(vms.kernel, vms.sysfs, AUDIO, "vfio-pci")
+    half = vms.drivers()
+    claim = vms.vm("vm", 1)
+
+    vms.prepare(claim)
+
+    assert {driver for pci, driver in vms.drivers().items() if pci.startswith("0000:65")} == {"vfio-pci"}
+    assert vms.unprepare(claim) is None
+    assert vms.drivers() == half
+
+
+def test_a_function_that_an_admin_takes_from_the_group_while_it_is_claimed_is_left_there(
+    vms: PassthroughNode,
+) -> None:
+    claim = vms.vm("vm", 1)
+    vms.prepare(claim)
+    vms.kernel.write(vms.sysfs / "bus/pci/drivers/vfio-pci/unbind", str(AUDIO), 1.0)
+    vms.kernel.write(vms.sysfs / "bus/pci/devices" / str(AUDIO) / "driver_override", "none\n", 1.0)
+
+    assert vms.unprepare(claim) is None
+
+    assert vms.changed() == {str(AUDIO): None}, "what an admin set is the admin's"
+
+
+def test_half_a_group_that_a_virtual_machine_of_somebody_else_uses_is_not_taken(vms: PassthroughNode) -> None:
+    vms.bind_by_hand(2)
+    vms.machine.add_process(vms.gpus[2], 4711)
+    half = vms.drivers()
+    with pytest.raises(ClaimBlocked, match="in use"):
+        vms.prepare(vms.vm("vm", 2, 3))
+    assert vms.drivers() == half
+
+
+def test_all_gpus_can_be_at_virtual_machines_and_come_back_after_a_restart(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, on_disk=True)
+    claims = [node.vm("alone", 0), node.vm("board", 1), node.vm("together", 2, 3)]
+    for claim in claims:
+        node.prepare(claim)
+    assert node.listed() == []
+    assert node.machine.nvml().session.listed() == []
+
+    node.restart()
+    controller = Discovery(node.machine.nvml(), node.sysfs, Guard())
+
+    assert controller.snapshot().gpus == ()
+    assert [one.driver for one in controller.snapshot().pci.physical] == ["vfio-pci"] * 4
+    assert node.recovered.failed == ()
+    for claim in claims:
+        assert len(node.prepare(claim)) == 1
+    controller.close()
+    for claim in claims:
+        assert node.unprepare(claim) is None
+    assert node.changed() == {}
+    assert node.listed() == list(node.gpus)
+    minors = [node.machine.state.gpus[pci].minor for pci in node.gpus]
+    assert len(set(minors)) == 4
+    node.prepare(node.claim("container", *range(4)))
+    node.stop()
+
+
+def test_a_reboot_while_all_gpus_are_at_virtual_machines_ends_every_claim(vms: PassthroughNode) -> None:
+    claims = [vms.vm("alone", 0), vms.vm("together", 2, 3)]
+    for claim in claims:
+        vms.prepare(claim)
+    vms.reboot()
+    assert vms.changed() == {}
+    assert [entry for entry in vms.journal.entries() if entry.holds] == []
+    for claim in claims:
+        vms.prepare(claim)
+        assert vms.unprepare(claim) is None
+    assert vms.changed() == {}

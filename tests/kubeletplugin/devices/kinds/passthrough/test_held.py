@@ -1,0 +1,340 @@
+"""A claim has GPUs bound to vfio with all of their group, and gives them back as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NodeIncomplete
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import DriverNotLoaded, NvmlDevice
+from driver.nvml.deadline import Guard, Watch
+from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.controllers import NotLetGo
+from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
+
+
+def spec(node: PassthroughNode, ref: ClaimRef) -> dict[str, Any]:
+    """The claim's CDI spec, which has to be a valid one."""
+    found: dict[str, Any] = json.loads(node.spec_path(ref).read_bytes())
+    validate(found)
+    return found
+
+
+def paths(node: PassthroughNode, ref: ClaimRef) -> list[str]:
+    """The nodes that a container gets."""
+    found = spec(node, ref)
+    edits = [found["containerEdits"], *(one["containerEdits"] for one in found["devices"])]
+    return [entry["path"] for edit in edits for entry in edit.get("deviceNodes", ())]
+
+
+def end(node: PassthroughNode, ref: ClaimRef) -> None:
+    """The claim's pod has ended."""
+    assert node.unprepare(ref) is None
+
+
+def test_the_whole_group_is_bound_and_given_back(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 1)
+
+    vms.prepare(claim)
+
+    assert vms.changed() == dict.fromkeys([f"0000:65:00.{n}" for n in range(4)], "vfio-pci")
+    assert vms.gpus[1] not in vms.listed()
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+    assert vms.listed() == list(vms.gpus)
+
+
+def test_gpus_of_one_group_go_together(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 2, 3)
+
+    vms.prepare(claim)
+
+    assert vms.changed() == {"0000:ca:00.0": "vfio-pci", "0000:cb:00.0": "vfio-pci"}
+    assert paths(vms, claim) == ["/dev/vfio/57", "/dev/vfio/vfio"]
+    assert spec(vms, claim)["devices"][0]["containerEdits"]["env"] == [
+        "PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_CA_00_0_0000_CB_00_0_VFIO=0000:ca:00.0,0000:cb:00.0"
+    ]
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+
+
+def test_a_container_gets_the_nodes_of_vfio_and_nothing_of_the_nvidia_driver(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+
+    vms.prepare(claim)
+
+    assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
+    assert "mounts" not in spec(vms, claim)["containerEdits"]
+    assert spec(vms, claim)["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    host = {node["hostPath"] for node in spec(vms, claim)["devices"][0]["containerEdits"]["deviceNodes"]}
+    assert host == {str(vms.driver_root / "dev/vfio/24"), str(vms.driver_root / "dev/vfio/vfio")}
+
+
+def test_the_node_of_the_iommu_can_be_left_out(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0, iommu={"enableAPIDevice": False})
+    vms.prepare(claim)
+    assert paths(vms, claim) == ["/dev/vfio/24"]
+
+
+def test_iommufd_gives_a_node_for_each_function(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 1, iommu={"backendPolicy": "PreferIommuFD"})
+
+    vms.prepare(claim)
+
+    *devices, api = paths(vms, claim)
+    assert api == "/dev/iommu"
+    assert len(devices) == len(set(devices)) == 4
+    assert all(one.startswith("/dev/vfio/devices/vfio") for one in devices)
+
+
+def test_a_call_that_comes_again_changes_nothing(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 1)
+    first = vms.prepare(claim)
+    steps = list(vms.steps)
+    assert vms.prepare(claim) == first
+    assert vms.steps == steps
+
+
+def test_own_sessions_of_nvml_are_let_go_of_and_the_controller_is_asked(vms: PassthroughNode) -> None:
+    asked: list[int] = []
+
+    def ask(number: int) -> None:
+        asked.append(number)
+        vms.controllers.answered("controller", number, "")
+
+    vms.controllers._ask = ask  # noqa: SLF001 - the stream to the controller
+    vms.controllers.joined("controller")
+    assert len(vms.listed()) == 4  # a session is open, and has every GPU
+    claim = vms.vm("vm", 0)
+
+    vms.prepare(claim)
+    assert asked == [1, 0]
+    vms.unprepare(claim)
+
+    assert asked == [1, 0, 2, 0]
+    assert vms.changed() == {}
+
+
+def test_a_controller_that_cannot_let_go_has_the_claim_wait_with_nothing_changed(
+    vms: PassthroughNode,
+) -> None:
+    vms.controllers.joined("")
+    claim = vms.vm("vm", 0)
+    with pytest.raises(NotLetGo, match="of a version that does not know passthrough"):
+        vms.prepare(claim)
+    assert vms.changed() == {}
+    assert vms.journal.get(claim.uid) is None
+    vms.controllers.left("")
+    vms.prepare(claim)
+
+
+def test_a_controller_that_does_not_answer_keeps_no_gpu_from_coming_back(
+    vms: PassthroughNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    monkeypatch.setattr("kubeletplugin.devices.kinds.passthrough.hand_over._BACK_SECONDS", 0.01)
+    vms.controllers.joined("controller")
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+
+
+def test_persistence_mode_is_turned_off_and_put_back(vms: PassthroughNode) -> None:
+    vms.turn_persistence_on(0)
+    claim = vms.vm("vm", 0)
+
+    vms.prepare(claim)
+    assert not vms.persistence(0)
+    vms.unprepare(claim)
+
+    assert vms.persistence(0)
+    assert not vms.persistence(1)
+
+
+def test_persistence_mode_is_put_back_when_the_gpu_could_not_be_taken(vms: PassthroughNode) -> None:
+    vms.turn_persistence_on(0)
+    vms.machine.spoil_kernel("fail", "driver_override", error=5)
+    claim = vms.vm("vm", 0)
+    with pytest.raises(ClaimBlocked):
+        vms.prepare(claim)
+    assert vms.persistence(0)
+    assert vms.changed() == {}
+
+
+def test_all_gpus_can_be_on_vfio_so_that_nvml_has_none(vms: PassthroughNode) -> None:
+    claims = [vms.vm("a", 0), vms.vm("b", 1), vms.vm("c", 2, 3)]
+    for claim in claims:
+        vms.prepare(claim)
+    assert vms.listed() == []
+    for claim in claims:
+        assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+    assert vms.listed() == list(vms.gpus)
+
+
+def test_a_node_needs_no_nvidia_driver(vms: PassthroughNode) -> None:
+    vms.machine.driver_gone()
+    without = vms.drivers()
+    with pytest.raises(DriverNotLoaded):
+        vms.listed()
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
+    assert vms.unprepare(claim) is None
+    assert vms.drivers() == without
+
+
+def test_a_gpu_that_vfio_had_before_is_used_as_it_is_and_stays_there(vms: PassthroughNode) -> None:
+    vms.bind_by_hand(0)
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {"0000:17:00.0": "vfio-pci"}
+
+
+def test_a_gpu_that_a_virtual_machine_of_somebody_else_has_is_waited_for(vms: PassthroughNode) -> None:
+    vms.bind_by_hand(0)
+    vms.machine.add_process(vms.gpus[0], 4711)
+    with pytest.raises(FunctionInUse, match="in use"):
+        vms.prepare(vms.vm("vm", 0))
+
+
+def test_a_busy_gpu_names_who_uses_it_and_is_waited_for(vms: PassthroughNode) -> None:
+    vms.machine.add_process(vms.gpus[0], 4711)
+    claim = vms.vm("vm", 0)
+    with pytest.raises(FunctionInUse, match="4711"):
+        vms.prepare(claim)
+    assert vms.changed() == {}
+    assert vms.journal.get(claim.uid) is None
+
+    vms.patience_seconds = 20.0
+    vms.restart()
+    vms.on_complaint = lambda _text: vms.machine.end_process(vms.gpus[0], 4711)
+    vms.prepare(claim)
+    assert len(vms.complaints) == 1
+
+
+def test_mig_mode_is_not_changed_for_it(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, "hgx-h100")
+
+    def turn_on(device: NvmlDevice, watch: Watch) -> None:
+        watch("set_mig_mode", lambda: device.set_mig_mode(True))
+
+    node.discovery.on_gpu(node.gpus[0], turn_on)
+    with pytest.raises(ClaimBlocked, match=r"MIG mode of 0000:.* is on, and is not changed"):
+        node.prepare(node.vm("vm", 0))
+    assert node.discovery.mig_enabled(node.gpus[0])
+    node.stop()
+
+
+def test_a_virtual_machine_waits_for_the_last_partition_of_its_gpu(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, "hgx-h100")
+    container = node.claim_devices("container", node.partition(0, "1g.10gb", 0))
+    node.prepare(container)
+    machine = node.vm("vm", 0)
+    with pytest.raises(DeviceHeld):
+        node.prepare(machine)
+
+    node.patience_seconds = 20.0
+    node.discovery.close()
+    node.restart()
+    node.on_complaint = lambda _text: end(node, container)
+    node.prepare(machine)
+
+    assert node.drivers()[str(node.gpus[0])] == "vfio-pci"
+    node.stop()
+
+
+def test_without_an_iommu_nothing_is_passed_through(vms: PassthroughNode) -> None:
+    (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "iommu_group").unlink()
+    with pytest.raises(NodeIncomplete, match="IOMMU"):
+        vms.prepare(vms.vm("vm", 0))
+    assert vms.changed() == {}
+
+
+def test_admin_access_is_refused(vms: PassthroughNode) -> None:
+    with pytest.raises(ClaimRefused, match="admin access"):
+        vms.prepare(vms.claim_devices("vm", vms.device(0), admin=True))
+
+
+def test_a_gpu_without_the_others_of_its_group_is_refused(vms: PassthroughNode) -> None:
+    with pytest.raises(ClaimRefused, match="shares IOMMU group 57"):
+        vms.prepare(vms.vm("vm", 2))
+    assert vms.changed() == {}
+
+
+def test_gpus_that_are_not_in_one_group_are_refused(vms: PassthroughNode) -> None:
+    with pytest.raises(ClaimRefused, match="not in the IOMMU group"):
+        vms.prepare(vms.vm("vm", 0, 1))
+    assert vms.changed() == {}
+
+
+def test_a_gpu_that_is_not_there_is_refused(vms: PassthroughNode) -> None:
+    (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
+    with pytest.raises(ClaimRefused, match=r"no GPU at 0000:17:00\.0"):
+        vms.prepare(vms.vm("vm", 0))
+
+
+def test_a_container_waits_for_a_gpu_that_a_virtual_machine_has(vms: PassthroughNode) -> None:
+    machine = vms.vm("vm", 0)
+    vms.prepare(machine)
+    container = vms.claim("container", 0)
+    with pytest.raises(DeviceHeld):
+        vms.prepare(container)
+
+    vms.patience_seconds = 20.0
+    vms.restart()
+    vms.on_complaint = lambda _text: end(vms, machine)
+    vms.prepare(container)
+
+    assert "/dev/nvidiactl" in paths(vms, container)
+    vms.patience_seconds = 0.0
+    vms.restart()
+    with pytest.raises(DeviceHeld):
+        vms.prepare(machine)
+    assert vms.changed() == {}
+
+
+def test_a_gpu_that_is_not_let_go_of_stays_taken_until_it_is(vms: PassthroughNode) -> None:
+    other = Discovery(vms.machine.nvml(), vms.sysfs, Guard())
+    other.snapshot()  # somebody has the GPU open and is not found
+    claim = vms.vm("vm", 0)
+    with pytest.raises(FunctionInDoubt):
+        vms.prepare(claim)
+    entry = vms.journal.get(claim.uid)
+    assert entry is not None
+    assert entry.state == "releasing"
+    with pytest.raises(DeviceHeld):
+        vms.prepare(vms.claim("container", 0))
+    assert vms.reconciler.finish_releases() == ()
+
+    other.close()
+    vms.machine.settle()
+
+    assert vms.reconciler.finish_releases() == (claim.uid,)
+    assert vms.changed() == {}
+    vms.prepare(vms.claim("container", 0))
+
+
+def test_a_virtual_machine_that_still_runs_keeps_its_gpu_until_it_ends(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    running = vms.machine.open_function(vms.gpus[0])
+
+    left = vms.unprepare(claim)
+
+    assert left is not None
+    assert left.retryable
+    with pytest.raises(DeviceHeld):
+        vms.prepare(vms.claim("container", 0))
+    running.release()
+    vms.machine.settle()
+    assert vms.reconciler.finish_releases() == (claim.uid,)
+    assert vms.changed() == {}

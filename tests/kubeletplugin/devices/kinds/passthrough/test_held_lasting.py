@@ -1,0 +1,266 @@
+"""What a claim has outlives the plugin and the NVIDIA driver, and others hear how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driver.devices.node_state import BlockedPlacement
+from driver.hardware.gpu import Inventory
+from driver.hardware.pci_view import pci_view
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.reports.device_status import told_claims
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
+from tests.kubeletplugin.fake_node import POOL, Crash
+
+STEPS_OF_TAKING = (
+    "begun",
+    "persistence",
+    "overriding 0000:65:00.0",
+    "unbinding 0000:65:00.0",
+    "probing 0000:65:00.0",
+    "overriding 0000:65:00.1",
+    "unbinding 0000:65:00.1",
+    "probing 0000:65:00.1",
+    "unbinding 0000:65:00.3",
+    "0000:65:00.0 is bound to vfio",
+    "committed",
+    "spec written",
+)
+STEPS_OF_GIVING_BACK = (
+    "spec removed",
+    "giving-back 0000:65:00.3",
+    "given-back 0000:65:00.3",
+    "giving-back 0000:65:00.0",
+    "given-back 0000:65:00.0",
+    "given back",
+    "released",
+)
+
+
+class Open:
+    """A stream that is open."""
+
+    def is_active(self) -> bool:
+        """Yes."""
+        return True
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """It never ends."""
+        return callable(callback)
+
+
+def health_of(node: PassthroughNode) -> dict[str, str]:
+    """What the kubelet hears of each device."""
+    node.health.run_once()
+    sent = next(iter(node.board.follow(Open(), 10.0)))
+    return {one.device: one.health for one in sent}
+
+
+def test_steps_are_those_that_are_crashed_at(vms: PassthroughNode) -> None:
+    vms.turn_persistence_on(1)
+    claim = vms.vm("vm", 1)
+    vms.prepare(claim)
+    assert set(STEPS_OF_TAKING) <= set(vms.steps)
+    vms.steps.clear()
+    vms.unprepare(claim)
+    assert set(STEPS_OF_GIVING_BACK) <= set(vms.steps)
+
+
+def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:
+    """Else its status says until the next look that the GPU is not bound, and the pod runs."""
+    claim = vms.vm("vm", 1)
+    told: dict[str, dict[str, str]] = {}
+    vms.on_step = lambda step: told.update({step: health_of(vms)}) if step in STEPS_OF_TAKING else None
+
+    vms.prepare(claim)
+
+    device = told["spec written"].keys() - told["begun"].keys()
+    assert len(device) == 1, "it is told of when it is handed over"
+    assert told["spec written"].items() >= {(one, "healthy") for one in device}
+
+
+@pytest.mark.parametrize("step", STEPS_OF_TAKING)
+def test_a_prepare_that_crashed_is_finished_or_undone(vms: PassthroughNode, step: str) -> None:
+    vms.turn_persistence_on(1)
+    claim = vms.vm("vm", 1)
+    vms.crash_after = step
+    with pytest.raises(Crash):
+        vms.prepare(claim)
+    vms.restart()
+
+    if step.endswith("0"):
+        vms.prepare(claim)
+        assert set(vms.changed()) == {f"0000:65:00.{function}" for function in range(4)}
+    assert vms.unprepare(claim) is None
+
+    assert vms.changed() == {}
+    assert vms.persistence(1)
+    assert vms.listed() == list(vms.gpus)
+
+
+@pytest.mark.parametrize("step", STEPS_OF_GIVING_BACK)
+def test_an_unprepare_that_crashed_is_finished_by_the_next_call(vms: PassthroughNode, step: str) -> None:
+    vms.turn_persistence_on(1)
+    claim = vms.vm("vm", 1)
+    vms.prepare(claim)
+    vms.crash_after = step
+    with pytest.raises(Crash):
+        vms.unprepare(claim)
+    vms.restart()
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+    assert vms.persistence(1)
+
+
+def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> None:
+    vms.driver_generation = "17"
+    claim = vms.vm("vm", 0)
+    answer = vms.prepare(claim)
+    steps = list(vms.steps)
+    vms.machine.driver_gone()
+    vms.driver_generation = ""
+    assert vms.prepare(claim) == answer
+    vms.machine.driver_back()
+    vms.driver_generation = "18"
+
+    assert vms.prepare(claim) == answer
+    assert vms.steps == steps
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+    assert vms.gpus[0] in vms.listed()
+
+
+def test_beside_a_whole_gpu_a_reload_ends_what_the_driver_had_alone(vms: PassthroughNode) -> None:
+    vms.driver_generation = "17"
+    claim = vms.claim_devices("both", vms.device(0), "gpu-0000-65-00-0")
+    vms.prepare(claim)
+    vms.machine.driver_gone()
+    vms.machine.driver_back()
+    vms.driver_generation = "18"
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+
+
+def test_a_reboot_ends_every_claim(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    vms.reboot()
+    assert vms.changed() == {}
+    assert vms.journal.get(claim.uid) is None
+    vms.prepare(claim)
+    assert vms.changed() == {"0000:17:00.0": "vfio-pci"}
+
+
+def test_an_entry_that_was_lost_gives_the_gpu_to_the_nvidia_driver(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    (vms.folder / "journal" / f"{claim.uid}.json").unlink()
+    assert vms.restart().rebuilt == (claim.uid,)
+    assert vms.unprepare(claim) is None
+    assert vms.changed() == {}
+    assert vms.gpus[0] in vms.listed()
+
+
+def test_a_claim_that_was_deleted_while_the_plugin_was_away_is_let_go(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    vms.stop()
+    del vms.api[claim.namespace, claim.name]
+    vms.restart()
+    assert vms.reconciler.run_once() == (claim.uid,)
+    assert vms.changed() == {}
+
+
+def test_a_gpu_that_a_claim_has_is_held_and_not_lost(vms: PassthroughNode) -> None:
+    assert set(health_of(vms).values()) == {"healthy"}
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    found = health_of(vms)
+    assert found[vms.device(0)] == "healthy"
+    assert "gpu-0000-17-00-0" not in found
+    vms.unprepare(claim)
+    assert health_of(vms)["gpu-0000-17-00-0"] == "healthy"
+
+
+def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
+    assert health_of(vms)[vms.device(0)] == "unhealthy"
+
+
+def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    (told,) = told_claims(vms.journal.entries(), vms.era(), vms.kinds)
+    (device,) = told.devices
+    assert device.ready.reason == "BoundToVfio"
+    assert (device.pool, device.device) == (POOL, vms.device(0))
+    assert device.data == {
+        "pciBusID": "0000:17:00.0",
+        "pciBusIDs": ["0000:17:00.0"],
+        "iommuGroup": 24,
+        "nodes": ["/dev/vfio/24", "/dev/vfio/vfio"],
+    }
+
+
+def foreign(node: PassthroughNode) -> tuple[BlockedPlacement, ...]:
+    """What blocks GPUs of this node."""
+    return node.watch.foreign(Inventory(pci=pci_view(node.sysfs)), node.journal.entries())
+
+
+def test_a_gpu_that_somebody_else_uses_through_vfio_is_blocked(vms: PassthroughNode) -> None:
+    vms.bind_by_hand(0)
+    assert foreign(vms) == ()
+    vms.machine.add_process(vms.gpus[0], 4711)
+    (blocked,) = foreign(vms)
+    assert (blocked.pci, blocked.span, blocked.reason) == (vms.gpus[0], None, "vfio-user")
+    assert "4711" in blocked.message
+
+
+def test_a_gpu_of_a_claim_is_nobody_elses(vms: PassthroughNode) -> None:
+    vms.prepare(vms.vm("vm", 0))
+    vms.machine.add_process(vms.gpus[0], 4711)
+    assert foreign(vms) == ()
+
+
+def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 2, 3)
+    vms.prepare(claim)
+    assert metadata(vms, claim) == {
+        "resource.kubernetes.io/pciBusID": "0000:ca:00.0",
+        "iommuGroup": 57,
+        "vfioNode": "/dev/vfio/57",
+    }
+
+
+def metadata(node: PassthroughNode, ref: ClaimRef) -> dict[str, object]:
+    """What the kind tells of the claim's first device."""
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    return dict(node.kinds.of(entry.devices[0]).metadata(entry.devices[0]))
+
+
+def test_a_gpu_of_another_model_is_not_the_one_that_was_prepared(vms: PassthroughNode) -> None:
+    claim = vms.vm("vm", 0)
+    vms.prepare(claim)
+    Path(vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "device").write_text("0x20b7\n")
+    with pytest.raises(Exception, match="another GPU than the one that was prepared"):
+        vms.prepare(claim)
+
+
+def test_what_a_virtual_machine_has_from_a_deleted_claim_is_blocked_with_any_load_of_the_driver(
+    vms: PassthroughNode,
+) -> None:
+    vms.driver_generation = "41"
+    (device,) = vms.prepare(vms.vm("train", 1))
+    del vms.api["team", "train"]
+    vms.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    vms.reconciler.run_once()
+    vms.driver_generation = "42"
+
+    (blocked,) = vms.watch.state().blocked
+    assert (blocked.pci, blocked.reason) == (vms.gpus[1], "deleted-claim")

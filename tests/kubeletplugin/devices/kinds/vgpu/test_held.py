@@ -1,0 +1,202 @@
+"""A claim's vGPU is made at prepare, given to the container, and taken back at unprepare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
+from driver.hardware.vgpu_places import MadeVgpu
+from kubeletplugin.devices.kinds.vgpu.record import uuid_for
+from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
+    A100,
+    DEVICES,
+    L40S,
+    TYPES,
+    edits,
+    made,
+    with_config,
+)
+from tests.kubeletplugin.fake_node import FakeNode
+
+GPU = "gpu-0000-17-00-0"
+VIRTUAL_3 = "0000:17:00.7"
+"""Virtual function 3 of the first L40S: they begin at .4 of the board."""
+
+Open = Callable[[str], FakeNode]
+
+
+def test_the_virtual_function_of_the_slot_gets_the_type_of_the_profile(open_node: Open) -> None:
+    node = open_node(L40S)
+
+    node.prepare(node.claim_devices("vm", DEVICES[L40S]))
+
+    assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
+
+
+def test_the_container_gets_the_node_of_the_functions_group_and_nothing_of_the_driver(
+    open_node: Open,
+) -> None:
+    node = open_node(L40S)
+    ref = node.claim_devices("vm", DEVICES[L40S])
+
+    node.prepare(ref)
+
+    group = (node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "iommu_group").readlink().name
+    found = edits(node, ref)
+    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
+    assert found["env"] == [f"PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_17_00_0_VGPU_L40S_8Q_3={VIRTUAL_3}"]
+    assert "libcuda" not in node.spec_path(ref).read_text()
+
+
+def test_unprepare_clears_the_type(open_node: Open) -> None:
+    node = open_node(L40S)
+    ref = node.claim_devices("vm", DEVICES[L40S])
+    node.prepare(ref)
+
+    assert node.unprepare(ref) is None
+    assert made(node) == {}
+    assert node.prepare(node.claim_devices("next", f"{GPU}-vgpu-l40s-24q-0"))
+
+
+def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Open) -> None:
+    node = open_node(A100)
+    ref = node.claim_devices("vm", DEVICES[A100])
+
+    node.prepare(ref)
+
+    uuid = uuid_for(ref.uid, DEVICES[A100])
+    assert made(node) == {"0000:3b:00.5": MadeVgpu(TYPES["a100-10c"], uuid)}
+    found = edits(node, ref)
+    group = (node.sysfs / "bus/mdev/devices" / uuid / "iommu_group").readlink().name
+    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
+    assert found["env"] == [f"MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_3B_00_0_VGPU_A100_10C_1={uuid}"]
+
+    assert node.unprepare(ref) is None
+    assert made(node) == {}
+
+
+@pytest.mark.parametrize("machine", [L40S, A100])
+def test_iommufd_is_given_where_the_configuration_prefers_it(open_node: Open, machine: str) -> None:
+    node = open_node(machine)
+    config = with_config(backendPolicy="PreferIommuFD", enableAPIDevice=True)
+    ref = node.claim_devices("vm", DEVICES[machine], **config)
+
+    node.prepare(ref)
+
+    own, api = (one["path"] for one in edits(node, ref)["deviceNodes"])
+    assert own.startswith("/dev/vfio/devices/vfio")
+    assert api == "/dev/iommu"
+
+
+def test_six_of_one_profile_are_made_and_a_seventh_is_not(open_node: Open) -> None:
+    node = open_node(L40S)
+    for slot in range(6):
+        node.prepare(node.claim_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}"))
+
+    with pytest.raises(ClaimBlocked, match="no L40S-8Q can be made"):
+        node.prepare(node.claim_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6"))
+    assert len(made(node)) == 6
+
+
+def test_another_profile_waits_until_the_first_is_gone(open_node: Open) -> None:
+    node = open_node(L40S)
+    first = node.claim_devices("first", f"{GPU}-vgpu-l40s-8q-0")
+    other = node.claim_devices("other", f"{GPU}-vgpu-l40s-24q-1")
+    node.prepare(first)
+
+    with pytest.raises(ClaimBlocked, match="vGPUs of another profile"):
+        node.prepare(other)
+    node.unprepare(first)
+    node.prepare(other)
+
+    assert made(node) == {"0000:17:00.5": MadeVgpu(TYPES["l40s-24q"])}
+
+
+def test_the_slot_of_another_claim_is_not_given_out_twice(open_node: Open) -> None:
+    node = open_node(L40S)
+    node.prepare(node.claim_devices("one", f"{GPU}-vgpu-l40s-8q-0"))
+
+    for device in (f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-24q-0", GPU):
+        with pytest.raises(DeviceHeld):
+            node.prepare(node.claim_devices("two", device))
+
+
+def test_a_profile_that_the_gpu_does_not_have_is_refused(open_node: Open) -> None:
+    node = open_node(L40S)
+
+    with pytest.raises(ClaimRefused, match="no vGPU profile a100-4c"):
+        node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-a100-4c-0"))
+
+
+def test_a_slot_without_a_virtual_function_waits_for_one(open_node: Open) -> None:
+    node = open_node(L40S)
+
+    with pytest.raises(ClaimBlocked, match=r"sriov-manage -e 0000:17:00\.0"):
+        node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-l40s-1q-32"))
+
+
+def test_admin_access_has_nothing_to_look_on_at(open_node: Open) -> None:
+    node = open_node(L40S)
+
+    with pytest.raises(ClaimRefused, match="admin access"):
+        node.prepare(node.claim_devices("look", DEVICES[L40S], admin=True))
+
+
+def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
+    node = open_node(L40S)
+    file = node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "nvidia/current_vgpu_type"
+    node.kernel.write(file, str(TYPES["l40s-8q"]), 1.0)
+
+    with pytest.raises(ClaimBlocked, match="which no claim has made"):
+        node.prepare(node.claim_devices("vm", DEVICES[L40S]))
+    assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
+
+
+def test_two_requests_of_a_claim_can_have_two_vgpus(open_node: Open) -> None:
+    node = open_node(L40S)
+    ref = node.claim_devices("vm", f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-8q-1")
+
+    node.prepare(ref)
+
+    assert set(made(node)) == {"0000:17:00.4", "0000:17:00.5"}
+    assert node.unprepare(ref) is None
+    assert made(node) == {}
+
+
+def test_a_call_that_comes_again_changes_nothing(open_node: Open) -> None:
+    node = open_node(A100)
+    ref = node.claim_devices("vm", DEVICES[A100])
+
+    first = node.prepare(ref)
+    there, spec = made(node), node.spec_path(ref).read_bytes()
+
+    assert node.prepare(ref) == first
+    assert (made(node), node.spec_path(ref).read_bytes()) == (there, spec)
+
+
+@pytest.mark.parametrize("machine", [L40S, A100])
+def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: str) -> None:
+    node = open_node(machine)
+    ref = node.claim_devices("vm", DEVICES[machine])
+    node.prepare(ref)
+    ((pci, vgpu),) = made(node).items()
+    folder = node.sysfs / "bus/pci/devices" / pci
+    gone = folder / vgpu.uuid / "remove" if vgpu.uuid else folder / "nvidia/current_vgpu_type"
+    node.kernel.write(gone, "1" if vgpu.uuid else "0", 1.0)
+
+    node.prepare(ref)
+
+    assert made(node) == {pci: vgpu}
+
+
+def test_after_a_reboot_nothing_is_left_to_take_back(open_node: Open) -> None:
+    node = open_node(L40S)
+    ref = node.claim_devices("vm", DEVICES[L40S])
+    node.prepare(ref)
+
+    node.reboot()
+
+    assert made(node) == {}
+    assert node.unprepare(ref) is None

@@ -1,0 +1,339 @@
+"""What NVIDIA's driver prepared is held, answered for and let go by this one, or nothing is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.devices.names import gpu_device_name
+from driver.devices.node_state import NodeState
+from driver.errors import ClaimRefused, DeviceHeld, NodeIncomplete
+from kubeletplugin.claims.specs import Specs
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
+from kubeletplugin.migration.carrying_out import carry_out
+from kubeletplugin.migration.checkpoint import decode
+from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
+from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins
+from tests.kubeletplugin.cut_node import ONE, foreign, instances
+from tests.kubeletplugin.fake_node import NODE, POOL, Crash, FakeNode
+from tests.kubeletplugin.migration.nvidia_state import (
+    Object,
+    checkpoint,
+    claim,
+    gpu,
+    partition,
+    slice_of,
+    told,
+    write_spec,
+)
+
+UID = "8c79cff1-4631-4c6e-b65b-82a9519bd130"
+OTHER = "7b81f9de-9337-410d-b95c-e770431cfb4c"
+REF = ClaimRef("team", "train", UID)
+PART = "gpu-0-mig-1g10gb-19-6"
+
+
+class Scene:
+    """A node on which NVIDIA's driver has prepared claims and is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = FakeNode(folder, "hgx-h100")
+        self.claims: dict[str, Object] = {}
+        self.users: tuple[ClaimUser, ...] = ()
+        self.origins: dict[str, Origin] = {}
+        self.file = folder / "checkpoint.json"
+
+    @property
+    def uuid(self) -> str:
+        return self.node.discovery.snapshot().gpus[0].uuid
+
+    def whole(self, uid: str = UID, **more: Any) -> None:
+        """A claim has the first GPU."""
+        self.claims[uid] = {**claim([gpu(self.uuid, told(uid, NODE, "gpu-0"))]), **more}
+        write_spec(self.node.cdi, uid, "gpu-0")
+        self._write()
+
+    def cut(self, origin: Origin | None, name: str = PART) -> None:
+        """A claim has a partition of the first GPU."""
+        made = foreign(self.node, ONE, 6, 1)
+        found = self.node.discovery.snapshot().gpus[0].mig
+        assert found is not None
+        device = partition(found.partitions[0].uuid, self.uuid, 0, made.id, 0, told(UID, NODE, name))
+        self.claims[UID] = claim([device])
+        if origin is not None:
+            self.origins[name] = origin
+        write_spec(self.node.cdi, UID, name)
+        self._write()
+
+    def decide(self, boot_id: str = "boot-1") -> TakeOver:
+        return decide(decode(self.file.read_bytes()), boot_id, self._look)
+
+    def take_over(self) -> tuple[str, ...]:
+        node = self.node
+        return carry_out(self.decide(), self.file, node.store, node.preparer.adopt)
+
+    def blocked(self) -> list[tuple[str, str, int | None]]:
+        state: NodeState = self.node.watch.state()
+        return [
+            (str(one.pci), one.reason, None if one.span is None else one.span.start) for one in state.blocked
+        ]
+
+    def _look(self) -> Surroundings:
+        return Surroundings(NODE, self.node.era(), self.node.discovery.snapshot(), self.origins, self.users)
+
+    def _write(self) -> None:
+        self.file.write_bytes(checkpoint(self.claims, "boot-1"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_claim_is_answered_as_that_driver_answered_it_and_can_be_let_go(scene: Scene) -> None:
+    scene.whole()
+    assert scene.take_over() == (UID,)
+    cdi = (f"k8s.gpu.nvidia.com/claim={UID}-gpu-0",)
+    assert scene.node.prepare(REF) == (PreparedDevice(("gpu",), NODE, "gpu-0", cdi),)
+    assert not scene.file.exists()
+    assert scene.node.unprepare(REF) is None
+    assert scene.blocked() == []
+    assert list(scene.node.cdi.iterdir()) == []
+
+
+def test_its_spec_is_replaced_by_one_of_ours_with_the_same_devices(scene: Scene) -> None:
+    scene.whole()
+    scene.take_over()
+    (path,) = scene.node.cdi.iterdir()
+    spec = json.loads(path.read_bytes())
+    assert path == scene.node.spec_path(REF)
+    assert [device["name"] for device in spec["devices"]] == [f"{UID}-gpu-0"]
+    assert "FROM=nvidia" not in path.read_text()
+
+
+def test_its_gpu_is_blocked_and_refused_to_others_until_it_ends(scene: Scene) -> None:
+    scene.whole()
+    scene.take_over()
+    pci = str(scene.node.gpus[0])
+    assert scene.blocked() == [(pci, "held-by-claim", None)]
+    assert scene.node.watch.state().held == (gpu_device_name(scene.node.gpus[0]),)
+    other = scene.node.claim("other", 0)
+    with pytest.raises(DeviceHeld):
+        scene.node.prepare(other)
+    scene.node.unprepare(REF)
+    assert scene.blocked() == []
+    assert len(scene.node.prepare(other)) == 1
+
+
+class _Open:
+    """A stream of the kubelet that stays open."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def add_callback(self, _callback: Callable[[], None]) -> bool:
+        return True
+
+
+def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Scene) -> None:
+    scene.whole()
+    scene.take_over()
+    scene.node.health.run_once()
+    sent = next(iter(scene.node.board.follow(_Open(), 10.0)))
+    told = {(one.pool, one.device): one.health for one in sent}
+    assert told[NODE, "gpu-0"] == "healthy"
+    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "healthy"
+
+
+def test_it_stays_taken_over_when_the_plugin_is_started_anew(scene: Scene) -> None:
+    scene.whole()
+    scene.take_over()
+    scene.node.restart()
+    assert scene.node.prepare(REF)[0].device == "gpu-0"
+    assert scene.blocked() == [(str(scene.node.gpus[0]), "held-by-claim", None)]
+
+
+@pytest.mark.parametrize("step", ["taken over"])
+def test_a_crash_in_between_is_finished_by_the_next_start(scene: Scene, step: str) -> None:
+    scene.whole()
+    scene.node.crash_after = step
+    with pytest.raises(Crash):
+        scene.take_over()
+    scene.node.restart()
+    assert scene.take_over() == ()
+    scene.node.reconciler.restore_specs()
+    assert [path.name for path in scene.node.cdi.iterdir()] == [scene.node.spec_path(REF).name]
+    assert scene.node.prepare(REF)[0].device == "gpu-0"
+
+
+def test_a_claim_that_has_ended_meanwhile_is_not_brought_back(scene: Scene) -> None:
+    scene.whole()
+    decided, left = scene.decide(), scene.file.read_bytes()
+    scene.take_over()
+    scene.node.unprepare(REF)
+    scene.file.write_bytes(left)
+    assert carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
+    assert scene.blocked() == []
+
+
+def test_of_two_instances_one_takes_over(scene: Scene) -> None:
+    scene.whole()
+    decided = scene.decide()
+    scene.take_over()
+    assert carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
+
+
+def test_a_spec_that_cannot_be_made_yet_leaves_the_one_that_is_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.whole()
+
+    def missing(*_: object) -> None:
+        raise NodeIncomplete("no libcuda", "install the driver")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Specs, "spec", missing)
+        scene.take_over()
+    assert [path.suffix for path in scene.node.cdi.iterdir()] == [".yaml"]
+    scene.node.reconciler.restore_specs()
+    assert [path.suffix for path in scene.node.cdi.iterdir()] == [".json"]
+
+
+def test_a_partition_that_was_made_for_the_claim_is_destroyed_with_it(scene: Scene) -> None:
+    scene.cut("made")
+    scene.take_over()
+    pci = str(scene.node.gpus[0])
+    assert scene.blocked() == [(pci, "held-by-claim", 6)]
+    assert scene.node.prepare(REF)[0].device == PART
+    assert len(instances(scene.node)) == 1
+    scene.node.unprepare(REF)
+    assert instances(scene.node) == ()
+
+
+def test_a_partition_of_an_admin_outlives_the_claim(scene: Scene) -> None:
+    scene.cut("static")
+    scene.take_over()
+    assert scene.node.prepare(REF)[0].device == PART
+    scene.node.unprepare(REF)
+    assert len(instances(scene.node)) == 1
+
+
+def test_where_nobody_tells_who_made_a_partition_nothing_is_taken_over(scene: Scene) -> None:
+    scene.cut(None)
+    with pytest.raises(CannotTakeOver, match=r"whether its partition .* was made for it is not known"):
+        scene.decide()
+
+
+def test_a_partition_that_is_another_one_now_is_not_taken_over(scene: Scene) -> None:
+    scene.cut("made", "gpu-0-mig-1g10gb-19-5")
+    with pytest.raises(CannotTakeOver, match="is another one now"):
+        scene.decide()
+
+
+def test_the_slices_tell_who_made_a_partition() -> None:
+    kind = {"type": {"string": "mig"}}
+    found = slice_of(
+        NODE,
+        [
+            {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": "GPU-1"}}},
+            {"name": "a", "attributes": {**kind, "uuid": {"string": "MIG-1"}}},
+            {"name": "b", "attributes": kind, "consumesCounters": [{"counterSet": "gpu-0"}]},
+            {"name": "c", "attributes": kind},
+        ],
+    )
+    ours = slice_of(NODE, [{"name": "d", "attributes": {**kind, "uuid": {"string": "MIG-2"}}}])
+    ours["spec"]["pool"]["name"] = f"{NODE}/gpu.nvidia.com"
+    assert origins([found, ours], NODE) == {"a": "static", "b": "made"}
+
+
+def test_one_claim_that_cannot_be_taken_over_keeps_all_as_they_are(scene: Scene) -> None:
+    scene.whole()
+    scene.whole(OTHER, checkpointState="PrepareStarted", name="other", namespace="team")
+    before = scene.file.read_bytes()
+    with pytest.raises(CannotTakeOver) as refused:
+        scene.take_over()
+    assert "1 of 2 claims" in str(refused.value)
+    assert "team/other" not in str(refused.value)
+    assert f"claim team/other (UID {OTHER}) of pod train" in refused.value.logged
+    assert scene.file.read_bytes() == before
+    assert scene.node.journal.entries() == ()
+    assert {path.suffix for path in scene.node.cdi.iterdir()} == {".yaml"}
+
+
+def test_the_kubelet_tells_claim_and_pods_by_name(scene: Scene) -> None:
+    scene.whole()
+    scene.users = (ClaimUser("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
+    scene.take_over()
+    entry = scene.node.journal.get(UID)
+    assert entry is not None
+    assert (entry.namespace, entry.name) == ("team", "train")
+
+    scene.whole(OTHER, preparedDevices=[{"devices": [], "configState": {"mpsControlDaemonID": "x"}}])
+    scene.users = (ClaimUser("team", "other", "other-0", frozenset({f"{OTHER}-gpu-0"})),)
+    with pytest.raises(CannotTakeOver) as refused:
+        scene.decide()
+    assert "claim team/other of pod team/other-0: " in refused.value.logged
+
+
+def test_claims_of_an_earlier_boot_have_ended(scene: Scene) -> None:
+    scene.whole()
+    decided = scene.decide("boot-2")
+    assert decided == TakeOver(ended=(UID,))
+    carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt)
+    assert list(scene.node.cdi.iterdir()) == []
+    assert not scene.file.exists()
+    assert scene.node.journal.entries() == ()
+
+
+def test_a_gpu_that_is_not_there_is_no_gpu_of_the_claim(scene: Scene) -> None:
+    scene.claims[UID] = claim([gpu("GPU-gone", told(UID, NODE, "gpu-0"))])
+    scene.file.write_bytes(checkpoint(scene.claims))
+    with pytest.raises(CannotTakeOver, match="its GPU GPU-gone is not on this node"):
+        scene.decide()
+
+
+def test_another_pool_and_other_cdi_devices_are_not_believed(scene: Scene) -> None:
+    for answer in (
+        told(UID, "node-b", "gpu-0"),
+        {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": ["k8s.gpu.nvidia.com/claim=x"]},
+        {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": []},
+    ):
+        scene.claims[UID] = claim([gpu(scene.uuid, answer)])
+        scene.file.write_bytes(checkpoint(scene.claims))
+        with pytest.raises(CannotTakeOver):
+            scene.decide()
+
+
+def test_a_claim_of_an_older_version_is_in_use_by_the_name_of_its_device(scene: Scene) -> None:
+    scene.claims[UID] = claim([gpu(scene.uuid, told(UID, NODE, "gpu-0", cdi_class="device"))])
+    scene.file.write_bytes(checkpoint(scene.claims, v2=False))
+    scene.take_over()
+    node = scene.node
+    node.in_use = {"gpu-0"}
+    assert [node.reconciler.run_once() for _ in range(3)] == [(), (), ()]
+    node.in_use = set()
+    assert [node.reconciler.run_once() for _ in range(2)] == [(), (UID,)]
+
+
+def test_a_claim_whose_name_is_known_is_kept_while_the_api_has_it_allocated(scene: Scene) -> None:
+    scene.whole()
+    scene.users = (ClaimUser("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
+    scene.take_over()
+    node = scene.node
+    node.claim_devices("train", "gpu-0", uid=UID)
+    results = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
+    results[0]["pool"] = NODE
+    assert node.reconciler.run_once() == ()
+    del node.api["team", "train"]
+    assert node.reconciler.run_once() == (UID,)
+
+
+def test_a_claim_that_is_only_allocated_from_those_slices_is_refused_for_good(scene: Scene) -> None:
+    ref = scene.node.claim_devices("late", "gpu-3")
+    scene.node.api["team", "late"]["status"]["allocation"]["devices"]["results"][0]["pool"] = NODE
+    with pytest.raises(ClaimRefused, match="delete the pod, so that it is scheduled anew"):
+        scene.node.prepare(ref)

@@ -1,0 +1,74 @@
+"""GPUs are reset by the node's own nvidia-smi, and its words say why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.errors import NodeIncomplete
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.reports.healing.gpu_reset import GpuReset, ResetFailed
+from tests.fakegpu.programs import Programs
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """Four A30, all of them in another compute mode, which no reset leaves."""
+    found = Programs(tmp_path, "a30-quad")
+    found.smi("-c", "PROHIBITED")
+    return found
+
+
+def resets(programs: Programs, timeout_seconds: float = 30.0) -> GpuReset:
+    driver = InstalledDriver.below(programs.root)
+    return GpuReset(DriverPrograms(driver, programs.root.with_name("libraries")), timeout_seconds)
+
+
+def was_reset(programs: Programs) -> list[bool]:
+    return [gpu.compute_mode == "default" for gpu in programs.machine.state.gpus.values()]
+
+
+def gpus(programs: Programs, *indexes: int) -> list[PciAddress]:
+    return [programs.machine.pci(index) for index in indexes]
+
+
+def test_those_that_are_named_are_reset(programs: Programs) -> None:
+    resets(programs).reset(gpus(programs, 1, 2))
+    assert was_reset(programs) == [False, True, True, False]
+
+
+def test_while_one_of_them_is_open_none_is_reset(programs: Programs) -> None:
+    nvml = programs.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(1)
+    try:
+        with pytest.raises(ResetFailed, match="In use by another client"):
+            resets(programs).reset(gpus(programs, 1, 2))
+    finally:
+        nvml.shutdown()
+    assert was_reset(programs) == [False] * 4
+
+
+def test_while_a_process_runs_on_it_it_is_not_reset(programs: Programs) -> None:
+    programs.machine.set_processes(0, (4711,))
+    with pytest.raises(ResetFailed, match="could not be reset"):
+        resets(programs).reset(gpus(programs, 0))
+
+
+def test_one_that_fell_off_the_bus_is_not_reset(programs: Programs) -> None:
+    programs.machine.lose(0)
+    with pytest.raises(ResetFailed, match="GPU is lost"):
+        resets(programs).reset(gpus(programs, 0))
+
+
+def test_a_program_that_hangs_and_one_that_is_not_there_are_told_apart(programs: Programs) -> None:
+    program = programs.root / "usr/bin/nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(ProgramHangs):
+        resets(programs, 0.1).reset(gpus(programs, 0))
+    program.unlink()
+    with pytest.raises(NodeIncomplete):
+        resets(programs).reset(gpus(programs, 0))

@@ -1,0 +1,368 @@
+"""A GPU is reset when nobody has it, is taken back whatever happens, and keeps new pods away meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.devices.node_state import NodeState
+from driver.nvml.api import Code
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.vfio.users import User
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish
+from kubeletplugin.reports.healing.gpu_reset import ResetFailed
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.share_node import recorded, shared, whole
+
+STEPS = (
+    "sharing cleared",
+    "persistence noted",
+    "persistence off",
+    "let go",
+    "reset",
+    "healed noted",
+    "persistence on",
+    "persistence put back",
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    """Four A30, of which the first has been left with persistence mode on and compute mode prohibited."""
+    found = FakeNode(tmp_path, "a30-quad", binds=True)
+    spoil(found)
+    yield found
+    found.stop()
+
+
+def spoil(node: FakeNode) -> None:
+    """Have the first GPU in a mode that a reset ends, and with persistence mode on."""
+    nvml = node.machine.nvml()
+    nvml.init()
+    device = nvml.device_by_pci(node.gpus[0])
+    device.set_compute_mode("prohibited")
+    device.set_persistence_mode(True)
+    nvml.shutdown()
+
+
+def was_reset(node: FakeNode, gpu: int = 0) -> bool:
+    return node.machine.state.gpus[node.gpus[gpu]].compute_mode == "default"
+
+
+def is_persistent(node: FakeNode, gpu: int = 0) -> bool:
+    return node.machine.state.gpus[node.gpus[gpu]].persistence
+
+
+def healed(node: FakeNode) -> list[PciAddress]:
+    return [one.pci for one in node.watch.state().healed]
+
+
+def heal(node: FakeNode, gpu: str = "", wait_seconds: float = 0.0) -> list[HealProgress]:
+    return list(node.healer.heal(HealWish(gpu or str(node.gpus[0]), reset=True, wait_seconds=wait_seconds)))
+
+
+def start_again(node: FakeNode) -> None:
+    """What a crash ends is the process with all that it has open, which the test's process is not."""
+    node.discovery.close()
+    node.restart()
+
+
+def failure(node: FakeNode) -> str:
+    """Why a heal failed."""
+    last = heal(node)[-1]
+    assert last.step == "failed"
+    assert not was_reset(node)
+    assert not healed(node)
+    assert not node.watch.state().blocked
+    return last.message
+
+
+@pytest.mark.parametrize("name", ["address", "uuid", "device"])
+def test_a_gpu_that_nobody_has_is_reset_and_has_its_persistence_mode_again(node: FakeNode, name: str) -> None:
+    pci = node.gpus[0]
+    names = {"address": str(pci), "uuid": node.machine.uuid(pci), "device": node.partition(0, "1g.6gb", 0)}
+
+    steps = heal(node, names[name])
+
+    assert [(one.step, one.gpus) for one in steps] == [("resets", (pci,)), ("healed", (pci,))]
+    assert was_reset(node)
+    assert is_persistent(node)
+    assert node.gpu_reset.calls == [(pci,)]
+    assert healed(node) == [pci]
+    assert not node.watch.state().blocked
+
+
+def test_who_only_asks_is_told_what_is_in_the_way_and_nothing_happens(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    node.machine.set_processes(0, (4711,))
+
+    [seen] = node.healer.heal(HealWish(str(node.gpus[0])))
+
+    assert seen.step == "looked"
+    assert [(one.namespace, one.name, one.uid) for one in seen.claims] == [("team", "train", ref.uid)]
+    assert [one.pid for one in seen.processes] == [4711]
+    assert not was_reset(node)
+    assert node.steps.count("let go") == 0
+
+
+def test_a_claim_that_stays_keeps_its_gpu(node: FakeNode) -> None:
+    node.prepare(node.claim("train", 0))
+    assert "there are still claim team/train" in failure(node)
+
+
+def test_a_process_of_nobody_that_stays_keeps_its_gpu_and_is_named(node: FakeNode) -> None:
+    node.machine.set_processes(0, (4711,))
+    assert "there are still process 4711" in failure(node)
+
+
+def opened_by(node: FakeNode, *users: User) -> None:
+    """Have these processes have each GPU open."""
+    node.healer._users = lambda _function: users  # noqa: SLF001 - pretended processes have all one name
+
+
+@pytest.mark.parametrize("name", ["nvidia-persiste", "nv-fabricmanage", "gpu-dra-control", "gpu-dra-kubelet"])
+def test_a_pod_that_names_its_process_after_one_of_the_node_keeps_its_gpu(node: FakeNode, name: str) -> None:
+    opened_by(node, User(4711, name))
+
+    assert f"there are still process 4711 ({name})" in failure(node)
+    assert node.gpu_reset.calls == []
+
+
+def test_programs_of_the_node_are_the_drivers_to_deal_with(node: FakeNode) -> None:
+    opened_by(
+        node,
+        User(11, "nvidia-persiste", is_of_node=True),
+        User(12, "nv-fabricmanage", is_of_node=True),
+    )
+
+    assert heal(node)[-1].step == "healed"
+
+
+def test_a_program_of_ours_that_has_the_gpu_open_after_all_keeps_it(node: FakeNode) -> None:
+    opened_by(node, User(11, "gpu-dra-control", is_of_node=True))
+
+    assert "it is used by gpu-dra-control (process 11)" in failure(node)
+    assert is_persistent(node)
+
+
+def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> None:
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+
+    waiting = next(steps)
+
+    assert [one.name for one in waiting.claims] == ["train"]
+    assert [(one.pci, one.span, one.reason) for one in node.watch.state().blocked] == [
+        (node.gpus[0], None, "healing")
+    ]
+    node.unprepare(ref)
+    assert [one.step for one in steps] == ["resets", "healed"]
+    assert was_reset(node)
+
+
+def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
+    node.prepare(node.claim("train", 0))
+    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    next(steps)
+
+    del steps
+
+    assert not node.watch.state().blocked
+    assert "there are still" in failure(node), "and another may begin"
+
+
+def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
+    node.prepare(node.claim("train", 0))
+    first = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    next(first)
+
+    assert "another GPU of this node is being healed" in heal(node, str(node.gpus[1]))[-1].message
+    del first
+
+
+def test_a_controller_that_does_not_let_go_keeps_the_gpu(node: FakeNode) -> None:
+    node.controllers.joined("")
+    assert "controller of this node cannot let go" in failure(node)
+    assert is_persistent(node)
+
+
+def test_a_process_that_comes_at_the_last_moment_keeps_its_gpu_and_is_named(node: FakeNode) -> None:
+    node.on_step = lambda name: node.machine.set_processes(0, (4711,)) if name == "let go" else None
+    assert "it is used by pretended process (process 4711)" in failure(node)
+    assert node.gpu_reset.calls == []
+    assert is_persistent(node)
+
+
+def test_a_claim_that_comes_at_the_last_moment_keeps_its_gpu(node: FakeNode) -> None:
+    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True))
+    assert next(steps).step == "resets"
+    node.prepare(node.claim("train", 0))
+
+    [last] = steps
+
+    assert "there came claim team/train" in last.message
+    assert not was_reset(node)
+
+
+def test_what_the_driver_refuses_is_said_in_its_words(node: FakeNode) -> None:
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_pci(node.gpus[0])
+
+    assert "In use by another client" in failure(node)
+    assert is_persistent(node)
+    nvml.shutdown()
+
+
+def test_a_call_that_hangs_has_the_gpu_open_and_the_way_out_is_said(node: FakeNode) -> None:
+    node.guard_seconds = 0.2
+    start_again(node)
+    node.machine.hang("persistence_mode", 0)
+    assert "does not return" in (message := failure(node))
+    assert "delete the plugin's pod on the node" in message
+    node.machine.heal()
+
+
+def test_a_reset_that_fails_leaves_the_gpu_as_it_was(node: FakeNode) -> None:
+    node.gpu_reset.failures.append(ResetFailed("nvidia-smi did not", "end it"))
+    assert "nvidia-smi did not" in failure(node)
+    assert is_persistent(node)
+    assert node.discovery.identity(node.gpus[0]).uuid == node.machine.uuid(node.gpus[0])
+
+
+def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) -> None:
+    ref = node.claim_shares("lab", shared(node, "mps-4", 1))
+    node.prepare(ref)
+    node.crash_after = "spec removed"
+    with pytest.raises(Crash):
+        node.unprepare(ref)
+    node.mps.silent = True
+    start_again(node)
+    node.unprepare(ref)
+    node.mps.silent = False
+    assert recorded(node) == [whole(node, 1)]
+    assert node.mps.running
+
+    assert heal(node, str(node.gpus[1]))[-1].step == "healed"
+
+    assert not node.mps.running
+    assert recorded(node) == []
+
+
+def test_a_gpu_of_another_kernel_driver_is_left_alone(node: FakeNode) -> None:
+    node.prepare(node.claim_devices("vm", f"{whole(node)}-vfio"))
+
+    [last] = heal(node)
+
+    assert "has the kernel driver vfio-pci, not NVIDIA's" in last.message
+    assert node.gpu_reset.calls == []
+
+
+@pytest.mark.parametrize("name", ["0000:ff:00.0", "GPU-nobody", "nonsense"])
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(node: FakeNode, name: str) -> None:
+    [last] = heal(node, name)
+    assert last.step == "failed"
+    assert "no GPU" in last.message
+
+
+def test_persistence_mode_that_cannot_be_asked_for_keeps_nobody_from_the_reset(node: FakeNode) -> None:
+    node.machine.fail("persistence_mode", 0, Code.UNKNOWN)
+    assert heal(node)[-1].step == "healed"
+    assert was_reset(node)
+
+
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_gpu_that_does_not_come_back_is_not_called_healed(node: FakeNode, gpu: int) -> None:
+    node.on_step = lambda name: node.machine.lose(gpu) if name == "reset" else None
+    last = heal(node, str(node.gpus[gpu]))[-1]
+    assert last.step == "failed"
+    assert is_persistent(node) == (gpu == 1), "what cannot be asked is put back later"
+    if gpu == 1:
+        assert f"GPU {node.gpus[1]} was reset and does not answer" in last.message
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_any_step_can_be_the_last_before_a_crash(tmp_path: Path, step: str) -> None:
+    node = FakeNode(tmp_path, "a30-quad", binds=True, on_disk=True)
+    spoil(node)
+    states: list[NodeState] = []
+    node.on_state = states.append
+    try:
+        node.crash_after = step
+        with pytest.raises(Crash):
+            heal(node)
+        start_again(node)
+        node.healer.finish()
+
+        done = was_reset(node)
+        assert is_persistent(node), "as it was"
+        assert not node.watch.state().blocked
+        assert healed(node) == ([node.gpus[0]] if done and step != "reset" else [])
+        node.prepare(node.claim("train", 0))
+        node.unprepare(node.claim("train", 0, uid=node.journal.entries()[0].uid))
+
+        assert [one.message for one in heal(node)] == ["", ""]
+        assert is_persistent(node)
+    finally:
+        node.stop()
+
+
+def test_the_steps_are_those_that_crashes_are_tried_after(node: FakeNode) -> None:
+    heal(node)
+    assert tuple(node.steps) == STEPS
+
+
+def test_a_reset_is_told_until_the_machine_is_restarted(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "a30-quad", binds=True, on_disk=True)
+    try:
+        heal(node)
+        node.restart()
+        assert healed(node) == [node.gpus[0]]
+        node.reboot()
+        assert healed(node) == []
+        assert not list((tmp_path / "healing").iterdir())
+    finally:
+        node.stop()
+
+
+def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100", binds=True)
+    try:
+        ref = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
+        node.prepare(ref)
+        node.crash_after = "spec removed"
+        with pytest.raises(Crash):
+            node.unprepare(ref)
+        start_again(node)
+        assert heal(node)[-1].step == "failed", "the claim still has its partition"
+        node.unprepare(ref)
+        assert [one.message for one in heal(node)] == ["", ""]
+        assert not any(entry.holds for entry in node.journal.entries())
+        node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 0)))
+    finally:
+        node.stop()
+
+
+def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "dgx1-v100", binds=True)
+    try:
+        assert [one.message for one in heal(node)] == ["", ""]
+        assert node.gpu_reset.calls == [node.gpus]
+        node.prepare(node.claim("train", 5))
+        assert "there are still claim team/train" in heal(node)[-1].message
+    finally:
+        node.stop()
+
+
+def test_gpus_of_a_board_with_nvswitches_are_reset_one_by_one_from_ampere_on(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "dgx-a100", binds=True)
+    try:
+        node.prepare(node.claim("train", 5))
+        assert [one.message for one in heal(node)] == ["", ""]
+        assert node.gpu_reset.calls == [(node.gpus[0],)]
+    finally:
+        node.stop()

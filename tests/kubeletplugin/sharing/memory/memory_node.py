@@ -1,0 +1,183 @@
+"""A node whose GPUs take memory limits: claims in the journal, and a runtime that starts containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from driver.devices.names import gpu_device_name
+from driver.errors import DriverError
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import NvmlDevice
+from driver.nvml.deadline import Guard, Watch
+from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from driver.nvml.pci_address import PciAddress
+from fakegpu.memory.cuda import FakeCudaClient
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.container_start import ContainerStart
+from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from tests.kubeletplugin.fake_node import POOL, FakeNode
+
+T = TypeVar("T")
+
+GIB = 1 << 30
+MIB = 1 << 20
+L4_BYTES = (23034 - 470) * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that the runtime has made: its group is there, its processes wait."""
+
+    start: ContainerStart
+    cgroup: Cgroup
+
+    @property
+    def name(self) -> ContainerName:
+        return ContainerName(self.start.namespace, self.start.pod, self.start.container)
+
+
+class Meddled(Discovery):
+    """GPUs of which somebody does something before each thing that the plugin does with them."""
+
+    meddle: Callable[[], None] = staticmethod(lambda: None)
+
+    def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
+        """Let others come first."""
+        self.meddle()
+        return super().on_gpu(pci, job)
+
+
+class MemoryNode(FakeNode):
+    """Four L4 that take limits, and who plays the kubelet and the runtime.
+
+    ``meddle`` is called before each time that the plugin asks a GPU.
+    """
+
+    def __init__(self, folder: Path, machine: str = "l4-quad", *, on_disk: bool = False) -> None:
+        self.made = 0
+        self.meddle: Callable[[], None] = lambda: None
+        super().__init__(folder, machine, on_disk=on_disk)
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """Let whoever meddles do so."""
+
+        def meddle() -> None:
+            self.meddle()
+
+        found = Meddled(self.machine.nvml(), self.sysfs, guard)
+        found.meddle = meddle
+        return found
+
+    def begin_again(self) -> None:
+        """End the plugin and start it anew, while another instance goes on."""
+        self.leave()
+        parts = self.instance()
+        self._peers, self.journal, self.memory = parts.peers, parts.journal, parts.memory
+
+    def pci(self, gpu: int = 0) -> str:
+        return str(self.gpus[gpu])
+
+    def held(
+        self,
+        uid: str,
+        guaranteed_bytes: int,
+        most_bytes: int = 0,
+        *,
+        gpu: int = 0,
+        request: str = "gpu",
+        parts: Mapping[str, int] | None = None,
+        each_bytes: int = 0,
+        mps: bool = False,
+    ) -> HeldDevice:
+        """A share of a GPU that a claim holds."""
+        device = f"{gpu_device_name(self.gpus[gpu])}-{'mps' if mps else 'ts'}-mem"
+        most = most_bytes or guaranteed_bytes
+        share = ShareRecord(device, "MPS" if mps else "TimeSlicing", memory_bytes=guaranteed_bytes)
+        memory = MemoryRecord(guaranteed_bytes, most, most > guaranteed_bytes, each_bytes, parts or {})
+        cdi = f"{uid}-{device}-{request}"
+        uuid = self.machine.uuid(self.gpus[gpu])
+        return HeldDevice(
+            request, POOL, device, self.pci(gpu), uuid, cdi, kind="whole", share=share, memory=memory
+        )
+
+    def hold(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
+        """Put a prepared claim into the journal; the CDI devices that it has."""
+        era = self.era()
+        entry = Entry(uid, "team", uid, "prepared", era.boot_id, boottime_ns(), devices, "sha")
+        self.journal.put(replace(entry, driver_generation=era.driver_generation))
+        return tuple(device.cdi_device for device in devices)
+
+    def share(self, uid: str, guaranteed_bytes: int, most_bytes: int = 0, **more: object) -> str:
+        """Prepare a claim with one share; its CDI device."""
+        return self.hold(uid, self.held(uid, guaranteed_bytes, most_bytes, **more))[0]  # type: ignore[arg-type]
+
+    def release(self, uid: str) -> None:
+        """Have the claim's entry released, and its memory forgotten."""
+        entry = self.journal.get(uid)
+        assert entry is not None
+        self.journal.put(replace(entry, state="released", devices=()))
+        self.memory.forget(uid)
+
+    def announce(self, cdi_device: str, *names: str, pod: str = "pod") -> None:
+        """Let the kubelet list containers of a pod for a device, beside those that it lists already."""
+        assert not isinstance(self.listed_containers, DriverError)
+        listed = self.listed_containers.get(cdi_device, frozenset())
+        more = frozenset(ContainerName("team", pod, name) for name in names)
+        self.listed_containers = {**self.listed_containers, cdi_device: listed | more}
+
+    def container(
+        self, cdi_device: str, name: str = "main", *, pod: str = "pod", cgroup: Cgroup | None = None
+    ) -> Container:
+        """Make a container of a pod with a device, as the runtime does before it runs its hooks."""
+        self.made += 1
+        group = cgroup or self.cgroups.make(f"/kubepods.slice/{pod}/{name}-{self.made}")
+        told = f"0::{group.path.removeprefix('/sys/fs/cgroup')}\n"
+        uid = cdi_device.partition("-gpu-")[0]
+        start = ContainerStart(uid, cdi_device, f"{name}-{self.made}", told, "team", pod, name)
+        return Container(start, group)
+
+    def run(
+        self, cdi_device: str, name: str = "main", *, pod: str = "pod", cgroup: Cgroup | None = None
+    ) -> Container:
+        """Make a container and have its hook answered; raises what the plugin refuses with."""
+        container = self.container(cdi_device, name, pod=pod, cgroup=cgroup)
+        self.start(container)
+        return container
+
+    def start(self, container: Container, memory: ClaimMemory | None = None) -> None:
+        """Have the container's hook answered; a container that is refused is removed by the runtime."""
+        try:
+            (memory or self.memory).start(container.start)
+        except DriverError:
+            self.end(container)
+            raise
+
+    def end(self, container: Container) -> None:
+        """Have a container end: the runtime removes its group."""
+        self.cgroups.remove(container.cgroup.path)
+
+    def cuda(self, container: Container, gpu: int = 0) -> FakeCudaClient:
+        """A program in the container that uses a GPU."""
+        return self.machine.cuda(self.gpus[gpu], container.cgroup.path)
+
+    def limits(self, container: Container, gpu: int = 0) -> MemoryLimits:
+        """What NVML holds the container to; raises NoMemoryLimits."""
+        nvml = self.machine.nvml()
+        nvml.init()
+        try:
+            return nvml.device_by_pci(self.gpus[gpu]).memory_limits(container.cgroup.path)
+        finally:
+            nvml.shutdown()
+
+    def hard(self, container: Container, gpu: int = 0) -> int:
+        """The most that NVML lets the container allocate."""
+        return self.limits(container, gpu).hard_bytes
+
+    def files(self) -> list[str]:
+        """The names of the ledger's files."""
+        return sorted(path.name for path in (self.folder / "memory" / "claims").iterdir())

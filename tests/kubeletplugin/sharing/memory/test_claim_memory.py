@@ -1,0 +1,280 @@
+"""Containers of a claim never have more than the claim, whatever comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused
+from driver.nvml.memory_limits import MemoryLimits
+from fakegpu.memory.cuda import OutOfMemory
+from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
+from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
+
+
+def test_a_container_alone_has_all_of_its_claim_and_not_a_byte_more(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 10 * GIB)
+    l4s.announce(device, "main")
+    container = l4s.run(device)
+    program = l4s.cuda(container)
+    program.allocate(10 * GIB)
+    with pytest.raises(OutOfMemory):
+        program.allocate(1)
+
+
+def test_a_time_sliced_share_has_no_soft_limit_and_a_share_of_mps_has_one(l4s: MemoryNode) -> None:
+    sliced, served = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 4 * GIB, mps=True)
+    assert l4s.limits(l4s.run(sliced)) == MemoryLimits(0, 4 * GIB)
+    assert l4s.limits(l4s.run(served)) == MemoryLimits(4 * GIB, 4 * GIB)
+
+
+def test_containers_that_the_kubelet_lists_have_equal_parts_from_the_first_start_on(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 9 * GIB)
+    l4s.announce(device, "a", "b", "c")
+    assert [l4s.hard(l4s.run(device, name)) for name in "abc"] == [3 * GIB] * 3
+
+
+def test_a_container_that_nobody_announced_makes_the_others_come_down_first(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 9 * GIB)
+    first = l4s.run(device, "a")
+    assert l4s.hard(first) == 9 * GIB
+    second = l4s.run(device, "b")
+    assert (l4s.hard(first), l4s.hard(second)) == (9 * GIB // 2, 9 * GIB // 2)
+
+
+def test_what_a_container_uses_is_never_taken_from_it(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    l4s.cuda(first).allocate(5 * GIB)
+    with pytest.raises(ClaimBlocked, match="is to have 4096 MiB of the 8192 MiB") as refused:
+        l4s.run(device, "b")
+    assert "1 other containers of the claim use or have 5120 MiB" in str(refused.value)
+    assert l4s.hard(first) == 5 * GIB, "else it would take what the next one is refused for"
+
+
+def test_a_container_that_ended_has_given_its_part_back(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    l4s.cuda(first).allocate(8 * GIB)
+    l4s.end(first)
+    assert l4s.hard(l4s.run(device, "a")) == 8 * GIB
+
+
+def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.announce(device, "a", "b")
+    init = l4s.run(device, "warm-up")
+    assert l4s.hard(init) == 8 * GIB
+    l4s.end(init)
+    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [4 * GIB] * 2
+
+
+def test_an_init_container_leaves_a_sidecar_and_other_pods_their_parts(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 9 * GIB)
+    l4s.announce(device, "sidecar", "main")
+    l4s.announce(device, "main", pod="other")
+    sidecar = l4s.run(device, "sidecar")
+    assert l4s.hard(sidecar) == 3 * GIB
+    init = l4s.run(device, "warm-up")
+    assert (l4s.hard(sidecar), l4s.hard(init)) == (3 * GIB, 3 * GIB), "sidecar, init, and main of the other"
+
+
+def test_a_container_that_starts_again_has_its_part_though_its_old_group_lingers(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.announce(device, "main")
+    first = l4s.run(device)
+    second = l4s.run(device)
+    assert (l4s.hard(first), l4s.hard(second)) == (0, 8 * GIB)
+
+
+def test_several_pods_on_one_claim_divide_it(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    for pod in ("one", "two"):
+        l4s.announce(device, "main", pod=pod)
+    assert [l4s.hard(l4s.run(device, pod=pod)) for pod in ("one", "two")] == [4 * GIB] * 2
+
+
+def test_a_container_with_a_part_of_its_own_gets_that_and_the_others_divide_the_rest(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 10 * GIB, parts={"trainer": 6 * GIB})
+    l4s.announce(device, "trainer", "a", "b")
+    assert [l4s.hard(l4s.run(device, name)) for name in ("a", "trainer", "b")] == [2 * GIB, 6 * GIB, 2 * GIB]
+
+
+def test_equal_parts_are_bounded_where_the_configuration_says_so(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 10 * GIB, each_bytes=4 * GIB)
+    assert l4s.hard(l4s.run(device)) == 4 * GIB
+
+
+def test_the_requests_of_a_claim_are_taken_to_be_used_by_as_many_containers_each(l4s: MemoryNode) -> None:
+    one, other = l4s.hold(
+        "u-1",
+        l4s.held("u-1", 8 * GIB, request="one"),
+        l4s.held("u-1", 8 * GIB, gpu=1, request="other"),
+    )
+    for device in (one, other):
+        l4s.announce(device, "a", "b")  # the kubelet lists all devices of the claim for both
+    first, second = l4s.run(one, "a"), l4s.run(other, "b")
+    assert (l4s.hard(first), l4s.hard(second, gpu=1)) == (8 * GIB, 8 * GIB)
+
+
+def test_shares_of_two_claims_in_one_container_add_up_on_a_gpu(l4s: MemoryNode) -> None:
+    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB)
+    container = l4s.run(one)
+    again = l4s.run(other, cgroup=container.cgroup)
+    assert l4s.hard(container) == l4s.hard(again) == 10 * GIB
+    l4s.release("u-2")
+    assert l4s.hard(container) == 4 * GIB
+
+
+def test_shares_of_several_gpus_in_one_container_are_limited_on_each(l4s: MemoryNode) -> None:
+    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB, gpu=1)
+    container = l4s.run(one)
+    l4s.run(other, cgroup=container.cgroup)
+    assert (l4s.hard(container), l4s.hard(container, gpu=1)) == (4 * GIB, 6 * GIB)
+
+
+def test_a_claim_that_is_not_prepared_lets_no_container_start(l4s: MemoryNode) -> None:
+    container = l4s.container("u-1-gpu-0")
+    with pytest.raises(ClaimRefused, match="is not prepared on this node"):
+        l4s.start(container)
+    device = l4s.share("u-2", 8 * GIB)
+    l4s.release("u-2")
+    with pytest.raises(ClaimRefused, match="is not prepared on this node"):
+        l4s.run(device)
+    assert l4s.files() == []
+
+
+def test_a_claim_of_an_earlier_load_of_the_driver_lets_no_container_start(l4s: MemoryNode) -> None:
+    l4s.driver_generation = "1"
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.driver_generation = "2"
+    with pytest.raises(ClaimRefused, match="started anew"):
+        l4s.run(device)
+
+
+def test_a_device_without_limits_lets_no_container_start(l4s: MemoryNode) -> None:
+    l4s.share("u-1", 8 * GIB)
+    with pytest.raises(ClaimRefused, match="has no device u-1-gpu-of-another whose memory is limited"):
+        l4s.run("u-1-gpu-of-another")
+
+
+def test_a_claim_of_which_only_the_spec_is_known_lets_no_container_start(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    entry = l4s.journal.get("u-1")
+    assert entry is not None
+    devices = tuple(replace(held, share=None, memory=None) for held in entry.devices)
+    l4s.journal.put(replace(entry, namespace="", name="", devices=devices, rebuilt=True))
+    with pytest.raises(ClaimRefused, match=f"claim UID u-1 has no device {device} whose memory is limited"):
+        l4s.run(device)
+
+
+@pytest.mark.parametrize("amount_bytes", [0, 1, 511 * MIB])
+def test_less_than_a_program_needs_is_refused_for_good(l4s: MemoryNode, amount_bytes: int) -> None:
+    device = l4s.share("u-1", amount_bytes)
+    with pytest.raises(ClaimRefused, match="a program needs 512 MiB to begin"):
+        l4s.run(device)
+    assert l4s.files() == []
+
+
+def test_too_many_containers_for_a_claim_are_refused_and_the_others_keep_what_they_have(
+    l4s: MemoryNode,
+) -> None:
+    device = l4s.share("u-1", 1 * GIB)
+    running = [l4s.run(device, name) for name in "ab"]
+    with pytest.raises(ClaimRefused, match="or let fewer containers have the claim"):
+        l4s.run(device, "c")
+    assert [l4s.hard(container) for container in running] == [512 * MIB] * 2
+
+
+def test_a_kubelet_that_does_not_answer_keeps_nobody_from_starting(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.listed_containers = ClaimBlocked("the kubelet is away")
+    assert l4s.hard(l4s.run(device)) == 8 * GIB
+
+
+def test_a_kubelet_that_is_silent_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
+    """It refuses calls above its rate limit: the first container had all, and the second was refused."""
+    l4s.patience_seconds = 10.0
+    l4s.restart()
+    device = l4s.share("u-1", 9 * GIB)
+    l4s.announce(device, "a", "b", "c")
+    l4s.listing_failures = [PodResourcesUnavailable("rejected by rate limit") for _ in range(3)]
+
+    assert l4s.hard(l4s.run(device, "a")) == 3 * GIB
+    assert not l4s.listing_failures
+
+
+def test_a_hook_that_asks_twice_for_one_container_gets_the_same_answer(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.run(device)
+    l4s.start(container)
+    assert l4s.hard(container) == 8 * GIB
+
+
+def test_another_instance_goes_on_where_the_first_one_stopped(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    other = l4s.instance()
+    try:
+        second = l4s.container(device, "b")
+        other.memory.start(second.start)
+        assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
+        third = l4s.container(device, "c")
+        l4s.start(third)
+        assert sum(map(l4s.hard, (first, second, third))) <= 8 * GIB
+    finally:
+        other.peers.close()
+
+
+def test_a_restarted_plugin_remembers_what_containers_have(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    l4s.restart()
+    second = l4s.run(device, "b")
+    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
+
+
+def test_a_reboot_forgets_all_of_it(l4s: MemoryNode) -> None:
+    l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.reboot()
+    assert l4s.files() == []
+    assert l4s.memory.used() == ()
+
+
+def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.run(device)
+    l4s.release("u-1")
+    assert l4s.files() == []
+    assert l4s.hard(container) == 8 * GIB
+
+
+def test_unprepare_needs_no_nvml(l4s: MemoryNode) -> None:
+    l4s.run(l4s.share("u-1", 8 * GIB, mps=True))
+    l4s.machine.fail(gpu=0)
+    l4s.release("u-1")
+    assert l4s.files() == []
+
+
+def test_a_whole_gpu_can_be_divided(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", L4_BYTES)
+    l4s.announce(device, "a", "b")
+    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [L4_BYTES // 2] * 2
+
+
+def test_more_than_the_gpu_has_is_refused(l4s: MemoryNode) -> None:
+    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
+        l4s.run(l4s.share("u-1", 2 * L4_BYTES))
+
+
+def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> None:
+    memory: ClaimMemory = l4s.memory
+    l4s.driver_generation = "1"
+    assert memory.supports(l4s.pci())
+    l4s.machine.not_supported("memory_limits")
+    l4s.machine.not_supported("set_memory_limits")
+    assert memory.supports(l4s.pci())
+    l4s.driver_generation = "2"
+    assert not memory.supports(l4s.pci())

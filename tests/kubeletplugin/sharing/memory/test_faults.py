@@ -1,0 +1,318 @@
+"""What NVML, the runtime and the plugin itself can do wrong takes no memory from anybody."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from driver.errors import ClaimBlocked, NvmlError, StorageError
+from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
+from driver.nvml.memory_limits import NO_LIMIT_BYTES
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.kubelet.wire.container_start import NotAnswered
+from tests.kubeletplugin.fake_node import Crash
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, MemoryNode
+
+STEPS = ("memory lowered", "memory noted", "memory limited")
+
+
+def test_a_limit_that_nvml_takes_and_does_not_hold_lets_no_container_start(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.machine.lie("set_memory_limits")
+    with pytest.raises(ClaimBlocked, match=r"NVML took a limit of 8589934592 bytes .* and holds none"):
+        l4s.run(device)
+    l4s.machine.heal()
+    l4s.memory.run_once()
+    assert l4s.files() == []
+
+
+def test_a_container_that_cannot_be_brought_down_keeps_the_next_from_starting(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    l4s.machine.lie("set_memory_limits", times=1)
+    with pytest.raises(ClaimBlocked, match="holds 8589934592 bytes"):
+        l4s.run(device, "b")
+    second = l4s.run(device, "b")
+    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
+
+
+def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 10.0
+    l4s.restart()
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.machine.fail("set_memory_limits", times=2)
+    assert l4s.hard(l4s.run(device)) == 8 * GIB
+
+
+def test_a_journal_that_cannot_be_read_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 10.0
+    l4s.restart()
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.container(device)
+    read, failures = l4s.journal.get, [StorageError("too many open files"), StorageError("again")]
+
+    def get(uid: str) -> Entry | None:
+        if failures:
+            raise failures.pop()
+        return read(uid)
+
+    l4s.journal.get = get  # type: ignore[method-assign]  # what the disk does for a moment
+    l4s.start(container)
+    assert l4s.hard(container) == 8 * GIB
+    assert not failures
+
+
+def test_a_container_that_is_gone_is_not_waited_for(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 1000.0
+    l4s.restart()
+    container = l4s.container(l4s.share("u-1", 8 * GIB))
+    l4s.on_step = lambda step: l4s.end(container) if step == "memory noted" else None
+    with pytest.raises(NvmlError):
+        l4s.start(container)
+    l4s.on_step = lambda _step: None
+    l4s.memory.run_once()
+    assert l4s.files() == []
+
+
+def test_whoever_waits_when_the_plugin_ends_is_left_to_the_next_instance(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 1000.0
+    l4s.restart()
+    container = l4s.container(l4s.share("u-1", 8 * GIB))
+    l4s.machine.fail("set_memory_limits")
+    l4s.memory.stop()
+    with pytest.raises(NotAnswered):
+        l4s.start(container)
+
+
+def test_a_gpu_that_hangs_refuses_in_time_and_hurts_no_other(l4s: MemoryNode) -> None:
+    l4s.guard_seconds = 0.2
+    l4s.restart()
+    hung, well = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 8 * GIB, gpu=1)
+    running = l4s.run(well, "a")
+    l4s.machine.hang(gpu=0)
+    with pytest.raises(NvmlTimeout):
+        l4s.run(hung)
+    assert l4s.hard(l4s.run(well, "b"), gpu=1) == 4 * GIB
+    l4s.memory.run_once()
+    assert [device for _, device in l4s.memory.faults()] == []
+    assert l4s.hard(running, gpu=1) == 4 * GIB
+
+
+def test_a_gpu_that_hangs_is_the_fault_of_its_claims_alone(l4s: MemoryNode) -> None:
+    l4s.guard_seconds = 0.2
+    l4s.restart()
+    on_hung, on_well = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 8 * GIB, gpu=1)
+    l4s.run(on_hung)
+    l4s.run(on_well)
+    l4s.discovery.snapshot()
+    l4s.machine.hang(gpu=0)
+    l4s.memory.run_once()
+    (device,) = l4s.memory.faults()
+    assert device == ("u-1", on_hung)
+    assert "did not return within 0.2 s" in l4s.memory.faults()[device]
+    assert [(one.claim_uid, one.used_bytes) for one in l4s.memory.used()] == [("u-1", None), ("u-2", 0)]
+
+
+def test_a_lost_gpu_is_a_fault_until_it_is_back(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.run(device)
+    l4s.machine.fail(gpu=0, code=Code.GPU_IS_LOST)
+    l4s.memory.run_once()
+    assert "GPU_IS_LOST" in l4s.memory.faults()["u-1", device]
+    l4s.machine.heal()
+    l4s.memory.run_once()
+    assert l4s.memory.faults() == {}
+
+
+def clear(node: MemoryNode, container: Container) -> None:
+    """Have somebody take a container's limits away."""
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_pci(node.gpus[0]).set_memory_limits(container.cgroup.path, 0, NO_LIMIT_BYTES)
+    nvml.shutdown()
+
+
+def reload(node: MemoryNode, generation: str, version: str | None = None) -> None:
+    """Have the NVIDIA driver loaded anew, under containers that have no context just now."""
+    node.machine.driver_gone()
+    node.machine.driver_back(version)
+    node.driver_generation = generation
+
+
+def test_limits_that_went_with_the_driver_are_set_again_at_once(l4s: MemoryNode) -> None:
+    l4s.driver_generation = "1"
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    reload(l4s, "2")
+    with pytest.raises(NoMemoryLimits):
+        l4s.limits(container)
+    l4s.memory.look_at_driver()
+    assert l4s.memory.wanted.is_set()
+    l4s.memory.run_once()
+    assert l4s.hard(container) == 8 * GIB
+    l4s.memory.wanted.clear()
+    l4s.memory.look_at_driver()
+    assert not l4s.memory.wanted.is_set()
+
+
+def test_limits_that_went_with_the_driver_are_set_before_another_container_starts(l4s: MemoryNode) -> None:
+    l4s.driver_generation = "1"
+    first = l4s.run(l4s.share("u-1", 8 * GIB))
+    reload(l4s, "2")
+    l4s.run(l4s.share("u-2", 8 * GIB))
+    assert l4s.hard(first) == 8 * GIB
+
+
+def test_what_a_container_took_while_it_had_no_limit_is_counted(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    second = l4s.run(device, "b")
+    clear(l4s, first)
+    l4s.cuda(first).allocate(6 * GIB)
+    with pytest.raises(ClaimBlocked, match="the 2 other containers of the claim use or have 8874 MiB"):
+        l4s.run(device, "c")
+    assert l4s.hard(first) == 4 * GIB, "it gets no more"
+    assert l4s.hard(second) < 4 * GIB
+
+
+def test_a_driver_without_limits_refuses_containers_and_is_a_fault(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.run(device)
+    reload(l4s, "", "570.133.20")
+    with pytest.raises(NotSupported):
+        l4s.run(device, "b")
+    l4s.memory.run_once()
+    assert "FUNCTION_NOT_FOUND" in l4s.memory.faults()["u-1", device]
+
+
+def test_a_lost_limit_is_set_again_though_nvml_says_nothing_of_a_group_without(l4s: MemoryNode) -> None:
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.machine.count_memory(silent=True)
+    clear(l4s, container)
+    l4s.memory.run_once()
+    assert l4s.hard(container) == 8 * GIB
+
+
+def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=192 * MIB)
+    assert l4s.hard(l4s.run(l4s.share("u-1", 6000 * MIB))) == 5952 * MIB
+
+
+def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=192 * MIB)
+    container = l4s.run(l4s.share("u-1", 6000 * MIB))
+    l4s.machine.fail("set_memory_limits", gpu=0)
+    l4s.memory.run_once()
+    assert l4s.memory.faults() == {}
+    assert l4s.hard(container) == 5952 * MIB
+
+
+def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=4 * GIB)
+    with pytest.raises(ClaimBlocked, match="and holds 8589934592 bytes"):
+        l4s.run(l4s.share("u-1", 6 * GIB))
+
+
+def test_a_limit_that_somebody_took_away_is_set_again_by_the_next_pass(l4s: MemoryNode) -> None:
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    clear(l4s, container)
+    l4s.memory.run_once()
+    assert l4s.hard(container) == 8 * GIB
+    assert l4s.memory.faults() == {}
+
+
+def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.run(device)
+    clear(l4s, container)
+    l4s.machine.lie("set_memory_limits")
+    l4s.memory.run_once()
+    assert "NVML took a limit" in l4s.memory.faults()["u-1", device]
+
+
+def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    program = l4s.cuda(first)
+    asked = 0
+
+    def meddle() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:  # what it uses was read, and its limit is not yet set
+            program.allocate(6 * GIB)
+
+    l4s.meddle = meddle
+    with pytest.raises(ClaimBlocked, match="use or have 6144 MiB"):
+        l4s.run(device, "b")
+    assert (program.allocated_bytes, l4s.hard(first)) == (6 * GIB, 6 * GIB)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_gives_nobody_more_than_the_claim_has(l4s: MemoryNode, step: str) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first = l4s.run(device, "a")
+    second = l4s.container(device, "b")
+    l4s.crash_after = step
+    with pytest.raises(Crash):
+        l4s.memory.start(second.start)
+    l4s.crash_after = None
+    l4s.restart()
+    l4s.memory.start(second.start)
+    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
+    for container in (first, second):
+        l4s.end(container)
+    l4s.memory.run_once()
+    assert l4s.files() == []
+
+
+def test_forty_eight_containers_at_once_have_equal_parts(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 30.0
+    l4s.restart()
+    devices = [l4s.share(f"u-{number}", 1 * GIB, gpu=number % 4) for number in range(48)]
+    containers = [l4s.container(device, f"c{number}") for number, device in enumerate(devices)]
+    barrier = threading.Barrier(48)
+
+    def start(container: int) -> None:
+        barrier.wait()
+        l4s.memory.start(containers[container].start)
+
+    with ThreadPoolExecutor(48) as pool:
+        list(pool.map(start, range(48)))
+    assert [l4s.hard(one, gpu=number % 4) for number, one in enumerate(containers)] == [1 * GIB] * 48
+
+
+def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 30.0
+    l4s.restart()
+    device = l4s.share("u-1", 16 * GIB)
+    containers = [l4s.container(device, f"c{number}") for number in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda one: l4s.memory.start(one.start), containers))
+    assert sum(map(l4s.hard, containers)) <= 16 * GIB
+    l4s.memory.run_once()
+    assert [l4s.hard(one) for one in containers] == [1 * GIB] * 16
+
+
+def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: MemoryNode) -> None:
+    device, other = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 4 * GIB)
+    l4s.run(device, "a")
+    path = l4s.folder / "memory" / "claims" / l4s.files()[0]
+    path.write_text("{")
+    l4s.restart()
+    with pytest.raises(ClaimBlocked, match="what the containers of claim u-1 have of GPU"):
+        l4s.run(device, "b")
+    assert l4s.hard(l4s.run(other)) == 4 * GIB
+    l4s.memory.run_once()
+    assert "its ledger cannot be read" in l4s.memory.faults()["u-1", device]
+    l4s.release("u-1")
+    assert [name for name in l4s.files() if name.startswith("u-1")] == []
+
+
+def test_a_disk_that_takes_nothing_lets_no_container_start(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    folder = l4s.folder / "memory" / "claims"
+    folder.rmdir()
+    with pytest.raises(StorageError):
+        l4s.run(device)

@@ -1,0 +1,203 @@
+"""A node's MPS for tests: a machine, its driver root with real (fake) programs, and a supervisor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import DriverError
+from driver.process.service import Service
+from fakegpu.driver_files.driver_root import CALL_LOG, build_driver_root
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.mps.client import PRIVILEGED, CudaProcess, Line
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.keeper import Site
+from kubeletplugin.sharing.mps.memory import NodeMemory
+from kubeletplugin.sharing.mps.processes import end_left_over, kill, own_daemon
+from kubeletplugin.sharing.mps.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
+    from kubeletplugin.sharing.mps.memory import Memory
+    from kubeletplugin.sharing.mps_client import MpsClient
+
+NAME = "gpu-0000-01-00-0"
+DEADLINE_SECONDS = 30.0
+
+
+class LiveCall:
+    """A call whose client listens for ever."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def add_callback(self, _callback: Callable[[], None]) -> bool:
+        return True
+
+
+class MpsScene:
+    """Four A30 and their programs; daemons are below ``mps_dir``, whose path is short.
+
+    ``proc`` is what shows the processes of the node: nothing, unless a test puts something there.
+    """
+
+    def __init__(self, folder: Path, machine: str = "a30-quad") -> None:
+        self.machine = FakeMachine.open(f"{machine}@{folder / 'state.json'}")
+        self.root = build_driver_root(folder / "root", self.machine)
+        self.proc = folder / "proc"
+        self.proc.mkdir()
+        self._short = tempfile.TemporaryDirectory(prefix="mps")
+        self.mps_dir = Path(self._short.name) / "mps"
+        self._services: list[Service] = []
+        self._supervisors: list[Supervisor] = []
+
+    def site(
+        self,
+        start_seconds: float = 15.0,
+        command_seconds: float = 10.0,
+        quit_seconds: int = 0,
+        memory: Memory | None = None,
+    ) -> Site:
+        programs = DriverPrograms(InstalledDriver.below(self.root), self.mps_dir.with_name("libraries"))
+        return Site(
+            programs, self.mps_dir, self.proc, memory or NodeMemory(),
+            command_seconds=command_seconds, start_seconds=start_seconds,
+            quit_seconds=quit_seconds, end_seconds=1.0,
+        )  # fmt: skip
+
+    def supervisor(self, site: Site | None = None) -> Supervisor:
+        """A supervisor in this process, whose daemons end with the test."""
+        self._services.append(Service())
+        self._supervisors.append(Supervisor(site or self.site(), self._services[-1]))
+        return self._supervisors[-1]
+
+    def end_supervisor(self) -> None:
+        """End the supervisor that was started last, as its process does."""
+        self._services.pop().stop()
+        self._supervisors.pop().close()
+
+    def uuid(self, index: int) -> str:
+        return self.machine.uuid(self.machine.pci(index))
+
+    def daemon(
+        self, percentage: int = 25, pinned: int = 6144, name: str = NAME, gpu: int = 0, *, multi: bool = False
+    ) -> MpsDaemon:
+        return MpsDaemon(name, (self.uuid(gpu),), multi, percentage, (pinned,))
+
+    def folder(self, name: str = NAME) -> DaemonFolder:
+        return DaemonFolder(self.mps_dir, name)
+
+    def pid(self, name: str = NAME) -> int | None:
+        """The daemon's process id, if it lives."""
+        found = own_daemon(self.folder(name).pipes)
+        return found.pid if found else None
+
+    def kill(self, name: str = NAME) -> int:
+        """Kill the daemon; returns the process id that it had, once it has gone."""
+        pid = self.pid(name)
+        assert pid is not None
+        pidfd = os.pidfd_open(pid)
+        try:
+            kill(pidfd, name)
+        finally:
+            os.close(pidfd)
+        return pid
+
+    def limits(self, name: str = NAME) -> tuple[str, str]:
+        """Percentage and memory of ordinal 0, as the daemon itself says them."""
+        commands = ("get_default_active_thread_percentage", "get_default_device_pinned_mem_limit 0")
+        return (self.ask(commands[0], name), self.ask(commands[1], name))
+
+    def ask(self, command: str, name: str = NAME) -> str:
+        line = Line(self.folder(name).pipes, PRIVILEGED)
+        try:
+            answer: str = line.ask({"command": command})["answer"]
+        finally:
+            line.close()
+        return answer
+
+    def client(self, name: str = NAME, process_id: int = 4_000_001) -> CudaProcess:
+        """A CUDA process in a container: it sees what clients are shown."""
+        return CudaProcess(self.folder(name).clients, process_id=process_id, user_id=os.getuid())
+
+    def commands(self) -> int:
+        """How many times the control program was run, as a daemon or with commands."""
+        log = self.root / CALL_LOG
+        lines = log.read_text().splitlines() if log.exists() else []
+        return sum(line.startswith(CONTROL) for line in lines)
+
+    def close(self) -> None:
+        """End everything, also what a failed test left."""
+        self.machine.heal_mps()
+        for supervisor in self._supervisors:
+            for state in supervisor.states().daemons:
+                with suppress(DriverError):
+                    supervisor.stop(state.name, DEADLINE_SECONDS)
+            supervisor.close()
+        for service in self._services:
+            service.stop()
+        for folder in self.mps_dir.glob("*/pipe"):
+            end_left_over(folder)
+        self._short.cleanup()
+
+
+def told(states: Iterator[MpsStates], true: Callable[[tuple[MpsState, ...]], bool]) -> tuple[MpsState, ...]:
+    """The first states of a stream of which something is true."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    for state in states:
+        if true(state.daemons):
+            return state.daemons
+        assert time.monotonic() < end, f"the last states were {state}"
+    raise AssertionError("the stream ended")
+
+
+def running(states: tuple[MpsState, ...]) -> bool:
+    return bool(states) and all(state.running for state in states)
+
+
+def has_rights_over_the_node() -> bool:
+    """Whether this process has CAP_SYS_ADMIN, as a privileged supervisor has."""
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if "CapEff" in one]
+    return bool(int(line.split()[1], 16) & 1 << 21)
+
+
+@contextmanager
+def mps_process(*arguments: str, pipes: str, visible: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like one of MPS, by its name, its arguments and its environment."""
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    code = "open('/proc/self/comm', 'w').write('nvidia-cuda-mps'); print(flush=True); input()"
+    words = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def following(client: MpsClient, update: Callable[[tuple[MpsState, ...] | None], object]) -> Iterator[None]:
+    """The client follows the supervisor's states inside the block, and is closed behind it."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(client.follow, update)
+        try:
+            yield
+        finally:
+            client.close()
+        future.result(DEADLINE_SECONDS)
