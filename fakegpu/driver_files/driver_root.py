@@ -95,7 +95,7 @@ def build_driver_files(
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     lists = list_lines(folder, machine.spec, machine.state)
-    _script(folder, SMI, _program(folder, machine, "smi", seen) + lists + _REFUSAL)
+    _script(folder, SMI, _program(folder, machine, "smi.program", seen) + lists + _REFUSAL)
     _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", seen) + _REFUSAL)
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
     for name in STUBS:

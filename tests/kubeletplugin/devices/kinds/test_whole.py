@@ -14,18 +14,18 @@ import kubeletplugin
 from tests.kubeletplugin.fake_node import FakeNode
 
 _PACKAGE = Path(kubeletplugin.__file__).parent
-OF_OTHERS = (f"{_PACKAGE / 'kinds' / 'partition'}/", f"{_PACKAGE / 'sharing'}/")
+OF_OTHERS = (_PACKAGE / "devices" / "kinds" / "partition", _PACKAGE / "sharing")
 
-WHETHER_IT_IS_SHARED = {"plan.py wish_of", "of_claims.py ClaimShares.shared"}
+WHETHER_IT_IS_SHARED = {"plan.py wish_of", "claim_sharing.py ClaimShares.shared"}
 """Whether the device or its configuration asks for sharing."""
 
 WHAT_EARLIER_SHARES_LEFT = {
-    *("of_claims.py ClaimShares.reach", "of_claims.py ClaimShares.clear", "gpus.py Sharing.records_on"),
+    *("claim_sharing.py ClaimShares.reach", "claim_sharing.py ClaimShares.clear", "gpus.py Sharing.records_on"),
     "records.py SharingRecords.on",
 }
 """Whether there is a record of an earlier share: a look at a folder, and at what was read from it before."""
 
-SHARES_OF_THE_CLAIM = {"of_claims.py groups_of"}
+SHARES_OF_THE_CLAIM = {"claim_sharing.py groups_of"}
 """Whether the claim has shares."""
 
 
@@ -54,7 +54,7 @@ class Called:
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(OF_OTHERS):
+        if event == "call" and Path(code.co_filename).parent in OF_OTHERS:
             function = code.co_qualname.partition(".<locals>")[0]
             self._found.add(f"{Path(code.co_filename).name} {function}")
 
@@ -70,10 +70,10 @@ def test_prepare_and_unprepare_of_a_whole_gpu_only_look_whether_it_is_shared(tmp
         unprepared = called.by(lambda: node.unprepare(claim))
         node.stop()
 
-    joined = {"of_claims.py ClaimShares.join", *SHARES_OF_THE_CLAIM}
+    joined = {"claim_sharing.py ClaimShares.join", *SHARES_OF_THE_CLAIM}
     assert prepared - (WHETHER_IT_IS_SHARED | WHAT_EARLIER_SHARES_LEFT | joined) == set()
     assert again - joined == set()
-    assert unprepared - {"of_claims.py ClaimShares.leave", *SHARES_OF_THE_CLAIM} == set()
+    assert unprepared - {"claim_sharing.py ClaimShares.leave", *SHARES_OF_THE_CLAIM} == set()
 
 
 def test_the_watch_sees_what_a_partition_costs(tmp_path: Path) -> None:
