@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.test_layers import table
+
 ROOT = Path(__file__).resolve().parents[1]
 HEADING = "## Where is what changed"
+MOST_ROWS = 15
+MOST_ROOMS = 25
 
 
 def rows() -> list[list[str]]:
@@ -20,6 +24,12 @@ def rows() -> list[list[str]]:
 def test_every_path_of_the_table_exists() -> None:
     paths = [path for row in rows() for path in re.findall(r"`([^`]+)`", " ".join(row)) if "/" in path]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_tables_can_be_read_at_a_glance() -> None:
+    rooms = table((ROOT / "docs/architecture.md").read_text(), "room")
+    assert 0 < len(rows()) <= MOST_ROWS
+    assert 0 < len(rooms) <= MOST_ROOMS
 
 
 def test_every_row_says_where_its_code_and_its_tests_are() -> None:

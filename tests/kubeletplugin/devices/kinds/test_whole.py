@@ -20,7 +20,11 @@ WHETHER_IT_IS_SHARED = {"plan.py wish_of", "claim_sharing.py ClaimShares.shared"
 """Whether the device or its configuration asks for sharing."""
 
 WHAT_EARLIER_SHARES_LEFT = {
-    *("claim_sharing.py ClaimShares.reach", "claim_sharing.py ClaimShares.clear", "gpus.py Sharing.records_on"),
+    *(
+        "claim_sharing.py ClaimShares.reach",
+        "claim_sharing.py ClaimShares.clear",
+        "gpus.py Sharing.records_on",
+    ),
     "records.py SharingRecords.on",
 }
 """Whether there is a record of an earlier share: a look at a folder, and at what was read from it before."""
