@@ -106,6 +106,11 @@ class ControlPlane:
     def has_pod(self, name: str) -> bool:
         return name in (pod["metadata"]["name"] for pod in self.server.objects("pods"))
 
+    def is_leaving(self, pod: str) -> bool:
+        """Whether a pod is being deleted, or is gone already."""
+        here = [one["metadata"] for one in self.server.objects("pods") if one["metadata"]["name"] == pod]
+        return all("deletionTimestamp" in metadata for metadata in here)
+
     def node_of(self, pod: str) -> str:
         return str(self.pod(pod)["spec"].get("nodeName", ""))
 

@@ -89,7 +89,7 @@ def test_a_claim_that_taint_eviction_cannot_read_does_not_stop_it(cluster: Contr
     cluster.add_claim("mine", request(tolerations=[toleration]))
     cluster.add_pod("train", "mine")
 
-    cluster.wait(lambda: "deletionTimestamp" in cluster.pod("train")["metadata"])
+    cluster.wait(lambda: cluster.is_leaving("train"))
 
 
 def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:

@@ -39,7 +39,7 @@ def test_a_rule_evicts_the_pod_on_its_device_and_keeps_others_away(cluster: Cont
 
     cluster.server.create(f"{RESOURCE}/devicetaintrules", rule(driver=CLASS, device="gpu-0"))
 
-    cluster.wait(lambda: not cluster.has_pod("one") or "deletionTimestamp" in cluster.pod("one")["metadata"])
+    cluster.wait(lambda: cluster.is_leaving("one"))
     assert "deletionTimestamp" not in cluster.pod("two")["metadata"]
     assert cluster.told("DeviceTaintManagerEviction") == ["Marking for deletion"]
     if cluster.has_pod("one"):
