@@ -104,7 +104,7 @@ manifests: $(STAMP) ## Write what follows from the code anew: pages to look thin
 	$(BIN)/python -m tools.chart.generate
 	$(BIN)/python -m driver.process.metrics.page
 	$(BIN)/python -m tools.docs.lookup
-	$(BIN)/python -m tools.testbed.manifests
+	$(BIN)/python -m tools.testbed.chart
 
 format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -24,11 +24,11 @@ from deploy.image.bill import (
     Bill,
     Program,
     archive_digests,
+    gather_licenses,
     go_modules,
     python_components,
 )
 from deploy.image.libraries import BUILDER, REPORT, SITE
-from deploy.image.licenses import gather_licenses
 
 SOURCE = Path(__file__).parents[2]
 DISTRIBUTION = "gpu-dra"
@@ -158,7 +158,7 @@ def compile_all(site: Path, root: Path) -> None:
 
 
 def settle(tree: Path, epoch: int) -> None:
-    """Give every file one owner's rights and one time: nothing is writable by others than its owner."""
+    """Give every file the same time, and rights so that only its owner can write."""
     for path in sorted(tree.rglob("*"), reverse=True):
         if not path.is_symlink():
             runs = path.is_dir() or path.stat().st_mode & 0o100

@@ -1,13 +1,18 @@
-"""Writes the bill of materials of what the image adds to its base, as CycloneDX 1.6 (ECMA-424) in JSON."""
+"""What the image adds to its base: the bill of materials, and the licences.
+
+The bill is CycloneDX 1.6 (ECMA-424) in JSON.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageMetadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,12 @@ HOOK = "nvidia-cdi-hook"
 MEMORY_HOOK = "gpu-memory-hook"
 
 Component = dict[str, Any]
+
+
+_LICENSE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors)[^/]*$|/licenses/[^/]+$", re.IGNORECASE)
+_CLASSIFIER = "License :: OSI Approved :: "
+_LONGEST_NAME = 60
+"""Some packages give the whole text of their licence where its name belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +100,9 @@ class Bill:
         return json.dumps(document, indent=1) + "\n"
 
 
-def go_modules(told: str) -> Modules:
+def go_modules(printed: str) -> Modules:
     """Read what ``go version -m FILE`` prints."""
-    first, *rest = told.splitlines()
+    first, *rest = printed.splitlines()
     rows = [line.split() for line in rest]
     [main] = [Module(row[1], row[2]) for row in rows if row[0] == "mod"]
     linked = tuple(Module(row[1], row[2]) for row in rows if row[0] == "dep")
@@ -150,3 +161,38 @@ def _component(kind: str, name: str, version: str, package_type: str | None) -> 
 
 def _references(components: Iterable[Component]) -> list[str]:
     return [one["bom-ref"] for one in components]
+
+
+def gather_licenses(found: Iterable[Distribution], of_modules: Path, into: Path) -> dict[str, str]:
+    """Copy the texts of Python distributions and of Go modules below ``into``.
+
+    Returns the licence that each distribution names, by its own name; one that names none is left out.
+    """
+    shutil.copytree(of_modules, into / "go")
+    named = {}
+    for one in found:
+        license_name = license_of(one)
+        if license_name is not None:
+            named[one.name] = license_name
+        for file in one.files or ():
+            text = Path(str(file.locate()))
+            if ".dist-info/" in str(file) and _LICENSE_FILE.search(str(file)) and text.is_file():
+                target = into / "python" / one.name / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(text, target)
+    return named
+
+
+def license_of(distribution: Distribution) -> str | None:
+    """The licence that a distribution names: as an expression (PEP 639), in words, or by its classifiers."""
+    metadata = distribution.metadata
+    for value in (*_all(metadata, "License-Expression"), *_all(metadata, "License")):
+        if value and "\n" not in value and len(value) <= _LONGEST_NAME:
+            return value
+    classifiers = _all(metadata, "Classifier")
+    approved = [line.removeprefix(_CLASSIFIER) for line in classifiers if line.startswith(_CLASSIFIER)]
+    return ", ".join(approved) or None
+
+
+def _all(metadata: PackageMetadata, field: str) -> list[str]:
+    return [str(value).strip() for value in metadata.get_all(field) or ()]

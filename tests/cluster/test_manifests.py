@@ -13,8 +13,15 @@ import yaml
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
-from tools.testbed.chart import NAMESPACE, rendered, rendered_text
-from tools.testbed.manifests import COMPONENTS, DEPLOY, OPT_IN_ALONE, stale
+from tools.testbed.chart import (
+    COMPONENTS,
+    DEPLOY,
+    NAMESPACE,
+    OPT_IN_ALONE,
+    rendered,
+    rendered_text,
+    stale_manifests,
+)
 
 Object = dict[str, Any]
 Build = Callable[..., list[Object]]
@@ -61,7 +68,7 @@ def build(kubernetes: str, tmp_path: Path) -> Build:
 
 
 def test_no_manifest_is_stale() -> None:
-    assert stale() == [], "run make manifests"
+    assert stale_manifests() == [], "run make manifests"
 
 
 def test_the_base_is_what_helm_installs_by_default(build: Build) -> None:

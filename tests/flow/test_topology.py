@@ -12,7 +12,7 @@ from envtest.client.shipped import PACKAGE_ROOT
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import claim_of, wait_published, wait_released, wait_running
 from tests.flow.mig_scene import create_sample
-from tools.scenarios.places.network_cards.cards import cards_on
+from tools.scenarios.places.network_cards import cards_on
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "topology"
 RACK = "topology.example.com/rack"

@@ -19,8 +19,7 @@ from tests.flow.claims import (
     wait_released,
     wait_unschedulable,
 )
-from tools.scenarios.places.network_cards.cards import cards_on
-from tools.scenarios.places.network_cards.name import DRIVER
+from tools.scenarios.places.network_cards import DRIVER, cards_on
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA = "resource.kubernetes.io/numaNode"

@@ -1,25 +1,38 @@
-"""Runs the benchmarks of claims on a real cluster: beside the floor, or beside a former version."""
+"""Measures claims, starts and memory on a real cluster: beside the floor, or beside a former version."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
 
+from driver.devices.names import gpu_device_name
+from envtest.client import paths
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.client.watching import wait_for_list, wait_gone
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
-from tools.bench.claims import make_namespace
-from tools.bench.contenders import MANY, claims_of, floor_beside, plugin_of
 from tools.bench.former_version import former_version
-from tools.bench.latency import Contender, Rounds, measure
-from tools.bench.lifecycle import resident_mib, slices_back, start_to_published
+from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
+from tools.bench.latency import CLAIMS_PER_ROUND, Contender, Rounds, measure
+from tools.bench.process_use import resident_mib
 from tools.bench.table import Row, Spread, exit_status, print_table
 
 MACHINE = "dgx2"
+MANY = 64
+STARTS = 15
 RESTARTS = 3
+_FORGOTTEN_SECONDS = 1.5
+"""After this time the kubelet, which looks once a second, has forgotten the plugin that ended."""
 CALLS = {
     "prepare": "prepare, one at a time",
     "again": "prepare again",
@@ -27,71 +40,169 @@ CALLS = {
     "eight_at_once": "8 claims at once",
     "all_at_once": f"{MANY} claims at once on 16 GPUs",
 }
-FLOOR_LIMITS = {
+_FLOOR_LIMITS = {
     "prepare": 1.25,
-    "again": 1.5,  # the hardware and the driver's files are looked at anew, which the floor does not know
+    "again": 1.5,  # the driver reads the hardware and its files again, which the floor does not
     "unprepare": 1.4,
     "eight_at_once": 1.4,
     "all_at_once": 1.6,  # four claims of a GPU wait for each other
 }
-FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
+_FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
 
 
-def ratio_rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
-    """The lines for the calls, each a ratio."""
-    return [Row(what, ratios[name], limits.get(name)) for name, what in CALLS.items()]
+def claims_of(driver: DriverNode) -> list[pb.Claim]:
+    """64 claims of a node. The first eight have a GPU each; claims beyond the GPUs have admin access."""
+    cluster, node = driver.cluster, driver.node.name
+    devices = [gpu_device_name(pci) for pci in sorted(driver.machine.state.gpus)]
+    if len(devices) < CLAIMS_PER_ROUND:
+        raise ValueError(f"a machine of {len(devices)} GPUs is too small, {CLAIMS_PER_ROUND} are needed")
+    return [
+        make_claim(cluster, f"{node}-{i}", node, devices[i % len(devices)], admin=i >= len(devices))
+        for i in range(MANY)
+    ]
+
+
+@contextmanager
+def plugin_of(driver: DriverNode) -> Iterator[Plugin]:
+    """A connection to the driver's plugin, which already serves."""
+    plugin = Plugin(driver.plugin_socket)
+    try:
+        yield plugin
+    finally:
+        plugin.close()
+
+
+@contextmanager
+def floor_beside(driver: DriverNode, claims: Sequence[pb.Claim]) -> Iterator[Plugin]:
+    """The floor, running beside the driver: the same disk, the same CDI folder, specs of the same size."""
+    with tempfile.TemporaryDirectory(prefix="floor-", dir=driver.folder) as name:
+        folder = Path(name)
+        (folder / "spec").write_bytes(_a_spec(driver, claims[0]))
+        kubeconfig = driver.cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", driver.node.name)
+        paths_given = (folder / "f.sock", kubeconfig, folder, driver.node.cdi_dir, folder / "spec")
+        command = (sys.executable, "-m", "tools.bench.floor", *map(str, paths_given))
+        process = driver.cluster.processes.start("floor", command, {"PYTHONPATH": str(PACKAGE_ROOT)})
+        plugin = Plugin(folder / "f.sock")
+        try:
+            yield plugin
+        finally:
+            plugin.close()
+            process.stop()
+
+
+def _a_spec(driver: DriverNode, claim: pb.Claim) -> bytes:
+    """The spec that the driver writes for a claim."""
+    with plugin_of(driver) as plugin:
+        plugin.prepare(claim)
+        (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}.json")
+        data = spec.read_bytes()
+        plugin.unprepare(claim)
+    return data
 
 
 def start(driver: DriverNode) -> None:
-    """Have the driver serve on its node."""
+    """Start the driver on its node, and wait until it serves."""
     driver.start_plugin()
     driver.start_controller()
     driver.wait_serving()
 
 
+def _wait_slices(driver: DriverNode) -> list[dict[str, Any]]:
+    return wait_for_list(driver.cluster.api, paths.resource_slice(), bool, 60)
+
+
+def _start_to_published(driver: DriverNode) -> list[float]:
+    """The seconds of each start, from starting both processes on an empty node until the slices are complete.
+
+    That includes up to a second until the kubelet looks for new plugins.
+    """
+    times = []
+    for number in range(STARTS):
+        # The kubelet looks once a second. Starts that are spread over that second wait for it half a second
+        # on average.
+        time.sleep((number / STARTS - time.monotonic()) % 1)
+        started = time.perf_counter()
+        driver.start_plugin()
+        driver.start_controller()
+        (stored, *_) = _wait_slices(driver)
+        times.append(time.perf_counter() - started)
+        driver.process("controller").stop()
+        driver.process("kubeletplugin").stop()
+        for found in driver.cluster.api.list_objects(paths.resource_slice()):
+            driver.cluster.api.delete(paths.resource_slice(found["metadata"]["name"]))
+        wait_gone(driver.cluster.api, paths.resource_slice(stored["metadata"]["name"]))
+        time.sleep(_FORGOTTEN_SECONDS)
+    return times
+
+
+def _slices_back(driver: DriverNode) -> float:
+    """The seconds from when a starting kubelet deleted the slices until they are complete again."""
+    (old, *_) = _wait_slices(driver)
+    gone: list[float] = []
+
+    def watch() -> None:
+        wait_gone(driver.cluster.api, paths.resource_slice(old["metadata"]["name"]), 120)
+        gone.append(time.perf_counter())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    driver.cluster.restart_kubelet(0)
+    thread.join(120)
+    _wait_slices(driver)
+    return time.perf_counter() - gone[0]
+
+
+def _ratio_rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
+    """A row for each call."""
+    return [Row(what, ratios[name], limits.get(name)) for name, what in CALLS.items()]
+
+
 def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds) -> list[Row]:
-    """How many times the floor the driver takes."""
+    """How many times as long as the floor the driver takes."""
     with plugin_of(driver) as plugin, floor_beside(driver, claims) as floor:
         ours, least = measure((Contender(plugin, claims), Contender(floor, claims)), rounds)
-    return ratio_rows(ours.beside(least), FLOOR_LIMITS)
+    return _ratio_rows(ours.beside(least), _FLOOR_LIMITS)
 
 
 def beside_former(
     drivers: Sequence[DriverNode], claims: Sequence[Sequence[pb.Claim]], rounds: Rounds
 ) -> list[Row]:
-    """How many times a former version's time the driver takes.
+    """How many times as long as a former version the driver takes.
 
-    ``drivers`` are today's and the former, each on its own node, ``claims`` those of the two nodes.
+    ``drivers`` are today's and the former one, each on its own node; ``claims`` are those of the two nodes.
     """
     with plugin_of(drivers[0]) as ours, plugin_of(drivers[1]) as theirs:
         new, old = measure((Contender(ours, claims[0]), Contender(theirs, claims[1])), rounds)
-    return ratio_rows(new.beside(old), FORMER_LIMITS)
+    return _ratio_rows(new.beside(old), _FORMER_LIMITS)
 
 
-def run_beside_floor(kubernetes: str) -> list[Row]:
-    """The whole table: calls, starts, memory."""
+def _run_beside_floor(kubernetes: str) -> list[Row]:
+    """All rows: calls, starts, memory."""
     with start_cluster(kubernetes=kubernetes) as cluster:
         driver = DriverNode.install(cluster, machine=MACHINE)
-        published = Spread.of(start_to_published(driver))
+        published = Spread.of(_start_to_published(driver))
         start(driver)
         make_namespace(cluster)
         table = beside_floor(driver, claims_of(driver), Rounds())
-        back = Spread.of([slices_back(driver) for _ in range(RESTARTS)])
-        resident = [Spread.of([resident_mib(driver, name)]) for name in ("kubeletplugin", "controller")]
+        back = Spread.of([_slices_back(driver) for _ in range(RESTARTS)])
+        plugin, controller = (
+            Spread.of([resident_mib(driver.process(name).host_pid)])
+            for name in ("kubeletplugin", "controller")
+        )
     return [
         *table,
         Row("slices back after a kubelet restart", back, 2.0, "s"),
         Row("start to published", published, 1.1, "s"),
-        Row("memory of the plugin", resident[0], 75.0, "MiB"),
-        Row("memory of the controller", resident[1], 75.0, "MiB"),
+        Row("memory of the plugin", plugin, 75.0, "MiB"),
+        Row("memory of the controller", controller, 75.0, "MiB"),
     ]
 
 
-def run_beside_former(kubernetes: str, commit: str) -> list[Row]:
-    """The calls alone, of today's version and of a former one."""
+def _run_beside_former(kubernetes: str, commit: str) -> list[Row]:
+    """The rows of the calls, today's version beside a former one."""
     folder = former_version(commit)
     with start_cluster(2, kubernetes) as cluster:
-        # Today's is installed last: both versions have its rights and classes.
+        # Today's version is installed last, so that both versions have its rights and classes.
         former = DriverNode.install(cluster, 1, MACHINE, packages=folder)
         driver = DriverNode.install(cluster, 0, MACHINE)
         both = (driver, former)
@@ -107,10 +218,10 @@ def run_beside_former(kubernetes: str, commit: str) -> list[Row]:
 def main(kubernetes: str, beside: str | None) -> None:
     """Measure the driver beside a floor, or a former version, in one run; exits 1 when a limit is not met."""
     if beside is None:
-        table = run_beside_floor(kubernetes)
+        table = _run_beside_floor(kubernetes)
         print_table(table, kubernetes)
     else:
-        table = run_beside_former(kubernetes, beside)
+        table = _run_beside_former(kubernetes, beside)
         print_table(table, kubernetes, f"times {beside}")
     sys.exit(exit_status(table))
 

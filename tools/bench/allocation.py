@@ -19,7 +19,7 @@ from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from tools.conformance.area import Case
-from tools.conformance.vectors import read_vectors
+from tools.conformance.oracle import read_vectors
 
 NODES, PODS = 5_000, 40_000
 PODS_SECONDS = 300.0

@@ -6,11 +6,9 @@ the intervals that they have on a node of users.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
@@ -19,13 +17,14 @@ from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
+from tools.bench.process_use import cpu_seconds
 from tools.bench.table import Row, Spread, exit_status, print_table
 
 MACHINE = "hgx-h100"
 PROFILE_ID, COMPUTE_PROFILE_ID = 19, 0
 PROCESSES = ("kubeletplugin", "controller")
 SETTLE_SECONDS = 40.0
-"""Two looks and more: what a start leaves to do is done then."""
+"""More than two rounds of the controller, so that the work of a start is done."""
 
 MEASURED_SECONDS = 60.0
 MOST_PERCENT = 1.1
@@ -47,13 +46,6 @@ def cut(machine: FakeMachine) -> int:
     return count
 
 
-def cpu_seconds(driver: DriverNode, process: str) -> float:
-    """What a process and its children that have ended took so far (proc(5))."""
-    text = Path(f"/proc/{driver.process(process).host_pid}/stat").read_text(encoding="ascii")
-    fields = text.rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
 def requests_since(cluster: RealCluster, began: datetime) -> int:
     """How many requests of the driver the API server has answered since."""
     stamp = began.strftime("%Y-%m-%dT%H:%M:%S.%f")
@@ -71,11 +63,13 @@ def at_rest(cluster: RealCluster, driver: DriverNode) -> list[Row]:
     driver.wait_serving()
     time.sleep(SETTLE_SECONDS)
     began, started = datetime.now(UTC), time.monotonic()
-    before = {process: cpu_seconds(driver, process) for process in PROCESSES}
+    pids = {process: driver.process(process).host_pid for process in PROCESSES}
+    before = {process: cpu_seconds(pid, children=True) for process, pid in pids.items()}
     time.sleep(MEASURED_SECONDS)
     seconds = time.monotonic() - started
     percent = {
-        process: (cpu_seconds(driver, process) - before[process]) / seconds * 100 for process in PROCESSES
+        process: (cpu_seconds(pid, children=True) - before[process]) / seconds * 100
+        for process, pid in pids.items()
     }
     requests = requests_since(cluster, began) / seconds * 60
     of_a_core = "% of a core"

@@ -1,4 +1,4 @@
-"""Measures what a TAB takes, beside an interpreter that imports the libraries which it cannot do without."""
+"""Measures how long a TAB takes, beside an interpreter that imports only the libraries that it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABS = (
     ("a pod", "gpuctl explain pod ", "value", 2.0),
     ("a node", "gpuctl topology ", "value", 2.0),
 )
-"""What is completed, the line so far, the floor beside it, and the limit on the ratio."""
+"""What is completed, the line so far, the floor to compare with, and the limit of the ratio."""
 
 
 def measure() -> list[Row]:

@@ -49,7 +49,7 @@ class Floor:
     def prepare(
         self, request: pb.NodePrepareResourcesRequest, _context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
-        """GET, journal, spec, answer; of a claim that is prepared, the spec alone is looked at."""
+        """GET, journal, spec, answer; for a claim that is already prepared, only the spec is read."""
         answer = pb.NodePrepareResourcesResponse()
         for claim in request.claims:
             if claim.uid not in self._prepared:

@@ -1,4 +1,4 @@
-"""Gives the source tree of a former version of this project, which is measured beside today's.
+"""The source tree of a former version of this project, which is measured beside today's.
 
 A former version runs with the interpreter and the libraries of today.
 """
@@ -25,7 +25,7 @@ def former_version(
 ) -> Path:
     """The folder with all files of a commit, taken out of the history first if it is not in the cache.
 
-    Several callers at once end up with one folder; one that is interrupted leaves nothing that counts.
+    Several callers at once get the same folder; an interrupted one leaves no folder that is used later.
 
     Args:
         commit: the name of a commit, which may be short.

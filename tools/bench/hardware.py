@@ -1,4 +1,4 @@
-"""Measures what deadlines cost: a guarded call beside a bare hand-over, a look at many GPUs beside one."""
+"""Measures what deadlines cost: a guarded call beside a bare hand-over, and reading many GPUs beside one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK_LIMIT = 1.5  # each of the sixteen also asks for its links
 
 
 def seconds_of(work: Callable[[], object], times: int) -> float:
-    """How long it takes to do something so many times."""
+    """How many seconds it takes to do the work ``times`` times."""
     began = time.perf_counter()
     for _ in range(times):
         work()
@@ -34,7 +34,7 @@ def seconds_of(work: Callable[[], object], times: int) -> float:
 
 
 def call_row() -> Row:
-    """A call behind its deadline, beside a job that one thread hands to another one and waits for."""
+    """A call with a deadline, beside a job that one thread hands to another one and waits for."""
     guard, given, done = Guard(), SimpleQueue[str](), SimpleQueue[str]()
 
     def bare() -> None:
@@ -60,7 +60,7 @@ def call_row() -> Row:
 
 
 def look_row(folder: Path) -> Row:
-    """A look at sixteen GPUs, beside sixteen looks at one."""
+    """Reading sixteen GPUs once, beside reading one GPU sixteen times."""
     many, one = (_discovery(folder / machine, machine) for machine in (MANY, ONE))
     ours, floor = [], []
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Times what memory that holds costs: prepare of a share beside a counted one, and the start of a container.
+"""Measures what enforced memory limits cost: preparing a share, and starting a container.
 
 The start is timed as the runtime sees it: from the start of gpu-memory-hook, with the arguments of the
 claim's CDI spec and a control group that nobody knew, until it ends. Beside it runs nvidia-cdi-hook, which
@@ -29,8 +29,7 @@ from envtest.real.startup import start_cluster
 from fakegpu.machine.cgroups import FakeCgroups
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
-from tools.bench.claims import make_claim, make_namespace
-from tools.bench.kubelet_calls import Plugin
+from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, exit_status, print_table
 from tools.testbed.memory_hook import memory_hook
 
@@ -53,7 +52,7 @@ MORE_MS, START_MS = 0.3, 10.0
 
 
 def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
-    """Prepare of a share whose memory is held, less that of one whose memory is counted, taking turns."""
+    """How much longer preparing a share with an enforced limit takes than one that is only counted."""
     more = []
     for _ in range(ROUNDS):
         floor = plugin.prepare(counted)
@@ -67,7 +66,7 @@ def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
 
 @contextmanager
 def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
-    """A process in a control group of its own, as a container that is about to run; its OCI state."""
+    """A process in a control group of its own, like a container about to run; yields its OCI state."""
     name = f"{GROUP}{os.getpid()}-{number}"
     folder = _memory_groups() / name
     folder.mkdir()
@@ -84,12 +83,12 @@ def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _memory_groups() -> Path:
-    """Where the control groups for memory lie: those of cgroup v2, else of v1's controller."""
+    """The folder of the control groups for memory: of cgroup v2, or of v1's memory controller."""
     return next(one for one in hierarchies() if one == CGROUP_ROOT or one.name == "memory")
 
 
 def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
-    """How long a hook takes that has to end well."""
+    """How long a hook takes; raises when it fails."""
     said = json.dumps(state).encode()
     began = time.perf_counter()
     subprocess.run(command, input=said, check=True, env={}, stdout=subprocess.DEVNULL)
@@ -97,7 +96,7 @@ def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
 
 
 def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
-    """The hook that the runtime calls for a container of a prepared claim; None where it calls none."""
+    """The hook that the runtime calls for a container of a prepared claim; None for no hook."""
     (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}*")
     (device,) = json.loads(spec.read_text())["devices"]
     hooks = device["containerEdits"].get("hooks", ())
@@ -105,7 +104,7 @@ def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
 
 
 def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]:
-    """What a container's start waits for, the two hooks taking turns."""
+    """How long a container's start waits for the hook, beside NVIDIA's; the two hooks take turns."""
     theirs = [str(go_programs("container-toolkit") / "nvidia-cdi-hook"), "apply-cuda-memory-limits"]
     (folder / "config.json").write_text(json.dumps({"ociVersion": "1.2.0", "process": {"env": []}}))
     ours, others = [], []
@@ -120,7 +119,7 @@ def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]
 
 
 def serve(driver: DriverNode) -> None:
-    """Have the driver publish GPUs of which one is shared with limits, and one without."""
+    """Start the driver, which publishes one GPU that is shared with limits, and one without."""
     config = driver.folder / "node-config.yaml"
     config.write_text(RULES)
     driver.start_plugin()
@@ -147,7 +146,7 @@ def main(kubernetes: str) -> None:
         plugin = Plugin(driver.plugin_socket)
 
         def is_held() -> dict[str, Any] | None:
-            """The hook of the claim once the plugin has seen what is published."""
+            """The hook of the claim, once the plugin has seen the published devices."""
             plugin.prepare(held)
             call = call_of(driver, held)
             if call is None:
@@ -157,7 +156,7 @@ def main(kubernetes: str) -> None:
         call = wait_until([], cluster.processes, is_held)
         table = starts(groups, call, driver.folder)
         for one in (first_held, first_counted):
-            plugin.prepare(one)  # whatever the first share of a GPU costs is no part of the figure
+            plugin.prepare(one)  # the first share of a GPU costs more, and is not measured
         plugin.unprepare(held)
         table.append(beside_counted(plugin, held, counted))
         plugin.close()

@@ -1,4 +1,4 @@
-"""Times prepare and unprepare of several plugins, which take turns, over claims that are there already."""
+"""Measures how long several plugins take to prepare and unprepare claims; the plugins take turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WARM_UP = 1
 
 
 class Calls(Protocol):
-    """What is asked of a plugin; every call gives the milliseconds that it took."""
+    """The calls of a plugin; every call returns the milliseconds that it took."""
 
     def prepare(self, claim: pb.Claim) -> float:
         """Prepare one claim."""
@@ -27,12 +27,12 @@ class Calls(Protocol):
         """Unprepare one claim."""
 
     def at_once(self, work: Callable[[pb.Claim], float], claims: Sequence[pb.Claim]) -> float:
-        """Do the work for all claims, all started together; the whole time."""
+        """Do the work for all claims at once; returns the time until the last one is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A plugin with the claims of its node; the first eight are also prepared one by one."""
+    """A plugin with the claims of its node. The first eight are also prepared one by one."""
 
     calls: Calls
     claims: Sequence[pb.Claim]
@@ -40,10 +40,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often each figure is taken.
+    """How often each time is measured.
 
-    A turn begins after a pause, in which what the turn before has set off comes to its end: a controller
-    that hears of a claim works on for some milliseconds, and would slow down somebody else's turn.
+    A turn begins after a pause, so that work which the turn before started has ended: a controller that sees
+    a claim works for some more milliseconds, and would slow down the other plugin's turn.
     """
 
     singles: int = 40
@@ -75,9 +75,9 @@ class Latency:
 def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, ...]:
     """Time single claims, eight claims at once on eight GPUs, and all of them at once, for each plugin.
 
-    The plugins take turns claim by claim, and the first of one turn is the last of the next, so that
-    whatever else the machine does meets all of them. What is prepared is unprepared again. The first
-    round of each kind does not count: connections and caches warm up in it.
+    The plugins take turns claim by claim, and the first of one turn is the last of the next, so that other
+    work on the machine slows all of them alike. Every prepared claim is unprepared again. The first round of
+    each kind does not count, because connections and caches warm up in it.
     """
     taken = _Turns(contenders, rounds.pause_seconds)
     singles = [_single_round(taken) for _ in range(_WARM_UP + rounds.singles)][_WARM_UP:]
@@ -96,7 +96,7 @@ def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, .
 
 
 class _Turns:
-    """Lets the plugins take turns, the other way round in every second one."""
+    """Lets the plugins take turns, in the opposite order every second time."""
 
     def __init__(self, contenders: Sequence[Contender], pause_seconds: float) -> None:
         self._order = list(enumerate(contenders))

@@ -1,14 +1,13 @@
 """Measures ``gpuctl web`` on a made-up cluster of 1,000 nodes with 8 GPUs each, whose claims come and go.
 
 ``python -m tools.bench.page`` needs chromium for the first paint. The API server is the embedded one, in a
-process of its own; what the page's server takes is what the kernel says of its process.
+process of its own, so that the processor time and memory of the page's process are its own.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import re
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from urllib.request import urlopen
 from envtest.client.api import ApiClient
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.node.planned import plan_node
+from tools.bench.process_use import cpu_seconds, resident_mib
 from tools.bench.table import Row, Spread, exit_status, print_table
 from tools.testbed.chromium import chromium
 
@@ -57,7 +57,7 @@ def _cluster(kubeconfig: Path, ready: Any, churn: Any) -> None:
 
 
 def _fill(server: EmbeddedApiServer, api: ApiClient) -> dict[int, Object | None]:
-    """Make nodes, claims and pods; what each claim was given."""
+    """Make nodes, claims and pods; returns what each claim was given."""
     exact = {"deviceClassName": "gpu.nvidia.com"}
     server.create("/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
     expression = "device.driver == 'gpu.nvidia.com'"
@@ -95,7 +95,7 @@ def _fill(server: EmbeddedApiServer, api: ApiClient) -> dict[int, Object | None]
 
 
 def _slice_of(planned: Object, node: int) -> Object:
-    """The slice as another node would publish it."""
+    """The planned slice as this node would publish it."""
     name = f"node-{node}"
     pool = {**planned["spec"]["pool"], "name": f"{name}/gpu.nvidia.com"}
     devices = []
@@ -116,13 +116,13 @@ def _claim(number: int, exact: Object) -> Object:
 
 
 def _give(api: ApiClient, number: int, result: Object | None) -> None:
-    """Have a claim's status say that it was given a device, or that it has none."""
+    """Write into a claim's status which device it has, or that it has none."""
     allocation = {"devices": {"results": [result]}} if result else None
     api.patch(f"{_CLAIM_PATH}/claim-{number}/status", {"status": {"allocation": allocation}})
 
 
 def _change(api: ApiClient, given: dict[int, Object | None], number: int) -> None:
-    """A claim gives its device back or gets it again; once in twenty a GPU gets a taint or loses it."""
+    """Take a claim's device away or give it back; every 20th time add or remove a taint of a GPU."""
     claim = number // 2 * 7 % CLAIMS
     _give(api, claim, given[claim] if number % 2 else None)
     if number % 20 == 0:
@@ -137,16 +137,8 @@ def _change(api: ApiClient, given: dict[int, Object | None], number: int) -> Non
 @contextmanager
 def _page(kubeconfig: Path) -> Iterator[tuple[int, str]]:
     """The process id of ``gpuctl web`` and its address."""
-    command = [
-        sys.executable,
-        "-m",
-        "gpuctl",
-        "web",
-        "--addr",
-        "127.0.0.1:0",
-        "--kubeconfig",
-        str(kubeconfig),
-    ]
+    flags = ("--addr", "127.0.0.1:0", "--kubeconfig", str(kubeconfig))
+    command = [sys.executable, "-m", "gpuctl", "web", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -157,19 +149,8 @@ def _page(kubeconfig: Path) -> Iterator[tuple[int, str]]:
             process.send_signal(signal.SIGTERM)
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mib(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
 def _wait_without(address: str, words: str) -> None:
-    """Wait until the page no longer says so."""
+    """Wait until the page no longer contains these words."""
     while True:
         with urlopen(address) as answer:  # noqa: S310 - it is our own
             if words not in answer.read().decode():
@@ -178,7 +159,7 @@ def _wait_without(address: str, words: str) -> None:
 
 
 def _window(address: str, stop: threading.Event) -> None:
-    """What a browser's window does: it hears that something changed, and fetches what did."""
+    """Do what a browser's window does: read that something changed, and fetch what changed."""
     marks: dict[str, str] = {}
     with urlopen(f"{address}events") as stream:  # noqa: S310 - it is our own
         for line in stream:
@@ -215,7 +196,7 @@ def measure(kubeconfig: Path, churn: Any) -> list[Row]:
         churn.set()
         time.sleep(3)
         busy = _share(pid, MEASURED_SECONDS)
-        memory = _memory_mib(pid)
+        memory = resident_mib(pid)
         stop.set()
         churn.clear()
     one = Spread.of
@@ -239,9 +220,9 @@ _PAINT = "(performance.getEntriesByName('first-contentful-paint')[0] || {startTi
 
 
 def _share(pid: int, seconds: float) -> float:
-    before, started = _cpu_seconds(pid), time.perf_counter()
+    before, started = cpu_seconds(pid), time.perf_counter()
     time.sleep(seconds)
-    return (_cpu_seconds(pid) - before) / (time.perf_counter() - started)
+    return (cpu_seconds(pid) - before) / (time.perf_counter() - started)
 
 
 def main() -> int:

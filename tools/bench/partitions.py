@@ -1,4 +1,4 @@
-"""Times partitions of a plugin whose NVML takes its time, beside NVML alone and a whole GPU in the same run.
+"""Measures partitions with a slow NVML, beside NVML alone and a whole GPU in the same run.
 
 The claims name their devices already, as the scheduler would have it. NVML is the fake one, which keeps
 its state in a file that both processes change; calls that change a GPU take as long as ``--nvml-ms`` says.
@@ -21,8 +21,7 @@ from envtest.real.startup import start_cluster
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
-from tools.bench.claims import make_claim, make_namespace
-from tools.bench.kubelet_calls import Plugin
+from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, exit_status, print_table
 
 MACHINE = "hgx-h100"

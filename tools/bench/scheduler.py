@@ -1,24 +1,301 @@
-"""Measures how many pods a second the scheduler of Kubernetes places, for each way to offer GPUs."""
+"""Measures how many pods a second the scheduler of Kubernetes places, for each way to offer GPUs.
+
+The control plane is real. The nodes are only objects, with the slices that the driver would publish. The
+scheduler starts when all pods and claims are there, so that only its own pace counts.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import click
 
+from driver.devices.names import pool_name
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.real import commands, control_plane, description, nodes
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
-from tools.bench.scheduler_cluster import Pace, control_plane_alone, measure
-from tools.bench.scheduler_nodes import MACHINE, MODES, create_nodes, node_names, slices
+from envtest.real.startup import start_cluster
+from gpuctl.node.planned import plan_node
+from gpuctl.simulate.device_classes import load_classes
+from tools.bench.process_use import cpu_seconds
 
-LEAST_OF_WHOLE = 0.8
-"""What layouts must reach of the pace of whole GPUs."""
+Object = dict[str, Any]
+
+MACHINE = "hgx-h100"
+CLIENTS = 4
+"""More would only take processor time from the API server."""
+_STALLED_SECONDS = 15.0
+"""A scheduler that does nothing for so long has given up on the remaining pods."""
+_LEAST_OF_WHOLE = 0.8
+"""How much of the pace of whole GPUs a layout must reach."""
 
 _PODS_PER_NODE = 6
-"""Of eight GPUs, so that whole GPUs do not run out."""
+"""Fewer than the eight GPUs, so that whole GPUs do not run out."""
 _MOST_PODS = 400
+_READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "an object alone"}
+_PLENTY = {"cpu": "1024", "memory": "4096Gi", "pods": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way in which the GPUs of a node are offered, and the class that the pods ask for.
+
+    ``configuration`` is the node configuration, None for none.
+    """
+
+    name: str
+    says: str
+    device_class: str
+    configuration: str | None = None
+
+
+MODES = (
+    Mode("whole", "whole GPUs", "gpu.nvidia.com"),
+    Mode(
+        "layout",
+        "layout all-1g, any partition",
+        "mig.nvidia.com",
+        "version: v1\nrules:\n  - mig: {layout: all-1g}\n",
+    ),
+    Mode(
+        "layout-by-need",
+        "layout all-1g, mig-small",
+        "mig-small",
+        "version: v1\nrules:\n  - mig: {layout: all-1g}\n",
+    ),
+    Mode(
+        "dynamic-1g",
+        "dynamic, 1g alone",
+        "mig.nvidia.com",
+        "version: v1\nrules:\n  - mig: {dynamic: {profiles: [1g]}}\n",
+    ),
+    Mode(
+        "dynamic",
+        "dynamic, 1g to 4g",
+        "mig.nvidia.com",
+        "version: v1\nrules:\n  - mig: dynamic\n",
+    ),
+)
+
+
+def _node_names(count: int) -> list[str]:
+    """The names of the nodes."""
+    return [f"bench-{index:03d}" for index in range(count)]
+
+
+def _create_all(api: ApiClient, objects: Iterable[Object]) -> None:
+    """Create objects over several connections at once; raises what the first that fails raises."""
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        list(clients.map(api.create, objects))
+
+
+def _create_nodes(api: ApiClient, names: Iterable[str]) -> None:
+    """Create nodes that are ready, without the taint that the API server gives to a new node."""
+
+    def create(name: str) -> None:
+        api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                "status": {"capacity": _PLENTY, "allocatable": _PLENTY, "conditions": [_READY]},
+            }
+        )
+        api.patch(paths.node(name), {"spec": {"taints": None}})
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        list(clients.map(create, names))
+
+
+def slices(mode: Mode, names: Iterable[str]) -> list[Object]:
+    """The slices of the nodes: those that the driver would publish on one such machine, for each."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        file = Path(folder) / "node.yaml"
+        if mode.configuration is not None:
+            file.write_text(mode.configuration)
+        plan = plan_node(MACHINE, "node", None if mode.configuration is None else file)
+    return [
+        {
+            **one,
+            "metadata": {"name": f"{name}-{index}"},
+            "spec": {
+                **one["spec"],
+                "nodeName": name,
+                "pool": {**one["spec"]["pool"], "name": pool_name(name)},
+            },
+        }
+        for name in names
+        for index, one in enumerate(plan.slices)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the scheduler was: ``bound`` pods in ``seconds``, from its first write of a claim.
+
+    ``processor_seconds`` is what it used of the processors until then, its start aside: a busy machine
+    makes everything slower, but hardly this.
+    """
+
+    bound: int
+    seconds: float
+    processor_seconds: float
+
+    @property
+    def pods_per_second(self) -> float:
+        """Pods by time."""
+        return self.bound / self.seconds
+
+    @property
+    def processor_ms_per_pod(self) -> float:
+        """Milliseconds of one processor."""
+        return 1000 * self.processor_seconds / self.bound
+
+
+@contextmanager
+def control_plane_alone(kubernetes: str) -> Iterator[RealCluster]:
+    """etcd and the API server, with the shipped DeviceClasses; no scheduler, controllers or kubelet run.
+
+    So nothing marks the nodes of the benchmark as unreachable, and nothing touches its claims.
+    """
+    with start_cluster(kubernetes=kubernetes) as cluster:
+        (node,) = cluster.nodes
+        for name in (
+            *(control_plane.SCHEDULER, control_plane.CONTROLLER_MANAGER),
+            *(nodes.kubelet_name(node), nodes.containerd_name(node)),
+        ):
+            cluster.processes.named(name).kill()
+        cluster.api.delete(paths.node(node.name))
+        cluster.api.apply(load_classes(()))
+        yield cluster
+
+
+def pods_with_claims(device_class: str, count: int) -> tuple[list[Object], list[Object]]:
+    """Claims for one device each, and the pods that name them, so that no controller has to make claims."""
+    exactly = {"deviceClassName": device_class}
+    claims = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"claim-{index}"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+        for index in range(count)
+    ]
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{index}"},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "containers": [
+                    {"name": "main", "image": "unused", "resources": {"claims": [{"name": "gpu"}]}}
+                ],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": f"claim-{index}"}],
+            },
+        }
+        for index in range(count)
+    ]
+    return claims, pods
+
+
+def measure(
+    cluster: RealCluster, slices: Iterable[Object], device_class: str, count: int, limit: float
+) -> Pace:
+    """Let a fresh scheduler place ``count`` pods, for at most ``limit`` seconds, and delete them again.
+
+    All objects exist before the scheduler starts, so the clients that create them do not slow it down.
+    Raises RuntimeError when it gives up on pods, TimeoutError when it never begins.
+    """
+    api = cluster.api
+    claims, pods = pods_with_claims(device_class, count)
+    _create_all(api, slices)
+    _create_all(api, claims)
+    _create_all(api, pods)
+    try:
+        return _work_off(cluster, count, limit)
+    finally:
+        _clear(cluster, claims)
+
+
+def _work_off(cluster: RealCluster, count: int, limit: float) -> Pace:
+    described = description.load(cluster.folder)
+    arguments = commands.kube_scheduler(described.layout, described.slot)
+    binary = described.assets.binary(control_plane.SCHEDULER)
+    claims = _changes(cluster.api, paths.resource_claim())
+    bound = _changes(cluster.api, paths.pod(), fieldSelector="spec.nodeName!=")
+    scheduler = cluster.processes.start(control_plane.SCHEDULER, [binary, *arguments])
+    try:
+        next(claims)
+        begun, used = time.perf_counter(), cpu_seconds(scheduler.host_pid)
+        times = _times(bound, begun, count, limit)
+        return Pace(len(times), max(times) - begun, cpu_seconds(scheduler.host_pid) - used)
+    finally:
+        scheduler.kill()
+        claims.close()
+        bound.close()
+
+
+def _changes(api: ApiClient, path: str, **query: str) -> Generator[str]:
+    """The names of the objects that change from now on; raises TimeoutError when none does for long."""
+
+    def watched(version: str) -> Generator[str]:
+        while True:
+            # The API server ends a watch whose reader lags behind; the next watch continues there.
+            since = {"watch": "true", "resourceVersion": version, **query}
+            with api.stream("GET", path, query=since, timeout_seconds=_STALLED_SECONDS) as lines:
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(f"the watch of {path} failed: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event["object"]["metadata"]["name"]
+
+    return watched(api.get(path)["metadata"]["resourceVersion"])
+
+
+def _times(bound: Iterable[str], begun: float, count: int, limit: float) -> list[float]:
+    """When each pod was bound; later changes of a bound pod do not count."""
+    times: dict[str, float] = {}
+    try:
+        for name in bound:
+            now = time.perf_counter()
+            times.setdefault(name, now)
+            if len(times) == count or now - begun > limit:
+                break
+    except TimeoutError as error:
+        raise RuntimeError(
+            f"the scheduler bound {len(times)} of {count} pods, and then none for {_STALLED_SECONDS:g} s"
+        ) from error
+    return list(times.values())
+
+
+def _clear(cluster: RealCluster, claims: Sequence[Object]) -> None:
+    """Remove pods, claims and slices. No controller runs that would take the claims' finalizer away."""
+    api = cluster.api
+    api.request("DELETE", paths.pod(), {"gracePeriodSeconds": 0})
+
+    def remove(claim: Object) -> None:
+        path = paths.resource_claim(claim["metadata"]["name"])
+        api.patch(path, {"metadata": {"finalizers": None}})
+        api.delete(path)
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        list(clients.map(remove, claims))
+    api.request("DELETE", paths.resource_slice())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +324,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return numbers
 
 
-def paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict[str, Best]:
-    """The best of some rounds by the mode's name, on ``count`` nodes: all else on the machine only slows.
+def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict[str, Best]:
+    """The best of several rounds by the mode's name, on ``count`` nodes.
 
-    Each round begins with another mode, so that none is always the first on a fresh server or the last
-    on an old one.
+    The best one counts because other work on the machine can only slow a round down. Each round begins with
+    another mode, so that no mode is always the first on a fresh server or the last on an old one.
     """
-    names = node_names(count)
+    names = _node_names(count)
     pods = min(count * _PODS_PER_NODE, _MOST_PODS)
     found: dict[str, list[Pace]] = {mode.name: [] for mode in MODES}
     for number in range(rounds):
@@ -61,8 +338,8 @@ def paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict
         for mode in (*MODES[first:], *MODES[:first]):
             pace = measure(cluster, slices(mode, names), mode.device_class, pods, seconds)
             found[mode.name].append(pace)
-            told = f"{pace.bound} pods in {pace.seconds:.2f} s, {pace.processor_ms_per_pod:.1f} ms each"
-            click.echo(f"  {count} nodes, {mode.says}: {told}", err=True)
+            line = f"{pace.bound} pods in {pace.seconds:.2f} s, {pace.processor_ms_per_pod:.1f} ms each"
+            click.echo(f"  {count} nodes, {mode.says}: {line}", err=True)
     return {
         name: Best(
             max(pace.pods_per_second for pace in some), min(pace.processor_ms_per_pod for pace in some)
@@ -74,9 +351,9 @@ def paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict
 def broken(rates: dict[int, dict[str, Best]]) -> list[str]:
     """Which sizes of cluster break the limit, in words."""
     return [
-        f"a layout reaches {ratio:.2f} of whole GPUs on {count} nodes, less than {LEAST_OF_WHOLE:g}"
+        f"a layout reaches {ratio:.2f} of whole GPUs on {count} nodes, less than {_LEAST_OF_WHOLE:g}"
         for count, by_mode in rates.items()
-        if (ratio := by_mode["layout"].pods_per_second / by_mode["whole"].pods_per_second) < LEAST_OF_WHOLE
+        if (ratio := by_mode["layout"].pods_per_second / by_mode["whole"].pods_per_second) < _LEAST_OF_WHOLE
     ]
 
 
@@ -114,9 +391,9 @@ def main(kubernetes: str, nodes: tuple[int, ...], rounds: int, seconds: float) -
     with control_plane_alone(kubernetes) as cluster:
         made = 0
         for count in sorted(nodes):
-            create_nodes(cluster.api, node_names(count)[made:])
+            _create_nodes(cluster.api, _node_names(count)[made:])
             made = count
-            rates[count] = paces(cluster, count, rounds, seconds)
+            rates[count] = _paces(cluster, count, rounds, seconds)
     print_table(rates, kubernetes)
     problems = broken(rates)
     for problem in problems:

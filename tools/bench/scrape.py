@@ -18,8 +18,7 @@ from driver.kinds.partition.names import partition_device_name
 from envtest.embedded.cluster import EmbeddedCluster
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
-from tools.bench.claims import make_claim, make_namespace
-from tools.bench.kubelet_calls import Plugin
+from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, exit_status, lines
 
 PROFILE, PLACES = "1g.10gb", range(7)
@@ -33,29 +32,29 @@ _SERIES = b"gpu_dra_device_memory_used_bytes{"
 
 
 def scrape(address: str) -> bytes:
-    """All numbers of the plugin."""
+    """All metrics of the plugin."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         return bytes(answer.read())
 
 
 def scrape_row(address: str, partitions: int) -> Row:
-    """How long Prometheus waits; raises AssertionError where not all partitions are told of."""
+    """How long a scrape takes; raises AssertionError when a partition is missing in it."""
     found = []
     for _ in range(SCRAPES):
         time.sleep(STALE_SECONDS)
         began = time.perf_counter()
         text = scrape(address)
         found.append((time.perf_counter() - began) * 1000)
-        told = sum(line.startswith(_SERIES) for line in text.splitlines())
-        if told != partitions:
-            raise AssertionError(f"{told} of {partitions} partitions have their use told")
+        counted = sum(line.startswith(_SERIES) for line in text.splitlines())
+        if counted != partitions:
+            raise AssertionError(f"{counted} of {partitions} partitions have their use told")
     what = f"a scrape of 8 GPUs with {partitions} partitions, all claimed"
     return Row(what, Spread.of(found), SCRAPE_LIMIT_MS, "ms")
 
 
 @contextmanager
 def scraped(address: str) -> Iterator[None]:
-    """Somebody asks for the numbers, again as soon as a second is over."""
+    """Scrape the plugin once a second while the context lasts."""
     ended = threading.Event()
 
     def run() -> None:
@@ -70,7 +69,7 @@ def scraped(address: str) -> Iterator[None]:
 
 
 def beside_row(address: str, plugin: Plugin, claim: pb.Claim) -> Row:
-    """A prepare and unprepare of one of the partitions while numbers are fetched, beside without."""
+    """Prepare and unprepare of one partition while the plugin is scraped, beside the same without."""
 
     def calls() -> float:
         return sum(plugin.unprepare(claim) + plugin.prepare(claim) for _ in range(CALLS))

@@ -1,4 +1,4 @@
-"""Times shares of a GPU beside a whole GPU in the same run: one by one, and 48 at once.
+"""Measures shares of a GPU beside a whole GPU in the same run: one by one, and 48 at once.
 
 The claims name their devices already, as the scheduler would have it. The MPS daemons are the fake ones,
 real processes that take about a tenth of a second to start.
@@ -21,8 +21,7 @@ from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
-from tools.bench.claims import make_claim, make_namespace
-from tools.bench.kubelet_calls import Plugin
+from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, exit_status, print_table
 
 MACHINE = "hgx-h100"
@@ -56,7 +55,7 @@ def beside_a_row(plugin: Plugin, shares: Sequence[pb.Claim]) -> Spread:
 
 
 def daemon_alone(driver: DriverNode, folder: Path) -> float:
-    """Milliseconds until a control daemon has started and has told its limits, without any of our parts."""
+    """Milliseconds until a control daemon has started and answered with its limits, without our processes."""
     program = driver.folder / "driver/usr/bin/nvidia-cuda-mps-control"
     own = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "p"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "l")}
     environment = os.environ | own | {"CUDA_VISIBLE_DEVICES": "7"}

@@ -30,8 +30,8 @@ class Spread:
     def of_ratios(cls, ours: Sequence[float], floor: Sequence[float]) -> Self:
         """The spread of our value by the floor's, round by round.
 
-        Rounds are compared one by one, so that whatever slows the machine for a while slows both sides of a
-        ratio. Raises ValueError when the two have not the same rounds.
+        Each round is compared with the same round of the floor, so that what slows the machine for a while
+        slows both sides of a ratio. Raises ValueError when the numbers of rounds differ.
         """
         return cls.of([one / least for one, least in zip(ours, floor, strict=True)])
 
@@ -85,5 +85,5 @@ def print_table(table: Sequence[Row], kubernetes: str, median: str = "times the 
 
 
 def exit_status(table: Sequence[Row]) -> int:
-    """What the process ends with: 1 when a limit is not met."""
+    """The exit status: 1 when a limit is not met."""
     return 0 if all(row.holds for row in table) else 1

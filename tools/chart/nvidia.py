@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tools.chart.described import Object
+from tools.chart.schema import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class NvidiaValue:
     def said(self) -> str:
         """What the page says of it."""
         but = (
-            f"; passed over: {', '.join(f'`{yaml_word(one)}`' for one in self.passed_over)}"
+            f"; passed over: {', '.join(f'`{_yaml_word(one)}`' for one in self.passed_over)}"
             if self.passed_over
             else ""
         )
@@ -37,7 +37,7 @@ class NvidiaValue:
         return (self.words or f"refused: {self.refused}") + but
 
 
-def yaml_word(value: Any) -> str:
+def _yaml_word(value: Any) -> str:
     """A value in one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=200).removesuffix("...\n").strip()
 

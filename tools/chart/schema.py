@@ -1,19 +1,59 @@
-"""The JSON schema of values, made from their types."""
+"""How the chart's values are described beside their types, and the JSON schema that follows from both."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tools.chart.described import Between, Object, OrEmpty, Schema, Text, Toggles
-
+Object = dict[str, Any]
+"""A Kubernetes object, or a part of one, that goes into the manifests as it is; the API server judges it."""
 _PLAIN: tuple[tuple[Any, str], ...] = (
     (str, "string"),
     (int, "integer"),
     (bool, "boolean"),
     (Object, "object"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The pattern of a text: an ECMA regular expression, which JSON schema understands."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The bounds of a whole number; None for no upper bound."""
+
+    least: int
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrEmpty:
+    """An empty text is valid too, and means that the value is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The JSON schema of a value whose type says too little."""
+
+    given: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Toggles:
+    """A mapping with these keys and no others, each true or false."""
+
+    names: tuple[str, ...]
+
+
+def quantity() -> Schema:
+    """An amount as Kubernetes writes it: 64Mi, 100m, or a number."""
+    return Schema({"type": ["string", "number"], "pattern": "^[0-9.]+([eE][0-9]+|m|k|[KMGTPE]i?)?$"})
 
 
 def schema_of(kind: Any) -> Object:
@@ -38,11 +78,6 @@ def schema_of(kind: Any) -> Object:
     raise TypeError(f"no schema for a value of the type {kind}")
 
 
-def meaning_of(kind: Any) -> str:
-    """The sentence beside a type, empty where there is none."""
-    return next((part for part in get_args(kind)[1:] if isinstance(part, str)), "")
-
-
 def _annotated(kind: Any, said: tuple[Any, ...]) -> Object:
     schema = schema_of(kind)
     for part in said:
@@ -62,3 +97,8 @@ def _annotated(kind: Any, said: tuple[Any, ...]) -> Object:
     if any(isinstance(part, OrEmpty) for part in said):
         schema["pattern"] = f"^$|{schema['pattern']}"
     return schema
+
+
+def meaning_of(kind: Any) -> str:
+    """The sentence beside a type, empty where there is none."""
+    return next((part for part in get_args(kind)[1:] if isinstance(part, str)), "")

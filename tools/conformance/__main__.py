@@ -1,4 +1,4 @@
-"""The command: ``run`` looks for differences in random cases, ``record`` writes the golden vectors anew."""
+"""The command: ``run`` looks for differences in random cases, ``record`` writes the golden vectors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 import click
 
 from driver.errors import DriverError
-from tools.conformance.areas import AREAS
-from tools.conformance.oracle import Oracle
-from tools.conformance.vectors import write_vectors
+from tools.conformance.allocation import area as allocation_area
+from tools.conformance.cel import area as cel_area
+from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
+from tools.conformance.oracle import Oracle, write_vectors
+from tools.conformance.pods import area as pods_area
+from tools.conformance.validation import area as validation_area
 
 if TYPE_CHECKING:
     from tools.conformance.area import Area, Case
+
 
 _SHOWN = 5
 _BATCH = 200
@@ -27,6 +31,18 @@ _ORACLE = click.option(
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The oracle's binary; `python -m envtest.real build` makes it.",
+)
+
+
+AREAS: tuple[Area, ...] = (
+    allocation_area.AREA,
+    cel_area.AREA,
+    validation_area.AREA,
+    pods_area.AREA,
+    mig_area.AREA,
+    shares_area.AREA,
+    passthrough_area.AREA,
+    vgpu_area.AREA,
 )
 
 

@@ -1,4 +1,4 @@
-"""What can be compared with Kubernetes: a source of cases, and our own answer to each."""
+"""One kind of question that is compared with Kubernetes: its cases, and how the answers are compared."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Answer = dict[str, Any]
 class Area:
     """One kind of question.
 
-    ``written`` are cases that a person thought of, each for a rule of its own. ``random`` makes one more
-    from a source of chance, the same from the same seed. ``difference`` says in what our answer to a
-    case differs from the oracle's, None where it does not; it compares what a user could see.
+    ``written`` are cases that a person wrote, each for one rule. ``random`` makes a case, the same one from
+    the same seed. ``difference`` describes how our answer to a case differs from the oracle's, as far as a
+    user could see it; None when it does not.
     """
 
     name: str

@@ -1,7 +1,12 @@
-"""Asks the oracle: Kubernetes' own allocator, CEL and validation behind a pipe, one JSON line each."""
+"""Kubernetes' own answers to cases: from the oracle, or from golden vectors.
+
+The oracle is Kubernetes' allocator, CEL and validation behind a pipe, with one JSON line for each case and
+answer. Golden vectors are its answers kept as data, so that tests need no oracle.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -13,6 +18,9 @@ from driver.errors import ConfigError
 
 if TYPE_CHECKING:
     from tools.conformance.area import Answer, Case
+
+
+_VECTORS = Path(__file__).resolve().parents[2] / "tests" / "vectors"
 
 
 class Oracle:
@@ -40,7 +48,7 @@ class Oracle:
             try:
                 pipe.close()
             except BrokenPipeError:
-                continue  # what was still to be asked is asked no more
+                continue  # the remaining questions are dropped
 
     def ask(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Answer]]:
         """Each case with its answer, in order; questions are sent ahead while answers are read.
@@ -66,3 +74,24 @@ class Oracle:
             if not line:
                 raise ConfigError(f"the oracle ended without an answer to {json.dumps(case)[:2000]}")
             yield case, json.loads(line)
+
+
+def _vector_file(area: str) -> Path:
+    """Where the vectors of an area lie."""
+    return _VECTORS / f"{area}.jsonl.gz"
+
+
+def write_vectors(area: str, answered: Iterable[tuple[Case, Answer]]) -> int:
+    """Write the vectors of an area, the same bytes for the same answers; returns how many there are."""
+    lines = [json.dumps({"case": case, "answer": answer}, sort_keys=True) for case, answer in answered]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    _vector_file(area).write_bytes(gzip.compress(data, mtime=0))
+    return len(lines)
+
+
+def read_vectors(area: str) -> Iterator[tuple[Case, Answer]]:
+    """Each case of an area with the oracle's answer."""
+    with gzip.open(_vector_file(area), "rt", encoding="utf-8") as file:
+        for line in file:
+            vector = json.loads(line)
+            yield vector["case"], vector["answer"]

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from driver.errors import DriverError
 from driver.process.log import configure
 from envtest.client.errors import ClusterError
+from envtest.client.shipped import PACKAGE_ROOT
 from gpuctl.cli.failures import told
 from gpuctl.demo.ending import signals_end_it_once
 from tools.scenarios.catalogue import Scenario, scenario, scenario_names
 from tools.scenarios.description import CLUSTERS, ClusterKind
-from tools.scenarios.errors import ScenarioWrong
-from tools.scenarios.groups import Result, groups_of, run_group
-from tools.scenarios.keeping import keep
-from tools.scenarios.report import Report
+from tools.scenarios.groups import Result, groups_of, run_group, run_side_by_side
+from tools.scenarios.page import ScenarioWrong
+from tools.scenarios.places.place import built_place, session_environment
 from tools.scenarios.running import Failure
-from tools.scenarios.workers import run_side_by_side
 
 _CLUSTER = click.option(
     "--cluster",
@@ -31,6 +36,84 @@ _CLUSTER = click.option(
     show_default=True,
     help="Kubernetes within this command, or real binaries on this machine (needs root).",
 )
+_STYLES = {"- ": "red", "+ ": "green"}
+_MOST_LINES = 60
+
+
+class Report:
+    """Writes to a console as results come in; remembers whether one failed."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._results: list[Result] = []
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return sum(result.failure is not None for result in self._results)
+
+    def tell(self, result: Result) -> None:
+        """Say how one came out."""
+        self._results.append(result)
+        word, style = ("ok", "green") if result.failure is None else ("FAILED", "bold red")
+        line = Text.assemble((f"{word:<7}", style), f"{result.name:<34} {result.seconds:6.1f} s")
+        if result.start_seconds > 1:
+            line.append(f"  after {result.start_seconds:.1f} s for its cluster", "dim")
+        self._print(line)
+        if result.failure is not None:
+            failure = result.failure
+            file = Path(result.file)
+            shown = file.relative_to(PACKAGE_ROOT) if file.is_relative_to(PACKAGE_ROOT) else file
+            self._print(Text(f"  {shown}:{failure.line}: {failure.reason}", "bold"))
+            for command in failure.command.splitlines():
+                self._print(Text(f"    $ {command}", "cyan"))
+            self._tell_lines(failure.told.splitlines())
+
+    def skip(self, name: str, kind: str, why: str) -> None:
+        """Say that one is not for this kind of cluster."""
+        self._print(Text.assemble(("-      ", "dim"), f"{name:<34} not on {kind}: {why}"))
+
+    def end(self, seconds: float) -> None:
+        """Say how many there were."""
+        ran = len(self._results)
+        self._print(Text(f"{ran - self.failed} of {ran} scenarios ran as written, in {seconds:.0f} s"))
+
+    def _tell_lines(self, lines: Sequence[str]) -> None:
+        for line in lines[:_MOST_LINES]:
+            self._print(Text(f"    {line}", _STYLES.get(line[:2], "")))
+        if len(lines) > _MOST_LINES:
+            self._print(Text(f"    and {len(lines) - _MOST_LINES} more lines", "dim"))
+
+    def _print(self, line: Text) -> None:
+        # One call a line, so that those of clusters that run side by side do not mix.
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def keep(scenario: Scenario, kind: ClusterKind, say: Callable[[str], None]) -> None:
+    """Build the cluster of a scenario, say how a shell gets to it, and wait for KeyboardInterrupt.
+
+    The embedded cluster needs nothing of Kubernetes but kubectl, so a person's own is taken where there is
+    one: building it takes Go and minutes.
+    """
+    own = shutil.which("kubectl") if kind == "embedded" else None
+    if own is None and kind == "embedded":
+        say("there is no kubectl on the PATH: one is built unless it was before, which takes Go and minutes")
+    with (
+        built_place(scenario.description.wanted, kind, Path(own).absolute() if own else None) as place,
+        tempfile.TemporaryDirectory(prefix="scenario-") as home,
+    ):
+        environment = session_environment(place, Path(home))
+        taken = {name: shlex.quote(environment[name]) for name in ("KUBECONFIG", *place.environment)}
+        taken["PATH"] = f"{shlex.quote(str(place.programs))}:$PATH"
+        words = " ".join(f"{name}={value}" for name, value in taken.items())
+        page = scenario.page.file
+        shown = page.relative_to(PACKAGE_ROOT) if page.is_relative_to(PACKAGE_ROOT) else page
+        try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
+            say(f"export {words}\n\nFollow {shown} in a shell with these, from the root of this checkout.")
+            say("The cluster runs until Ctrl-C.")
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            say("ending the cluster")
 
 
 @click.group()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.description import Description, read_description
-from tools.scenarios.errors import ScenarioWrong
-from tools.scenarios.page import FRONT, Page, front_of, read_page
+from tools.scenarios.page import FRONT, Page, ScenarioWrong, front_of, read_page
 
 DESCRIPTION, README = "scenario.yaml", "README.md"
 FRONT_KEY = "scenario"
@@ -35,7 +34,7 @@ def scenario_names(root: Path = PACKAGE_ROOT) -> list[str]:
 
 
 def scenario(name: str, root: Path = PACKAGE_ROOT) -> Scenario:
-    """The scenario of a name; others are not looked at.
+    """The scenario of a name; others are not read.
 
     Raises:
         ScenarioWrong: there is none, or it cannot be used as it stands.

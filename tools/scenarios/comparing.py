@@ -1,6 +1,6 @@
 """Compares what a page shows with what was printed. A page may leave things out with ``…``.
 
-``…`` within a line stands for any characters of it, a line that is nothing else for any number of lines.
+``…`` within a line matches any characters; a line that is only ``…`` matches any number of lines.
 Runs of blanks compare as one; blanks at the ends of lines and empty lines at the end of all do not count.
 """
 
@@ -24,7 +24,7 @@ def matches(shown: str, printed: str) -> bool:
 
 def _all_match(wanted: Sequence[str], got: Sequence[str]) -> bool:
     """Whether all lines are as wanted."""
-    # As with one line below: between two lines that stand for any number, the first place is as good as any.
+    # As in line_matches: a part between two lines of ``…`` can be taken at its first match.
     parts = _split(wanted)
     if len(parts) == 1:
         return len(wanted) == len(got) and _fit(wanted, got)
@@ -62,10 +62,10 @@ def line_matches(shown: str, printed: str) -> bool:
 def difference(shown: str, printed: str) -> str:
     """What differs: ``-`` before lines that were expected, ``+`` before those that came instead."""
     wanted, got = lines_of(shown), lines_of(printed)
-    # A line that is as shown counts as equal, though its text is another.
+    # A line that matches a shown line counts as equal, even if its text differs.
     as_shown = [next((line for line in wanted if _is_shown(line, one)), one) for one in got]
-    told = difflib.ndiff(wanted, as_shown)
-    return "\n".join(line.rstrip() for line in told if not line.startswith("?"))
+    compared = difflib.ndiff(wanted, as_shown)
+    return "\n".join(line.rstrip() for line in compared if not line.startswith("?"))
 
 
 def lines_of(text: str) -> list[str]:
@@ -86,7 +86,7 @@ def _fit(wanted: Sequence[str], got: Sequence[str]) -> bool:
 
 
 def _split(lines: Sequence[str]) -> list[list[str]]:
-    """The lines between those that stand for any number; one part where there is no such line."""
+    """The lines between lines that are only ``…``; one part when there is no such line."""
     parts: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == ANYTHING:

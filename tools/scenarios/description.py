@@ -13,7 +13,7 @@ from driver.policy.strict_yaml import load_strictly
 from envtest.client.layout import MAX_NODES
 from envtest.client.shipped import PACKAGE_ROOT
 from fakegpu.machine.spec import known_machines
-from tools.scenarios.errors import ScenarioWrong
+from tools.scenarios.page import ScenarioWrong
 from tools.scenarios.places.needs import NEEDS
 
 ClusterKind = Literal["embedded", "real"]
@@ -46,7 +46,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A scenario.yaml: what it wants, on which kinds of clusters it runs, and how often."""
+    """A scenario.yaml: what it wants, on which kinds of clusters it runs, and whether it is a long one."""
 
     wanted: Wanted
     config_file: Path
@@ -130,7 +130,7 @@ def _listed(words: Collection[str]) -> str:
 
 
 class _Fields:
-    """A mapping of the file whose keys are taken one by one; what is left over is an error."""
+    """A mapping of the file. Its keys are taken one by one; a key that is left over is an error."""
 
     def __init__(self, file: Path, prefix: str, document: object) -> None:
         self._file = file
@@ -154,7 +154,7 @@ class _Fields:
         return tuple(value)
 
     def check_all_taken(self) -> None:
-        """Raise for the first key that nobody has asked for."""
+        """Raise for the first key that was not taken."""
         for key in self._left:
             raise self.wrong(key, "is not known")
 

@@ -1,4 +1,4 @@
-"""Reads a page: its ``sh`` blocks become steps, with what they show, and its other blocks are kept."""
+"""Reads a page: its ``sh`` blocks become steps with the expected output, and its YAML blocks are kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tools.scenarios.errors import ScenarioWrong
+from driver.errors import ConfigError
 
 RUN, SHOWN, QUOTED = "sh", "text", "yaml"
 UNTIL_SHOWN = "until-shown"
 _EXITS = re.compile(r"exits=([0-9]{1,3})")
 FRONT = "---"
 """The line above and below a front matter."""
+
+
+class ScenarioWrong(ConfigError):
+    """A scenario's description, its page, or a file beside it cannot be used as it stands."""
+
+    retryable: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A block that is executed: how it ends, and what it prints, where the page shows that.
+    """A block that is executed: its exit code, and what it prints, where the page shows that.
 
     With ``until_shown`` it is repeated until it prints that.
     """
@@ -146,7 +152,7 @@ def _steps(file: Path, tokens: Sequence[Token]) -> Iterator[Step]:
 
 
 def _shown_by(after: Sequence[Token]) -> Block | None:
-    """What a block printed, by what follows it: at once, or below one line that ends with a colon."""
+    """The block with the expected output: right after the step, or below one line that ends with a colon."""
     if [one.type for one in after[:3]] == ["paragraph_open", "inline", "paragraph_close"]:
         words = after[1].content
         if "\n" in words or not words.endswith(":"):

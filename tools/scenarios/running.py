@@ -1,4 +1,4 @@
-"""Runs a page on a place: its steps one after the other, then a look at what it left."""
+"""Runs the steps of a page on a place, then checks that the cluster is as it was before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGAIN_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a page did not run as it says: the line, counted from 1, what stands there, and what came of it."""
+    """Why a page did not run as it says: the line (from 1), its command, the reason, and the output."""
 
     line: int
     command: str
@@ -40,9 +40,9 @@ class Outcome:
 
 
 def run_page(page: Page, place: Place, gone_seconds: float = GONE_SECONDS) -> Outcome:
-    """Run the steps of a page in one session, from the root of this checkout, and look at what is left.
+    """Run the steps of a page in one session, from the root of this checkout, then look for leftovers.
 
-    What is deleted has ``gone_seconds`` to go.
+    Deleted objects have ``gone_seconds`` to disappear.
     """
     begun = time.monotonic()
     api = None if place.cluster is None else place.cluster.api
@@ -100,7 +100,7 @@ def _failure(step: Step, ran: Ran) -> Failure | None:
 
 
 def _command(step: Step, ran: Ran) -> str:
-    """The line of a block that failed, or all of it where nobody knows which."""
+    """The line of a block that failed, or the whole block when that is unknown."""
     lines = step.script.splitlines()
     known = ran.failed_at is not None and 0 < ran.failed_at <= len(lines)
     return lines[ran.failed_at - 1] if known and ran.failed_at else step.script

@@ -1,4 +1,4 @@
-"""One bash session for the blocks of a page: what a block sets and where it goes stays for the next."""
+"""One bash session for the blocks of a page: variables and the working folder stay for the next block."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Session:
     def _end(self) -> None:
         """End the session, and whatever its blocks left running."""
         if self._process.returncode is not None:
-            return  # ended before; its number may be another's by now
+            return  # it ended before, and its process id may belong to another process by now
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,4 +1,4 @@
-"""What a scenario must leave as it was: a cluster's objects, what its nodes publish, and what they hold."""
+"""What a scenario must leave unchanged: the objects, the nodes' devices, and files of claims."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Object = dict[str, Any]
 GONE_SECONDS = 30.0
 """How long what was deleted may take to go: claims follow their pods, and devices those."""
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 1.0
-"""How long until the next look, the first time and at most: a look lists every kind of object."""
+"""The first and the longest pause between two looks; each look lists every kind of object."""
 
-# They come and go by themselves, or say of another object what is compared in that.
+# They come and go by themselves, or repeat what is compared in another object.
 _OF_THEIR_OWN = frozenset(
     {"events", "leases", "resourceslices", "endpoints", "endpointslices", "componentstatuses"}
 )
@@ -36,7 +36,7 @@ _STAYS = frozenset({"iommuFDEnabled"})
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """A cluster at one time: what people read of each object, by ``kind namespace/name``, and each device.
+    """A cluster at one time: the compared part of each object, by ``kind namespace/name``, and each device.
 
     ``held`` are the files of claims on nodes: CDI specs, and journal entries that hold devices. A pod may be
     gone from the API while its kubelet still unprepares.
@@ -48,7 +48,7 @@ class Traces:
 
 
 def traces(api: ApiClient, drivers: Sequence[DriverNode] = ()) -> Traces:
-    """How a cluster is now, with these nodes."""
+    """The traces of a cluster now, with these nodes."""
     objects = {
         _name(resource, stored): _content(stored)
         for resource, path in _collections(api)
@@ -65,7 +65,7 @@ def wait_as_before(
     drivers: Sequence[DriverNode] = (),
     gone_seconds: float = GONE_SECONDS,
 ) -> list[str]:
-    """Wait until a cluster is as before; what differs when that takes too long, in words."""
+    """Wait until a cluster is as before; returns what differs when that takes too long, in words."""
     deadline, pause_seconds = time.monotonic() + gone_seconds, LOOK_SECONDS
     while found := changes(before, traces(api, drivers)):
         if time.monotonic() > deadline:
@@ -78,12 +78,12 @@ def wait_as_before(
 def changes(before: Traces, after: Traces) -> list[str]:
     """What differs, one sentence for each thing."""
     config = f"configmaps {DRIVER_NAMESPACE}/{NAME}"
-    told = [
+    sentences = [
         "the node configuration is another one" if name == config else f"{name} {how}"
         for name, how in _differences(before.objects, after.objects)
     ]
-    told += [f"device {name} {how}" for name, how in _differences(before.devices, after.devices)]
-    return told + [f"{name} is left over" for name in sorted(after.held - before.held)]
+    sentences += [f"device {name} {how}" for name, how in _differences(before.devices, after.devices)]
+    return sentences + [f"{name} is left over" for name in sorted(after.held - before.held)]
 
 
 def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[tuple[str, str]]:
@@ -122,7 +122,7 @@ def _name(resource: str, stored: Object) -> str:
 
 
 def _content(stored: Object) -> Object:
-    """What people say of an object, without what is written by the cluster as it lives."""
+    """The part of an object that people write, without what the cluster writes."""
     said = {key: _by_people(stored[key]) for key in _COMPARED if stored.get(key)}
     said = {key: value for key, value in said.items() if value}
     return {**said, "labels": stored["metadata"].get("labels") or {}}
@@ -148,7 +148,7 @@ def _held(driver: DriverNode) -> Iterator[str]:
 
 
 def _devices(slices: list[Object]) -> Iterator[tuple[str, Object]]:
-    """The devices that this driver publishes, without the times of their taints and what stays for good."""
+    """This driver's devices, without the times of their taints and the attributes that stay changed."""
     for stored in slices:
         if stored["spec"]["driver"] != DRIVER_NAME:
             continue

@@ -1,4 +1,4 @@
-"""Checks a scenario as it is written, without a cluster: sections, quotes, files that nobody mentions."""
+"""Checks how a scenario is written, without a cluster: sections, quotes, files that it does not mention."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _sections(scenario: Scenario) -> Iterator[str]:
     if not page.has_picture:
         yield f"{page.file}: it begins without a picture, an image or a drawing of characters"
     for section in ("needs", "run", "what you see"):
-        # What one sees may stand between what is run: the blocks below say it then.
+        # A page may show the output between its steps; then it needs no section for it.
         interleaved = section == "what you see" and any(step.shown for step in page.steps)
         if not interleaved and not any(section in title for title in titles):
             yield f"{page.file}: the section {section!r} is missing"

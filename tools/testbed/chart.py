@@ -1,8 +1,13 @@
-"""Renders and installs the project's helm chart, with real helm."""
+"""Renders and installs the project's helm chart, with real helm, and writes the manifests made from it.
+
+``python -m tools.testbed.chart`` writes the manifests of ``deploy/``, which are the chart as helm renders it;
+``make manifests`` does so after the chart's own files.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -23,7 +28,7 @@ Values = Mapping[str, Any]
 CHART = PACKAGE_ROOT / "deploy" / "chart"
 RELEASE = "gpu-dra"
 HELMS = ("helm3", "helm4")
-HELM_SECONDS = 300.0
+_HELM_SECONDS = 300.0
 
 NAMESPACE: Object = {
     "apiVersion": "v1",
@@ -33,6 +38,45 @@ NAMESPACE: Object = {
         "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
     },
 }
+
+DEPLOY = PACKAGE_ROOT / "deploy"
+_BASE_TEMPLATES = ("admission-policy", "controller", "device-classes", "kubeletplugin", "node-config", "rbac")
+"""The templates of what is always installed."""
+
+_DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+OPT_IN_ALONE: dict[str, Any] = {
+    "optInClasses": dict.fromkeys(_DEFAULTS["optInClasses"], True),
+    "deviceClasses": dict.fromkeys(_DEFAULTS["deviceClasses"], False),
+}
+COMPONENTS: dict[str, tuple[str, Values]] = {
+    "extended-resources": ("device-classes", OPT_IN_ALONE),
+    "mps": ("mps", {"mps": {"enabled": True}}),
+    "page": ("page", {"page": {"enabled": True}}),
+    "webhook-cert-manager": (
+        "webhook",
+        {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}},
+    ),
+}
+"""The template of each component of ``deploy/kustomize``, and the values with which it is rendered."""
+
+_UNINSTALL_TEMPLATES = ("uninstall-rights", "uninstall-job")
+"""The templates of what helm runs before it deletes anything; without helm an admin applies them."""
+
+_BUNDLE = "R0lWRU4="
+_WEBHOOK_VALUES: dict[str, Any] = {
+    "metrics": {"enabled": True},
+    "webhook": {
+        "enabled": True,
+        "certificates": {"source": "secret", "secretName": "gpu-dra-webhook-tls", "caBundle": _BUNDLE},
+    },
+}
+_MADE = "# Made from the chart by make manifests.\n"
+_BUNDLE_COMMENT = "# caBundle: the PEM certificate of who signed the serving certificate, in base64"
+_WEBHOOK_HEAD = """\
+# Two things are yours to give before this can run: the image, and a serving certificate for
+# gpu-dra-webhook.gpu-dra.svc in the Secret gpu-dra-webhook-tls, with the certificate of who signed it as
+# caBundle at the end of this file.
+"""
 
 
 class HelmRefused(ClusterError):
@@ -58,10 +102,10 @@ def helm(*arguments: str, program: str = "helm3", values: Values | None = None) 
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=HELM_SECONDS,
+                timeout=_HELM_SECONDS,
             )
         except subprocess.TimeoutExpired as error:
-            raise ClusterError(f"helm {arguments[0]} did not end within {HELM_SECONDS:.0f} s") from error
+            raise ClusterError(f"helm {arguments[0]} did not end within {_HELM_SECONDS:.0f} s") from error
     if done.returncode:
         raise HelmRefused(f"helm {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout
@@ -99,13 +143,6 @@ def rendered_text(
     return helm("template", RELEASE, str(CHART), *about, *shown, program=program, values=values or {})
 
 
-def apply_chart(cluster: RealCluster, values: Values | None = None) -> list[Object]:
-    """Apply the rendered chart and its namespace, as GitOps tools do; returns the objects as stored."""
-    cluster.api.apply(NAMESPACE)
-    objects = rendered(values, kubernetes=f"{cluster.kubernetes}.0")
-    return cluster.api.apply(objects, DRIVER_NAMESPACE)
-
-
 def helm_in(
     cluster: RealCluster, *arguments: str, program: str = "helm3", values: Values | None = None
 ) -> str:
@@ -118,3 +155,47 @@ def install_chart(cluster: RealCluster, values: Values | None = None, *, program
     """Install or upgrade the release with helm; returns what it says. It does not wait for the pods."""
     cluster.api.apply(NAMESPACE)
     return helm_in(cluster, "upgrade", "--install", RELEASE, str(CHART), program=program, values=values or {})
+
+
+def manifests() -> dict[Path, str]:
+    """The files by their paths, with their texts."""
+    namespace = yaml.safe_dump(NAMESPACE, sort_keys=False)
+    base = {name: _manifest(name, {}) for name in _BASE_TEMPLATES}
+    kustomize = DEPLOY / "kustomize"
+    files = {kustomize / "base" / f"{name}.yaml": _MADE + text for name, text in base.items()}
+    files[kustomize / "base" / "namespace.yaml"] = _MADE + namespace
+    for component, (template, values) in COMPONENTS.items():
+        files[kustomize / "components" / component / f"{template}.yaml"] = _MADE + _manifest(template, values)
+    for template in _UNINSTALL_TEMPLATES:
+        text = _manifest(template, {"uninstall": {"rendered": True}}, hooks=True)
+        files[kustomize / "uninstall" / f"{template}.yaml"] = _MADE + text
+    files[DEPLOY / "rbac.yaml"] = f"{_MADE}{namespace}---\n{base['rbac']}"
+    files[DEPLOY / "admission-policy.yaml"] = _MADE + base["admission-policy"]
+    webhook = _manifest("webhook", _WEBHOOK_VALUES).replace(f"caBundle: {_BUNDLE}", _BUNDLE_COMMENT)
+    files[DEPLOY / "webhook.yaml"] = _MADE + _WEBHOOK_HEAD + webhook
+    return files
+
+
+def stale_manifests() -> list[Path]:
+    """The files that are missing or differ."""
+    return [file for file, text in manifests().items() if not file.is_file() or file.read_text() != text]
+
+
+def _manifest(template: str, values: Values, *, hooks: bool = False) -> str:
+    """What helm makes of one template, without the lines that name it."""
+    text = rendered_text(values, only=f"{template}.yaml", hooks=hooks)
+    documents = re.split(r"^---\n", text, flags=re.MULTILINE)
+    kept = [re.sub(r"^# Source: .*\n", "", one, flags=re.MULTILINE).strip("\n") for one in documents]
+    return "\n---\n".join(one for one in kept if one) + "\n"
+
+
+def main() -> None:
+    """Write what is stale."""
+    texts = manifests()
+    for file in stale_manifests():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(texts[file])
+
+
+if __name__ == "__main__":
+    main()

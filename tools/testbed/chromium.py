@@ -133,7 +133,7 @@ class Tab:
         self._session = session
 
     def begin(self) -> None:
-        """Have the browser tell what happens in it."""
+        """Turn on the browser's events."""
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "Performance"):
             self.call(f"{domain}.enable")
 
@@ -142,7 +142,7 @@ class Tab:
         return self._pipe.call(method, params, self._session)
 
     def open(self, url: str) -> None:
-        """Go there, and wait until the page and its script are loaded."""
+        """Open the address, and wait until the page and its script are loaded."""
         failed = self.call("Page.navigate", url=url).get("errorText")
         if failed:
             raise BrowserFailed(f"{url}: {failed}")
@@ -156,7 +156,7 @@ class Tab:
         return answer["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
-        """What a person reads in the first element of a selector, empty where there is none."""
+        """The visible text of the first element of a selector, empty when there is none."""
         return str(
             self.evaluate(f"(document.querySelector({json.dumps(selector)}) || {{innerText: ''}}).innerText")
         )
@@ -188,11 +188,11 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def media(self, scheme: str) -> None:
-        """Have it prefer ``light`` or ``dark``."""
+        """Make the page prefer ``light`` or ``dark``."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def size(self, width: int, height: int) -> None:
-        """Give the window's inside this size."""
+        """Set the size of the window's inside."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -202,12 +202,12 @@ class Tab:
         )
 
     def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Write what it shows as PNG; ``whole`` with what one would scroll to."""
+        """Write a screenshot as PNG; ``whole`` includes what one would scroll to."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(made["data"]))
 
     def complaints(self) -> list[str]:
-        """What the page's console says of errors, violations of its policy among them."""
+        """The errors in the page's console, including violations of its content policy."""
         logged = [one["entry"] for one in self._pipe.events("Log.entryAdded")]
         thrown = [one["exceptionDetails"] for one in self._pipe.events("Runtime.exceptionThrown")]
         return [str(one["text"]) for one in logged if one["level"] == "error"] + [str(one) for one in thrown]

@@ -82,7 +82,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """Wait until nobody else builds, and keep others out."""
+    """Hold the lock that lets one process build at a time."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -209,7 +209,7 @@ class Builder:
         self._from_dockerfile(_tools(base), work, steps)
 
     def _from_dockerfile(self, name: str, context: Path, steps: str, *copied: str) -> None:
-        """Build an image in a folder of which nothing but what is named is copied."""
+        """Build an image in a folder, of which only the named files are copied."""
         (context / "Dockerfile").write_text(steps)
         (context / ".dockerignore").write_text("\n".join(["*", *(f"!{one}" for one in copied)]))
         offline = ["--isolation", "chroot", "--pull-never", "--quiet"]

@@ -53,7 +53,7 @@ def driver_image() -> Path:
 
 @pytest.fixture(scope="session")
 def driver_launcher() -> tuple[str, ...]:
-    """What starts the driver's packages (see DriverNode); a conftest may say something else."""
+    """What starts the driver's packages (see DriverNode); a conftest may override it."""
     return ()
 
 
@@ -96,7 +96,7 @@ def namespace(real_cluster: RealCluster) -> Generator[str, None, None]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of the clusters' logs below a failure: the clusters take them along."""
+    """Show the ends of the clusters' logs below a failure, since the logs are deleted with the clusters."""
     report = yield
     if report.failed:
         for cluster in item.config.stash.get(STARTED_CLUSTERS, []):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.image.licenses import gather_licenses, license_of
+from deploy.image.bill import gather_licenses, license_of
 from tests.deploy.image.installed import found, install
 
 

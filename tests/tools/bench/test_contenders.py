@@ -13,9 +13,17 @@ from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tests import fork_server
-from tools.bench.__main__ import CALLS, MACHINE, beside_floor, beside_former, start
-from tools.bench.claims import make_namespace
-from tools.bench.contenders import claims_of, floor_beside, plugin_of
+from tools.bench.__main__ import (
+    CALLS,
+    MACHINE,
+    beside_floor,
+    beside_former,
+    claims_of,
+    floor_beside,
+    plugin_of,
+    start,
+)
+from tools.bench.kubelet_calls import make_namespace
 from tools.bench.latency import Rounds
 
 ONE_ROUND = Rounds(singles=1, bursts=1, crowds=1, pause_seconds=0)

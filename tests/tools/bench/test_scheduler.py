@@ -11,9 +11,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.simulate.device_classes import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.claim_defaults import defaulted_claim_spec
-from tools.bench.scheduler import Best, Numbers, broken
-from tools.bench.scheduler_cluster import Pace, pods_with_claims
-from tools.bench.scheduler_nodes import MODES, Mode, slices
+from tools.bench.scheduler import MODES, Best, Mode, Numbers, Pace, broken, pods_with_claims, slices
 
 FORMS = {
     "whole": {"gpu": 8},

@@ -11,11 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from tools.chart.classes import class_toggles, opt_in_toggles
-from tools.chart.generate import CHART, stale
+from tools.chart.generate import CHART, leaves, stale
 from tools.chart.nvidia import nvidia_values
-from tools.chart.values import Values
-from tools.chart.values_page import leaves
+from tools.chart.values import Values, class_toggles, opt_in_toggles
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.scenarios.catalogue import scenario, scenario_names
-from tools.scenarios.errors import ScenarioWrong
+from tools.scenarios.page import ScenarioWrong
 
 
 @pytest.fixture

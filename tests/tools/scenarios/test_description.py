@@ -8,7 +8,7 @@ import pytest
 
 from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.description import DEFAULT_CONFIG, Description, Node, read_description
-from tools.scenarios.errors import ScenarioWrong
+from tools.scenarios.page import ScenarioWrong
 
 LEAST = "version: v1\nnodes:\n  - machine: hgx-h100\n"
 

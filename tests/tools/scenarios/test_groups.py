@@ -10,9 +10,8 @@ import pytest
 from tests.tools.scenarios.kubernetes_binaries import pretend_binaries
 from tools.scenarios.catalogue import Scenario
 from tools.scenarios.description import Description, Node, Wanted
-from tools.scenarios.groups import Result, groups_of, run_group
+from tools.scenarios.groups import Result, WorkerDied, groups_of, parts_of, run_group, run_side_by_side
 from tools.scenarios.page import parse_page
-from tools.scenarios.workers import WorkerDied, parts_of, run_side_by_side
 
 
 @pytest.fixture(autouse=True)

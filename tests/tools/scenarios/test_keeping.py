@@ -10,9 +10,9 @@ import pytest
 
 from envtest.real.assets import ASSETS_VARIABLE
 from tests.tools.scenarios.kubernetes_binaries import pretend_binaries
+from tools.scenarios.__main__ import keep
 from tools.scenarios.catalogue import scenario
 from tools.scenarios.description import ClusterKind
-from tools.scenarios.keeping import keep
 
 WITHOUT_A_CLUSTER = "capacity-model"
 

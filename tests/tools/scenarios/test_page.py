@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.scenarios.errors import ScenarioWrong
-from tools.scenarios.page import Page, parse_page, read_page
+from tools.scenarios.page import Page, ScenarioWrong, parse_page, read_page
 
 
 def page(text: str) -> Page:

@@ -9,9 +9,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from envtest.client.shipped import PACKAGE_ROOT
-from tools.scenarios.__main__ import commands
+from tools.scenarios.__main__ import Report, commands
 from tools.scenarios.groups import Result
-from tools.scenarios.report import Report
 from tools.scenarios.running import Failure
 
 README = str(PACKAGE_ROOT / "deploy" / "scenarios" / "x" / "README.md")

@@ -7,9 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from tools.conformance.allocation.cases import CASES
+from tools.conformance.allocation import (
+    cases_capacity,
+    cases_counters,
+    cases_pools,
+    cases_requests,
+)
 from tools.conformance.allocation.chance import random_case
 from tools.conformance.area import Answer, Area, Case
+
+CASES = (
+    *cases_pools.CASES,
+    *cases_requests.CASES,
+    *cases_counters.CASES,
+    *cases_capacity.CASES,
+)
 
 
 def _written() -> Sequence[Case]:
@@ -27,7 +39,7 @@ def our_answer(case: Case) -> Answer:
 
 
 def _comparable(answer: Answer) -> Any:
-    """Errors are equal whatever they say, and so are share IDs: both are made anew each time."""
+    """The answer without what differs each time: texts of errors, and share IDs."""
     if "error" in answer:
         return "error"
     for result in answer.get("results") or ():

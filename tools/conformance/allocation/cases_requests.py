@@ -1,4 +1,7 @@
-"""Written allocation cases about requests: counts, alternatives, selectors, use, taints, constraints."""
+"""Written allocation cases about requests: counts, alternatives, selectors, use, taints, constraints.
+
+``_BACKTRACKING`` are those in which one device leads to no result, and a device that is almost like it does.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from tools.conformance.allocation.objects import (
     attributes,
     case,
     claim,
+    consumes,
+    counters,
     device,
     device_class,
     devices,
@@ -19,9 +24,97 @@ from tools.conformance.allocation.objects import (
     wanted,
 )
 
+_MODEL_X = "device.attributes['gpu.example.com'].model == 'X'"
+_NUMA_0 = "device.attributes['gpu.example.com'].numa == 0"
+_HAS_NUMA = "device.attributes['gpu.example.com'].numa >= 0"
+_TAINT: Json = {"key": "sick", "effect": "NoSchedule"}
+
+
 _MODEL = "device.attributes['gpu.example.com'].model == 'A'"
 _NUMA = "device.attributes['gpu.example.com'].numa > 0"
 _ALL: Json = {"allocationMode": "All"}
+
+
+def _counted_pool(pool: str, memory: str) -> list[Json]:
+    listed = [
+        device(
+            f"{pool}-{model}",
+            attributes=attributes(model=model),
+            consumesCounters=[consumes("set-0", memory="6")],
+        )
+        for model in ("A", "X")
+    ]
+    shared = [{"name": "set-0", "counters": counters(memory=memory)}]
+    return [
+        published(name=f"{pool}-counters", pool=pool, count=2, sharedCounters=shared),
+        published(listed, name=f"{pool}-devices", pool=pool, count=2),
+    ]
+
+
+def _one_that_fails(count: int) -> list[Json]:
+    """``count`` devices with the attribute, then one without, on which a selector that reads it fails."""
+    listed = devices(count, attributes=attributes(numa=0))
+    return [published([*listed, device("last")])]
+
+
+_LARGE_OR_ONE = first_available("r0", wanted(_HAS_NUMA, count=32), wanted(_HAS_NUMA))
+
+_BACKTRACKING = (
+    case(
+        "devices of two pools differ in the counters that are left",
+        slices=[*_counted_pool("pool-a", "6"), *_counted_pool("pool-b", "12")],
+        claims=[claim(exactly("r0", _MODEL), exactly("r1", _MODEL_X, count=2))],
+    ),
+    case(
+        "devices differ in a taint that a later request does not tolerate",
+        slices=[published([device("a"), device("b", taints=[_TAINT])])],
+        claims=[claim(exactly(tolerations=[{"operator": "Exists"}]), exactly("r1"))],
+    ),
+    case(
+        "devices differ in being held, which admin access does not mind",
+        allocated=[held("gpu-1")],
+        claims=[claim(exactly(adminAccess=True), exactly("r1"))],
+    ),
+    case(
+        "devices differ in their place among all devices",
+        slices=[
+            published(
+                [
+                    device("a", attributes=attributes(numa=0)),
+                    device("b", attributes=attributes(numa=1)),
+                    device("c", attributes=attributes(numa=0)),
+                ]
+            )
+        ],
+        claims=[
+            claim(
+                exactly("r0", _NUMA_0),
+                exactly("r1", allocationMode="All"),
+                constraints=[{"matchAttribute": "gpu.example.com/numa", "requests": ["r1"]}],
+            )
+        ],
+    ),
+    case(
+        "an alternative that leaves no place in the result is given up at once",
+        slices=_one_that_fails(32),
+        claims=[claim(_LARGE_OR_ONE, exactly("r1", _HAS_NUMA))],
+    ),
+    case(
+        "an alternative after which no other has a place is given up at once",
+        slices=_one_that_fails(32),
+        claims=[claim(_LARGE_OR_ONE, first_available("r1", wanted(count=2), wanted()))],
+    ),
+    case(
+        "an alternative without admin access cannot have it",
+        allocated=[held("gpu-0")],
+        claims=[claim(first_available("r0", wanted(adminAccess=True)))],
+    ),
+    case(
+        "a device that fails comes after too few candidates",
+        slices=_one_that_fails(3),
+        claims=[claim(exactly("r0", _HAS_NUMA, count=5))],
+    ),
+)
 
 
 def _asked(name: str, *requests: Json, **fields: Any) -> Json:
@@ -37,7 +130,7 @@ def _of(*models: str | None) -> list[Json]:
     return [published(listed)]
 
 
-COUNTS = (
+_COUNTS = (
     _asked("one device", exactly()),
     _asked("two devices", exactly(count=2)),
     _asked("more devices than there are", exactly(count=3)),
@@ -76,7 +169,7 @@ COUNTS = (
     case("two claims for three devices", claims=[claim(exactly()), claim(exactly(count=2), name="claim-2")]),
 )
 
-SEARCH = (
+_SEARCH = (
     _asked("a selector chooses", exactly("r0", _MODEL), slices=_of("B", "A")),
     _asked(
         "a class's selector chooses", exactly(), slices=_of("B", "A"), classes=[device_class("gpu", [_MODEL])]
@@ -181,7 +274,7 @@ SEARCH = (
 
 _ADMIN: Json = {"adminAccess": True}
 
-USE = (
+_USE = (
     case("a device in use is passed over", allocated=[held("gpu-0")]),
     case("all devices in use", allocated=[held("gpu-0", "gpu-1")]),
     case("the same name in another pool is another device", allocated=[held("gpu-0", pool="pool-2")]),
@@ -211,7 +304,7 @@ def _tainted(name: str, taint: Json, *tolerations: Json, **fields: Any) -> Json:
 
 _SICK = {"key": "sick", "value": "x", "effect": "NoSchedule"}
 
-TAINTS = (
+_TAINTS = (
     _tainted("a taint keeps a device away", _SICK),
     _tainted("NoExecute keeps a device away", _SICK | {"effect": "NoExecute"}),
     _tainted("None keeps nothing away", _SICK | {"effect": "None"}),
@@ -264,7 +357,7 @@ _BOOLS = (True, False, True)
 _UNLIKE = ("1", 1, True)
 _APART = _match(kind="distinctAttribute")
 
-CONSTRAINTS = (
+_CONSTRAINTS = (
     _asked("devices that share a value", exactly(count=2), slices=_placed(0, 1, 0), constraints=_match()),
     _asked("no devices that share a value", exactly(count=2), slices=_placed(0, 1), constraints=_match()),
     _asked("the first choice is given up", exactly(count=2), slices=_placed(0, 1, 1), constraints=_match()),
@@ -366,4 +459,4 @@ CONSTRAINTS = (
     _asked("a constraint does not bind another claim", exactly(), constraints=_match("a/b")),
 )
 
-CASES = (*COUNTS, *SEARCH, *USE, *TAINTS, *CONSTRAINTS)
+CASES = (*_BACKTRACKING, *_COUNTS, *_SEARCH, *_USE, *_TAINTS, *_CONSTRAINTS)

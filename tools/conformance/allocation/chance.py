@@ -1,6 +1,6 @@
-"""Random allocation cases: small, so that both sides answer at once, yet touching every rule.
+"""Random allocation cases: small, so that both sides answer at once, but with every rule.
 
-Left out is what the oracle does not survive or does not answer in time: policies whose range has a step and
+They leave out what makes the oracle panic or take too long: policies whose range has a step and
 no minimum or a step of 0, negative counts, requests of no kind and class selectors without CEL (it panics on
 all of them), and more than some dozen devices where they cannot all be allocated (it tries all
 combinations).

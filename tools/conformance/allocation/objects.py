@@ -1,4 +1,4 @@
-"""Builds the API objects of allocation cases, as short to write as the rules they are about."""
+"""Builds the API objects of allocation cases in few words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def device(name: str, **fields: Any) -> Json:
 
 
 def devices(count: int, **fields: Any) -> list[Json]:
-    """So many devices that differ in name alone."""
+    """``count`` devices that differ only in their names."""
     return [device(f"gpu-{index}", **fields) for index in range(count)]
 
 
@@ -82,7 +82,7 @@ def device_class(name: str = "gpu", selectors: Sequence[str] = (), config: Seque
 
 
 def wanted(*selectors: str, **fields: Any) -> Json:
-    """What a request asks for: one device of class gpu, unless the fields say otherwise."""
+    """The part of a request that says what it asks for: one device of class gpu, unless the fields differ."""
     found: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **fields}
     if found["allocationMode"] == "All":
         del found["count"]
@@ -121,7 +121,7 @@ def held(*names: str, pool: str = "pool-1", name: str = "holder", **fields: Any)
 
 
 def case(name: str, **inputs: Any) -> Case:
-    """A question to the oracle; what is not given is one node, one class, nothing held."""
+    """A question to the oracle; by default one node, one class, and no allocated claims."""
     return {
         "op": "allocate",
         "name": name,

@@ -36,7 +36,7 @@ _MOST_IN_A_CLAIM = 32
 
 
 def written_cases(gpus: int | None) -> list[Case]:
-    """The questions about every machine under every shipped configuration, with its first ``gpus`` GPUs."""
+    """The cases for every machine with every shipped configuration, with its first ``gpus`` GPUs."""
     found: list[Case] = []
     for machine in (*MIG_MACHINES, *_WITHOUT_MIG):
         for path in MIG_SAMPLES:
@@ -47,7 +47,7 @@ def written_cases(gpus: int | None) -> list[Case]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Whether Kubernetes takes the slices, gives out one of each kind, and all of those without counters."""
+    """Cases: each slice is valid, one device of each kind can be allocated, and all without counters."""
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = dict.fromkeys(map(kind_of, offered.devices))
@@ -59,7 +59,7 @@ def questions(name: str, offered: Offers) -> list[Case]:
 
 
 def _claims_for(count: int) -> list[Json]:
-    """Claims that ask for so many devices together."""
+    """Claims that together ask for ``count`` devices."""
     return [
         claim(exactly("r", count=min(_MOST_IN_A_CLAIM, count - start)), name=f"from-{start}")
         for start in range(0, count, _MOST_IN_A_CLAIM)
@@ -67,14 +67,14 @@ def _claims_for(count: int) -> list[Json]:
 
 
 def kind_of(device: Device) -> str:
-    """The selector of the devices that are the same to a user: whole GPUs, or partitions of a profile."""
+    """The selector of all devices that are alike for a user: whole GPUs, or partitions of a profile."""
     if device.attributes["type"] == "gpu":
         return f"{_OWN}.type == 'gpu'"
     return f"{_OWN}.type == 'mig' && {_OWN}.profile == '{device.attributes['profile']}'"
 
 
 def ask(name: str, published: list[Json], *claims: Json, allocated: Sequence[Json] = ()) -> Case:
-    """Whether the claims can be allocated together from what the node publishes, beside those that are."""
+    """The case: can these claims be allocated together from these slices, beside ``allocated``?"""
     return {
         "op": "allocate",
         "name": name,
@@ -92,7 +92,7 @@ def _written() -> Sequence[Case]:
 
 
 def _random(chance: Random) -> Case:
-    """One node under a random configuration, some partitions of it taken, and what is asked for next."""
+    """One node with a random configuration, some of its partitions allocated, and one more claim."""
     machine, state = chance.choice(MIG_MACHINES), chance.choice(_STATES)
     mig = inventory(machine, state).gpus[0].mig
     names = [placed.profile.name for placed in mig.profiles] if mig else []
@@ -108,7 +108,7 @@ def _random(chance: Random) -> Case:
 
 
 def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
-    """Claims that were allocated one after the other, and those that are left when some have ended."""
+    """Allocated claims: claims are allocated one after the other, and some of them end."""
     allocator = Allocator(published, CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):

@@ -67,7 +67,7 @@ def look(machine: FakeMachine) -> Inventory:
 
 @cache
 def inventory(name: str, state: State) -> Inventory:
-    """The inventory of a shipped machine, whose GPUs are brought into a state first."""
+    """The inventory of a shipped machine, whose GPUs are put into a state first."""
     machine = FakeMachine.open(name)
     nvml = machine.nvml()
     nvml.init()
@@ -104,7 +104,7 @@ def one_rule(fields: str) -> NodeConfig:
 
 
 def offers(name: str, config: NodeConfig | None, state: State, gpus: int | None = None) -> Offers:
-    """What a machine offers, of its first ``gpus`` GPUs alone where they are given."""
+    """What a machine offers, or its first ``gpus`` GPUs."""
     found = inventory(name, state)
     return node_offers(replace(found, gpus=found.gpus[:gpus]), config)
 

@@ -41,7 +41,7 @@ RULES: dict[str, str] = {
     "layout": "mig: {layout: all-balanced}, passthrough: true",
     "shared layout": f"mig: {{layout: all-1g}}, shared: [{_TIMES}, {_CLIENTS}], passthrough: true",
 }
-"""The fields of a rule, for each combination of forms in which GPUs stand beside virtual machines."""
+"""The fields of a rule, for each combination of forms in which GPUs are offered beside virtual machines."""
 
 MACHINES = tuple(name for name in known_machines() if "vgpu" not in name)
 _CHOSEN = ("hgx-h100", "dgx-a100", "l40s-octo", "gh200")
@@ -49,7 +49,7 @@ _CHOSEN = ("hgx-h100", "dgx-a100", "l40s-octo", "gh200")
 
 
 def in_pairs(found: Inventory) -> Inventory:
-    """The same node, whose IOMMU groups have two GPUs each; a last one that is left over keeps its own."""
+    """The same node with two GPUs in each IOMMU group; of an odd number the last keeps its own group."""
     functions = found.pci.functions
     groups: list[IommuGroup] = []
     for number, start in enumerate(range(0, len(functions), 2)):
@@ -67,7 +67,7 @@ def offered_by(
     *,
     pairs: bool = False,
 ) -> Offers:
-    """What a machine offers, of its first ``gpus`` GPUs alone where they are given."""
+    """What a machine offers, or its first ``gpus`` GPUs."""
     found = inventory(machine, state)
     functions = found.pci.functions[:gpus]
     of_these = {function.iommu_group for function in functions}
@@ -77,7 +77,7 @@ def offered_by(
 
 
 def written_cases(gpus: int | None) -> list[Case]:
-    """The questions about machines under every combination and every shipped configuration."""
+    """The cases for machines with every combination and every shipped configuration."""
     found: list[Case] = []
     for machine in _CHOSEN:
         configs = {word: one_rule(fields) for word, fields in RULES.items()}
@@ -90,7 +90,7 @@ def written_cases(gpus: int | None) -> list[Case]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Whether Kubernetes takes the slices, gives out one of each kind, and what is left beside it."""
+    """Cases: each slice is valid, one device of each kind can be allocated, and what remains beside it."""
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
@@ -113,7 +113,7 @@ def _written() -> Sequence[Case]:
 
 
 def _random(chance: Random) -> Case:
-    """One node under a random combination, some of it taken, and what is asked for next."""
+    """One node with a random combination, some of its devices allocated, and one more claim."""
     machine, pairs = chance.choice(MACHINES), chance.random() < 0.3
     state: State = chance.choice(("delivered", "mode on")) if machine in MIG_MACHINES else "delivered"
     word = chance.choice(tuple(RULES))
@@ -125,14 +125,14 @@ def _random(chance: Random) -> Case:
 
 
 def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
-    """Mostly a claim for one device, of any kind as likely; else anything that can be asked for."""
+    """Mostly a claim for one device, each kind equally likely; otherwise any claim."""
     if chance.random() < 0.8:
         return claim(exactly("r", chance.choice(kinds)), name=name)
     return random_claim(chance, name, kinds)
 
 
 def handed_out_twice(case: Case, answer: Answer) -> list[str]:
-    """The pairs of devices that lie over each other and that claims would have at once."""
+    """The pairs of allocated devices that overlap, so that two claims would have the same GPU."""
     claimed = dict.fromkeys(given(case["allocated"], answer))
     devices, _ = read_devices([one["spec"] for one in case["slices"]])
     by_name = {device.name: device for device in devices}
@@ -144,7 +144,7 @@ def handed_out_twice(case: Case, answer: Answer) -> list[str]:
 
 
 def given(allocated: Iterable[Json], answer: Answer) -> Iterator[str]:
-    """The names of the devices that claims have, those of the case and those that the answer gives."""
+    """The names of the allocated devices: of the claims of the case, and of the answer."""
     allocations = [one["status"]["allocation"] for one in allocated] + list(answer.get("results", ()))
     for allocation in allocations:
         for result in allocation["devices"]["results"]:

@@ -42,7 +42,7 @@ _MEMORY = ("1Gi", "1500Mi", "5Gi", "20Gi", "0", "1", "7G", "400Gi")
 
 
 def written_cases(gpus: int | None) -> list[Case]:
-    """The questions about every machine under every shipped configuration, with its first ``gpus`` GPUs."""
+    """The cases for every machine with every shipped configuration, with its first ``gpus`` GPUs."""
     found: list[Case] = []
     for machine in CONTAINER_MACHINES:
         for path in SHARING_SAMPLES:
@@ -53,7 +53,7 @@ def written_cases(gpus: int | None) -> list[Case]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Whether Kubernetes takes the slices, and gives out one of each kind, in every way to ask for it."""
+    """Cases: each slice is valid, and one device of each kind can be allocated in every way to ask for it."""
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = {kind_of(one): one for one in reversed(offered.devices)}
@@ -67,7 +67,7 @@ def questions(name: str, offered: Offers) -> list[Case]:
 
 
 def _least(device: Device) -> list[tuple[str, Json]]:
-    """The least that can be asked for of each capacity of a shared device that can be asked for."""
+    """The smallest request of each capacity of a shared device that can be requested."""
     return [
         (name, {"requests": {name: str(policy.minimum)}})
         for name, policy in device.policies.items()
@@ -76,7 +76,7 @@ def _least(device: Device) -> list[tuple[str, Json]]:
 
 
 def kind_of(device: Device) -> str:
-    """The selector of the devices that are the same to a user: by type, strategy and profile."""
+    """The selector of all devices that are alike for a user: by type, strategy and profile."""
     attributes = device.attributes
     terms = [f"{_OWN}.{name} == '{attributes[name]}'" for name in ("type", "sharing")]
     if "profile" in attributes:
@@ -92,7 +92,7 @@ def _written() -> Sequence[Case]:
 
 
 def _random(chance: Random) -> Case:
-    """One node under a random configuration, some of it taken, and what is asked for next."""
+    """One node with a random configuration, some of its devices allocated, and one more claim."""
     machine = chance.choice(CONTAINER_MACHINES)
     state = chance.choice(_STATES) if machine in MIG_MACHINES else _STATES[0]
     rule = random_rule(chance)
@@ -104,7 +104,7 @@ def _random(chance: Random) -> Case:
 
 
 def random_rule(chance: Random) -> str:
-    """The fields of a rule in which something is shared, each way of it as likely."""
+    """The fields of a rule that shares something, each way equally likely."""
     form = chance.choice(("", "whole", "dynamic", "partitions", "layout", "fractional"))
     strategies = chance.sample(("TimeSlicing", "MPS"), chance.randint(1, 2))
     shared = f"shared: [{', '.join(_way(chance, one, form == 'fractional') for one in strategies)}]"
@@ -136,7 +136,7 @@ def held_claims(
     kinds: Sequence[str],
     asking: Callable[[Random, str, Sequence[str]], Json] | None = None,
 ) -> list[Json]:
-    """Claims that were allocated one after the other, and those that are left when some have ended."""
+    """Allocated claims: claims are allocated one after the other, and some of them end."""
     allocator = Allocator(published, _CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):
@@ -154,7 +154,7 @@ def held_claims(
 
 
 def _named(chance: Random, allocation: Json) -> Json:
-    """The allocation with IDs of shares that are the same from the same seed."""
+    """The allocation with share IDs that are the same for the same seed."""
     for result in allocation["devices"]["results"]:
         if "shareID" in result:
             result["shareID"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))

@@ -67,7 +67,7 @@ def host(machine: str) -> Inventory:
 
 
 def without_sriov(found: Inventory) -> Inventory:
-    """The same host, as an older one whose mediated devices lie on the GPUs themselves."""
+    """The same host without SR-IOV, as older hosts are: mediated devices lie on the GPUs themselves."""
 
     def older(vgpu: VgpuHost | None, pci: PciAddress) -> VgpuHost | None:
         return None if vgpu is None else VgpuHost(vgpu.types, "mdev", (VgpuPlace(pci),))
@@ -95,7 +95,7 @@ def _configs(machine: str) -> Iterator[tuple[str, NodeConfig, bool]]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Whether Kubernetes takes the slices, gives out slots, and nothing beside them that cannot be there."""
+    """Cases: each slice is valid, vGPUs can be allocated, and nothing that cannot exist beside them."""
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
@@ -113,7 +113,7 @@ def questions(name: str, offered: Offers) -> list[Case]:
 
 
 def _all_of(kind: str, published: list[Json]) -> list[Json]:
-    """Claims that have all devices of a kind that a node can give out together."""
+    """Claims for as many devices of a kind as a node can have at once."""
     allocator = Allocator(published, mig_area.CLASSES, [])
     held: list[Json] = []
     while True:
@@ -136,7 +136,7 @@ def _written() -> Sequence[Case]:
 
 
 def _random(chance: Random) -> Case:
-    """One host with some profiles, some of it taken, and what is asked for next."""
+    """One host with some profiles, some of its devices allocated, and one more claim."""
     machine, older = chance.choice(VGPU_HOSTS), chance.random() < 0.2
     some = chance.sample(PROFILES[machine], chance.randint(1, 3))
     rule = f"vgpu: {{profiles: [{', '.join(some)}]}}, passthrough: {str(older).lower()}"
@@ -148,7 +148,7 @@ def _random(chance: Random) -> Case:
 
 
 def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
-    """Claims for one device each, made one after the other, and those that are left when some have ended."""
+    """Allocated claims for one device each: they are allocated one after the other, and some of them end."""
     allocator = Allocator(published, mig_area.CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, 12)):
@@ -163,7 +163,7 @@ def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[J
 
 
 def mixed(case: Case, answer: Answer) -> list[str]:
-    """The pairs of vGPUs of other profiles that claims would have of one GPU, which shares itself by time."""
+    """The pairs of allocated vGPUs with different profiles on one time-sliced GPU, which cannot exist."""
     devices, _ = read_devices([one["spec"] for one in case["slices"]])
     by_name = {device.name: device for device in devices}
     given = [by_name[name] for name in dict.fromkeys(passthrough_area.given(case["allocated"], answer))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,15 +12,39 @@ from kubernetes_rules.validation.errors import FieldError
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.pods.cases import valid_pods, workload, written_cases
-from tools.conformance.pods.values import values_for
+from tools.conformance.validation.area import KeyPath, places
 
 Object = dict[str, Any]
-
 _MOST_CHANGES = 4
 _KEPT = frozenset({"apiVersion", "kind", "uid", "resourceVersion"})
 _UNCOMPARED = ("livenessProbe", "lifecycle", "securityContext")
 _POD_RESOURCES = ("spec", "resources")
 """What 1.36 and 1.37 fill in at different times, and not to the same extent."""
+_TEXTS = (
+    "", "a", "main", "helper", "setup", "gpu", "shared", "half", "scratch", "host", "disk", "Upper", "a_b",
+    "a b", "a.b", "a.b/c", "A.b/C", "a/b/c", "/a", "a/", "-a", "a-", "a..b", "1a", "é", "a" * 16, "a" * 64,
+    "a" * 254, "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Equal", "Always", "Never", "OnFailure",
+    "IfNotPresent", "Sometimes", "NoSchedule", "NoExecute", "PreferNoSchedule", "metadata.name", "TCP",
+    "..", "../a", "/a/../b", "..a", "/scratch", "/dev/disk", "node-1", " a", "Restart", "Enabled",
+)  # fmt: skip
+_AMOUNTS = (
+    "0", "1", "2", "3", "-1", "500m", "0.5", "1500m", "2000m", "1u", "100m", "1Gi", "1024Mi", "2Gi", "1e3",
+    "1k", "3Mi", "4Mi", "128Mi", "9223372036854775808", "0.0001", "2.0",
+)  # fmt: skip
+_CANONICAL_AMOUNTS = ("0", "1", "-1", "1m", "500m", "1Ki", "1Gi", "3Mi", "1k")
+_RESOURCES = (
+    "cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "amd.com/gpu", "gpu", "pods", "storage",
+    "requests.cpu", "requests.nvidia.com/gpu", "a b", "a/b/c", "/gpu", "Upper.com/gpu", "kubernetes.io/gpu",
+    "deviceclass.resource.kubernetes.io/gpu.example.com", "hugepages-2Mi", "hugepages-x", "hugepages-1Gi",
+)  # fmt: skip
+_FIELDS = ("spec.nodeName", "metadata.labels['a']", "metadata.labels['a b']", "status.phase", "x", "")
+_RESOURCE_FIELDS = ("limits.cpu", "requests.memory", "limits.hugepages-2Mi", "limits.nvidia.com/gpu", "")
+_LABEL_VALUES = ("", "a", "b c", "-a", "A_b", "a" * 64, "é")
+_IMAGES = ("", "a", "a:latest", "a:1", "b.example/a:1@sha256:" + "b" * 64, "localhost:5000/a", " a")
+
+
+def _written() -> Sequence[Case]:
+    return list(written_cases())
 
 
 def _random(chance: Random) -> Case:
@@ -41,10 +65,10 @@ def _random(chance: Random) -> Case:
 
 def _mutate(chance: Random, item: Object) -> None:
     """Change one place in a way that the types still allow."""
-    places = list(_places(item))
-    if not places:
+    found = list(places(item, _is_left_out))
+    if not found:
         return
-    holder, key, path = chance.choice(places)
+    holder, key, path = chance.choice(found)
     value = holder[key]
     if chance.random() < 0.15:
         del holder[key]
@@ -53,34 +77,46 @@ def _mutate(chance: Random, item: Object) -> None:
     elif isinstance(value, int):
         holder[key] = chance.choice((-1, 0, 1, 2, 80, 90, 511, 70_000, 2**31 - 1))
     elif isinstance(value, str):
-        holder[key] = chance.choice(values_for(path))
+        holder[key] = chance.choice(_values_for(path))
     elif isinstance(value, list) and value:
         value.append(copy.deepcopy(chance.choice(value)))
     elif isinstance(value, dict) and value:
         _mutate_map(chance, value, path)
 
 
-def _mutate_map(chance: Random, value: Object, path: tuple[Any, ...]) -> None:
+def _mutate_map(chance: Random, value: Object, path: KeyPath) -> None:
     """Take out an entry of a map, or give one of a map whose keys are free another name."""
     key = chance.choice([key for key in value if key not in _KEPT] or [None])
     if key is None:
         return
     taken = value.pop(key)
     if path[-1] in ("limits", "requests", "labels", "annotations", "nodeSelector"):
-        value[chance.choice(values_for((*path, "")))] = taken
+        value[chance.choice(_values_for((*path, "")))] = taken
 
 
-def _places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-    """All places below ``item``: what holds it, its key, and the path of keys to it."""
-    entries = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
-    for key, value in entries:
-        if key in _KEPT or key in (*_UNCOMPARED, "namespace"):
-            continue
-        here = (*path, key)
-        if here == _POD_RESOURCES:
-            continue
-        yield item, key, here
-        yield from _places(value, here)
+def _is_left_out(path: KeyPath) -> bool:
+    return path[-1] in _KEPT or path[-1] in (*_UNCOMPARED, "namespace") or path == _POD_RESOURCES
+
+
+def _values_for(path: KeyPath) -> Sequence[str]:
+    """Right and wrong texts for a place, chosen by the keys that lead to it.
+
+    An empty last key asks for names of keys.
+    """
+    parent, field = (path[-2] if len(path) > 1 else ""), path[-1]
+    if parent in ("limits", "requests"):
+        return _AMOUNTS if field else _RESOURCES
+    if field in ("sizeLimit", "divisor"):
+        return _CANONICAL_AMOUNTS
+    special: dict[Any, Sequence[str]] = {
+        "fieldPath": _FIELDS,
+        "resource": _RESOURCE_FIELDS,
+        "image": _IMAGES,
+        "reference": _IMAGES,
+    }
+    if parent in ("labels", "nodeSelector") and field:
+        return _LABEL_VALUES
+    return special.get(field, _TEXTS)
 
 
 def _difference(case: Case, answer: Answer) -> str | None:
@@ -124,10 +160,6 @@ def _without_empty(value: Any) -> Any:
         kept = {key: _without_empty(one) for key, one in value.items() if key not in _UNCOMPARED}
         return {key: one for key, one in kept.items() if one}
     return [_without_empty(one) for one in value] if isinstance(value, list) else value
-
-
-def _written() -> Sequence[Case]:
-    return list(written_cases())
 
 
 AREA = Area("pods", _written, _random, _difference)

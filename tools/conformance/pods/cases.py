@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.conformance.area import Case
-from tools.conformance.pods.changes import HOST_CHANGES, POD_CHANGES, TEMPLATE_CHANGES
-from tools.conformance.pods.updates import UPDATES, WAITING_UPDATES
+from tools.conformance.pods.changes import (
+    HOST_CHANGES,
+    POD_CHANGES,
+    TEMPLATE_CHANGES,
+    UPDATES,
+    WAITING_UPDATES,
+)
 from tools.conformance.validation.cases import changed
 
 Object = dict[str, Any]
@@ -78,7 +83,7 @@ def _volumes() -> list[Object]:
 
 
 def rich_pod() -> Object:
-    """A valid pod that says something of most fields."""
+    """A valid pod that sets most fields."""
     side = {
         "name": "side",
         "image": "example.com/side",
@@ -137,7 +142,7 @@ def rich_pod() -> Object:
     }
 
 
-def host_pod() -> Object:
+def _host_pod() -> Object:
     """A valid pod on the network of its node, with resources of its own."""
     return {
         "apiVersion": "v1",
@@ -196,14 +201,14 @@ def workload(kind: str, pod: Object) -> Object:
 
 def valid_pods() -> list[Object]:
     """Pods of each shape, none of which has an error."""
-    return [rich_pod(), host_pod(), waiting_pod()]
+    return [rich_pod(), _host_pod(), waiting_pod()]
 
 
 def written_cases() -> Iterator[Case]:
     """Each valid pod, then each with one rule broken, then updates."""
     for pod in valid_pods():
         yield {"op": "pod", "object": pod}
-    for pod, changes in ((rich_pod(), POD_CHANGES), (host_pod(), HOST_CHANGES)):
+    for pod, changes in ((rich_pod(), POD_CHANGES), (_host_pod(), HOST_CHANGES)):
         for change in changes:
             yield {"op": "pod", "object": changed(pod, *change)}
     yield from _written_workloads()
@@ -225,4 +230,4 @@ def _written_workloads() -> Iterator[Case]:
             yield {"op": "pod", "object": changed(workload(kind, rich_pod()), *change)}
     for change in HOST_CHANGES:
         moved = [(f"spec.template.{path}", value) for path, value in change]
-        yield {"op": "pod", "object": changed(workload("Deployment", host_pod()), *moved)}
+        yield {"op": "pod", "object": changed(workload("Deployment", _host_pod()), *moved)}

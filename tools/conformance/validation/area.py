@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -12,6 +12,9 @@ from kubernetes_rules.validation import errors_of
 from kubernetes_rules.validation.lists import shortened
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.validation.cases import CEL, valid_objects, written_objects
+
+KeyPath = tuple[Any, ...]
+"""The keys that lead to a place in an object."""
 
 _MOST_CHANGES = 4
 _TITLES = {
@@ -63,7 +66,7 @@ def _random(chance: Random) -> Case:
 
 
 def _default_operators(item: Any) -> None:
-    """Fill in what the API server fills in before it validates; the oracle does for one half of the rules."""
+    """Set the defaults that the API server sets before it validates; the oracle does it for half of them."""
     if isinstance(item, dict):
         for toleration in item.get("tolerations") or []:
             toleration["operator"] = toleration.get("operator") or "Equal"
@@ -71,25 +74,28 @@ def _default_operators(item: Any) -> None:
         _default_operators(value)
 
 
-def _places(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, Any, tuple[Any, ...]]]:
-    """All places below ``item``: what holds it, its key, and the path of keys to it."""
+def places(
+    item: Any, is_left_out: Callable[[KeyPath], bool], path: KeyPath = ()
+) -> Iterator[tuple[Any, Any, KeyPath]]:
+    """All places below ``item``, but those left out: the mapping or list, the key, and the path of keys."""
     entries = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
-    found: list[tuple[Any, Any, tuple[Any, ...]]] = []
     for key, value in entries:
         here = (*path, key)
-        if here in (("apiVersion",), ("kind",)) or "parameters" in path:
-            continue
-        found.append((item, key, here))
-        found += _places(value, here)
-    return found
+        if not is_left_out(here):
+            yield item, key, here
+            yield from places(value, is_left_out, here)
+
+
+def _is_left_out(path: KeyPath) -> bool:
+    return path in (("apiVersion",), ("kind",)) or "parameters" in path[:-1]
 
 
 def _mutate(chance: Random, item: dict[str, Any]) -> None:
     """Change one place in a way that the types still allow."""
-    places = _places(item)
-    if not places:
+    found = list(places(item, _is_left_out))
+    if not found:
         return
-    holder, key, path = chance.choice(places)
+    holder, key, path = chance.choice(found)
     value = holder[key]
     if chance.random() < 0.15:
         del holder[key]
@@ -105,7 +111,7 @@ def _mutate(chance: Random, item: dict[str, Any]) -> None:
         _mutate_map(chance, value, path)
 
 
-def _texts_for(path: tuple[Any, ...]) -> Sequence[str]:
+def _texts_for(path: KeyPath) -> Sequence[str]:
     if path[-1] == "expression":
         return _EXPRESSIONS
     is_amount = path[-2:-1] == ("requests",) and "capacity" in path
@@ -127,7 +133,7 @@ def _mutate_list(chance: Random, value: list[Any]) -> None:
         value.append(added)
 
 
-def _mutate_map(chance: Random, value: dict[str, Any], path: tuple[Any, ...]) -> None:
+def _mutate_map(chance: Random, value: dict[str, Any], path: KeyPath) -> None:
     if path[-1] in ("attributes", "capacity", "counters", "labels", "annotations") and value:
         entry = chance.choice(list(value.values()))
         names = (
@@ -162,7 +168,7 @@ def _difference(case: Case, answer: Answer) -> str | None:
 
 
 def _cut(path: str) -> str:
-    """The path with long keys cut: of Kubernetes' two halves one cuts them and the other does not."""
+    """The path with long keys shortened: one half of Kubernetes' rules shortens them, the other does not."""
     return _LONG_KEY.sub(lambda match: f"[{shortened(match[1], _KEY_BYTES)}]", path)
 
 

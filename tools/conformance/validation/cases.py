@@ -166,7 +166,7 @@ def valid_objects() -> list[Object]:
 
 
 def place(item: Any, path: str) -> tuple[Any, Any]:
-    """The map or list that holds what ``path`` names, and its key or index there."""
+    """The map or list that contains what ``path`` names, and its key or index there."""
     *parents, last = path.split(".")
     for part in parents:
         item = item[int(part)] if isinstance(item, list) else item[part]

@@ -1,4 +1,7 @@
-"""The attributes and capacities of devices as pretended nodes publish them, with words for each."""
+"""The attributes and capacities of devices: what fake nodes publish, and a description of each.
+
+Types, kinds of devices and examples come from what the nodes publish; meanings and sources are written here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any
 
 from driver.policy.config import parse_config
 from tools.conformance.nodes.mig_nodes import State, offers, slices
-from tools.docs.lookup.attribute_words import CAPACITIES, GROUPS, Words
 from tools.docs.lookup.marked import code, table
 
 KINDS = ("gpu", "mig", "shared", "vfio", "vgpu")
@@ -37,13 +39,162 @@ _NODES: tuple[tuple[str, str, State], ...] = (
 )
 """Machines, the rule of their node configuration, the state of their GPUs: together they publish everything.
 
-Examples are of the first that publishes an attribute.
+The example of an attribute is from the first machine that publishes it.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The meaning of an attribute or a capacity, and its source: calls of NVML, sysfs, or the driver."""
+
+    meaning: str
+    source: str
+
+
+_OWN = "this driver"
+
+IDENTITY = {
+    "type": _Words("the kind of device: `gpu`, `mig`, `shared`, `vfio` or `vgpu`", _OWN),
+    "uuid": _Words(
+        "what CUDA knows the device by; a partition that is made for a claim has one once it is made",
+        "nvmlDeviceGetUUID; of `vfio` made from the PCI address",
+    ),
+    "parentUUID": _Words("the GPU that a partition or a vGPU lies on", "nvmlDeviceGetUUID"),
+    "parentPCIBusID": _Words("the PCI address of the GPU that a vGPU lies on", "nvmlDeviceGetPciInfo_v3"),
+    "index": _Words("the number of the GPU; it may move with a reboot", "nvmlDeviceGetIndex"),
+    "profile": _Words(
+        "the profile of a partition, or the type of a vGPU", "MIG profiles and vGPU types of NVML"
+    ),
+    "productName": _Words(
+        "the model", "nvmlDeviceGetName; of a GPU without the NVIDIA driver its device id in sysfs"
+    ),
+    "brand": _Words("the brand", "nvmlDeviceGetBrand"),
+    "architecture": _Words("the architecture", "nvmlDeviceGetArchitecture"),
+    "cudaComputeCapability": _Words("the compute capability", "nvmlDeviceGetCudaComputeCapability"),
+    "driverVersion": _Words("the version of the NVIDIA driver", "nvmlSystemGetDriverVersion"),
+    "cudaDriverVersion": _Words(
+        "the newest CUDA that the NVIDIA driver serves", "nvmlSystemGetCudaDriverVersion_v2"
+    ),
+    "addressingMode": _Words("`HMM`, `ATS` or `None`", "nvmlDeviceGetAddressingMode"),
+}
+PLACE = {
+    "numaNode": _Words(
+        "the NUMA node that the GPU is attached to", "sysfs `numa_node`, else nvmlDeviceGetMemoryAffinity"
+    ),
+    "resource.kubernetes.io/numaNode": _Words(
+        "the same, under the name that all drivers share", "as `numaNode`"
+    ),
+    "resource.kubernetes.io/pciBusID": _Words(
+        "the PCI address; of several GPUs that of the first", "nvmlDeviceGetPciInfo_v3; of `vfio` sysfs"
+    ),
+    "resource.kubernetes.io/pcieRoot": _Words(
+        "the PCIe root, which a network card may have in common", "sysfs, the path of the device"
+    ),
+    "pcieSwitches": _Words(
+        "the ports of PCIe switches above the GPU, from the root down", "sysfs, the path of the device"
+    ),
+    "cpuAffinity": _Words("the CPUs near the GPU", "sysfs `local_cpulist`"),
+    "nvlinkDomain": _Words(
+        "the island: GPUs that NVLinks connect, directly or through others", "nvmlDeviceGetNvLinkState"
+    ),
+    "nvlinkMesh": _Words(
+        "the mesh: GPUs each of which is linked to each other one", "nvmlDeviceGetNvLinkState"
+    ),
+    "nvlinkPeers": _Words("the indexes of the GPUs that it is linked to", "nvmlDeviceGetNvLinkState"),
+    "nvlinkPeerCount": _Words("how many those are", "nvmlDeviceGetNvLinkState"),
+    "nvlinkPeerLinks": _Words(
+        "how many NVLinks lead to each of them: one number, or one for each", "nvmlDeviceGetNvLinkState"
+    ),
+    "fabricClique": _Words("the clique of an NVLink fabric of several nodes", "nvmlDeviceGetGpuFabricInfoV"),
+    "gpuModuleID": _Words(
+        "the place on the baseboard, where NVSwitches are shared out",
+        "nvmlDeviceGetModuleId, or the fabric manager",
+    ),
+    "partition1": _Words("the fabric partition of one GPU that it is", "the fabric manager"),
+    "partition2": _Words("the fabric partition of two GPUs that it is in", "the fabric manager"),
+    "partition4": _Words("the fabric partition of four GPUs that it is in", "the fabric manager"),
+    "partition8": _Words("the fabric partition of eight GPUs that it is in", "the fabric manager"),
+}
+FORMS = {
+    "sharing": _Words("`none`, `time-slicing` or `mps`", _OWN),
+    "memoryIsolation": _Words(
+        (
+            "what keeps its memory from others: `hardware`, `cgroup`, `mps` or `none`; absent where "
+            "nobody can promise"
+        ),
+        _OWN,
+    ),
+    "memoryLimits": _Words(
+        "`cgroup`: the NVIDIA driver holds shares to their memory", "nvmlDeviceGetMemoryLimits_v1"
+    ),
+    "memoryLimitsWithheld": _Words("why the NVIDIA driver does not hold them, though it is new enough", _OWN),
+    "migCapable": _Words("whether it could be partitioned", "nvmlDeviceGetMigMode"),
+    "migWithheld": _Words("why it is not, where the node configuration asks for it", _OWN),
+}
+VIRTUAL = {
+    "virtualization": _Words(
+        (
+            "whether the node is a virtual machine with a vGPU, `vgpu`, or the host of such, "
+            "`host-vgpu`; else `none`"
+        ),
+        "nvmlDeviceGetVirtualizationMode",
+    ),
+    "vgpuProfile": _Words("the type of the vGPU that the node has", "nvmlDeviceGetName"),
+    "vgpuKind": _Words("`mig-backed` or `time-sliced`", "the type's name"),
+    "vgpuLicenseStatus": _Words("`Licensed` or `Unlicensed`", "nvmlDeviceGetGridLicensableFeatures_v4"),
+    "vgpuLicenseProduct": _Words(
+        "the product that the license is for", "nvmlDeviceGetGridLicensableFeatures_v4"
+    ),
+    "vgpuFramework": _Words("how a host makes the vGPU: `mdev` or `vendor-vfio`", "sysfs"),
+    "vgpuSeries": _Words(
+        "the letter in the type's name that says what it is licensed for: `C`, `Q`, `B`, `A`",
+        "the type's name",
+    ),
+    "frameRateLimit": _Words(
+        "the most frames a second; absent without a limit", "nvmlDeviceGetSupportedVgpus"
+    ),
+    "vendorID": _Words("the PCI vendor", "sysfs `vendor`"),
+    "deviceID": _Words("the PCI device id", "sysfs `device`"),
+    "iommuGroup": _Words("the number of the IOMMU group; it may change with a reboot", "sysfs `iommu_group`"),
+    "iommuFDEnabled": _Words("whether the kernel offers /dev/iommu", "/dev/iommu"),
+    "gpuCount": _Words("how many GPUs the device has", "sysfs, the IOMMU group"),
+    "virtualFunction": _Words("whether it is a virtual function", "sysfs `physfn`"),
+}
+GROUPS = {
+    "What it is": IDENTITY,
+    "Where it is": PLACE,
+    "How it is offered": FORMS,
+    "Virtual machines": VIRTUAL,
+}
+"""All attributes, in the groups of the page."""
+
+_MIG_PROFILE = "nvmlDeviceGetGpuInstanceProfileInfo"
+
+CAPACITIES = {
+    "memory": _Words(
+        "GPU memory, bytes", "nvmlDeviceGetMemoryInfo, or the profile of the partition or the vGPU"
+    ),
+    "shares": _Words("of a shared device: how many shares it has, a number", "the node configuration"),
+    "multiprocessors": _Words("streaming multiprocessors, a number", _MIG_PROFILE),
+    "copyEngines": _Words("copy engines, a number", _MIG_PROFILE),
+    "decoders": _Words("video decoders, a number", _MIG_PROFILE),
+    "encoders": _Words("video encoders, a number", _MIG_PROFILE),
+    "jpegEngines": _Words("JPEG engines, a number", _MIG_PROFILE),
+    "ofaEngines": _Words("optical flow accelerators, a number", _MIG_PROFILE),
+    "memorySlice0": _Words(
+        "and further numbers: 1 for each slice of the GPU's memory that the partition lies on",
+        "the place of the partition",
+    ),
+    "addressableMemory": _Words(
+        "the window of addresses that the memory regions of a passed GPU need, bytes", "sysfs `resource`"
+    ),
+}
+"""All capacities."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What is seen of an attribute or a capacity: its types, an example, the kinds of its devices."""
+    """An attribute or a capacity as nodes publish it: its types, an example, the kinds of its devices."""
 
     example: str
     types: set[str] = field(default_factory=set)
@@ -62,15 +213,15 @@ def seen() -> tuple[Mapping[str, Seen], Mapping[str, Seen]]:
 
 
 def add(device: Mapping[str, Any], attributes: dict[str, Seen], capacities: dict[str, Seen]) -> None:
-    """Add what one device has, as it stands in a ResourceSlice."""
+    """Add the attributes and capacities of one device of a ResourceSlice."""
     kind = device["attributes"]["type"]["string"]
     for name, typed in device["attributes"].items():
         ((word, value),) = typed.items()
         one = attributes.setdefault(name, Seen(str(value).lower() if word == "bool" else str(value)))
         one.types.add(word)
         one.kinds.add(kind)
-    for name, told in device.get("capacity", {}).items():
-        one = capacities.setdefault(_first_slice(name), Seen(str(told["value"])))
+    for name, amount in device.get("capacity", {}).items():
+        one = capacities.setdefault(_first_slice(name), Seen(str(amount["value"])))
         one.types.add("quantity")
         one.kinds.add(kind)
 
@@ -90,7 +241,7 @@ def capacity_table() -> str:
     return _table("capacity", CAPACITIES, found)
 
 
-def _table(what: str, words: Mapping[str, Words], found: Mapping[str, Seen]) -> str:
+def _table(what: str, words: Mapping[str, _Words], found: Mapping[str, Seen]) -> str:
     rows = [
         (
             code(name),
@@ -106,7 +257,7 @@ def _table(what: str, words: Mapping[str, Words], found: Mapping[str, Seen]) -> 
 
 
 def _match(what: str, known: set[str], published: set[str]) -> None:
-    """Raise ValueError where words and nodes do not have the same names."""
+    """Raise ValueError when the described names are not those that nodes publish."""
     if known != published:
         raise ValueError(
             f"{what} without words in attribute_words.py: {sorted(published - known)};"
@@ -115,7 +266,7 @@ def _match(what: str, known: set[str], published: set[str]) -> None:
 
 
 def _first_slice(name: str) -> str:
-    """The memory slices of a partition are one line of the table."""
+    """The name in the table, which has one line for all memory slices of a partition."""
     return "memorySlice0" if name.startswith("memorySlice") else name
 
 

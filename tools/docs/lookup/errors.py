@@ -11,7 +11,7 @@ from tools.docs.lookup.marked import code, table
 
 ROOT = Path(__file__).resolve().parents[3]
 _TOP = "driver.errors.DriverError"
-_ROOMS = ("driver", "controller", "kubeletplugin", "uninstall")
+_ROOMS = ("driver", "controller", "kubeletplugin")
 
 WAYS_OUT = {
     "DriverError": "what the message says",
@@ -63,7 +63,7 @@ WAYS_OUT = {
     "ResetFailed": "see [healing](operations.md#a-sick-gpu-heal-it)",
     "NoDaemon": "start [gpu-dra-mps](mps.md) on the node",
 }
-"""What to do about an error; one that is not here has what the error above it has."""
+"""What to do about an error; an error that is not here inherits this from the error above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def tree() -> tuple[Raised, ...]:
     found: list[Raised] = []
 
     def add(one: _Class, above: Raised | None) -> None:
-        said = _said_retryable(one.node)
+        said = _own_retryable(one.node)
         retryable = (above is None or above.retryable) if said is None else said
         meaning = (ast.get_docstring(one.node) or "").split("\n\n", maxsplit=1)[0].replace("``", "`")
         raised = Raised(one.node.name, above, one.module, meaning, retryable)
@@ -156,8 +156,8 @@ def _classes(path: Path) -> Iterator[_Class]:
             yield _Class(node, module, frozenset(imported.get(base, f"{here}.{base}") for base in bases))
 
 
-def _said_retryable(node: ast.ClassDef) -> bool | None:
-    """What the class says itself, None where it says nothing."""
+def _own_retryable(node: ast.ClassDef) -> bool | None:
+    """The class's own ``retryable``, None when it inherits it."""
     for line in node.body:
         target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
         value = getattr(line, "value", None)

@@ -46,14 +46,14 @@ def gpuctl_tables() -> str:
 
 
 def gpuctl_commands() -> Mapping[str, click.Command]:
-    """All commands of gpuctl that do something, by what one types."""
+    """All commands of gpuctl that are no groups, by their command line."""
     from gpuctl.__main__ import commands
 
     return dict(_leaves(commands, "gpuctl"))
 
 
 def options(command: click.Command) -> list[click.Option]:
-    """The options of a command that people are told of, but --help and --version."""
+    """The options of a command that are not hidden, without --help and --version."""
     given = [one for one in command.params if isinstance(one, click.Option)]
     return [one for one in given if one.name not in _HIDDEN and not one.hidden]
 

@@ -1,4 +1,4 @@
-"""The fields of machine files, as their reader asks for them."""
+"""The fields of machine files, found by recording what their reader asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ C = TypeVar("C", bound="str | None")
 
 @dataclass(slots=True)
 class Asked:
-    """How a field is read: what it takes, and what it is where the file does not say it."""
+    """How a field is read: the values that it takes, and its default."""
 
     takes: str
     default: str = ""
@@ -98,7 +98,7 @@ WORDS = {
 
 
 class _Asking(Fields):
-    """A mapping in which every field is there: it writes down what it is asked for, and how."""
+    """A mapping that has every field, and records which fields are read and how."""
 
     def __init__(self, path: str, asked: dict[str, Asked]) -> None:
         super().__init__({})
@@ -109,7 +109,7 @@ class _Asking(Fields):
         return True
 
     def refuse(self, key: str, demand: str) -> None:
-        """Nothing: what is asked is wanted, and not what is wrong."""
+        """Do nothing: the values here are placeholders, which may be wrong."""
 
     def text(self, key: str, pattern: str = r".+", what: str = "text") -> str:  # noqa: ARG002 - as Fields has it
         self._note(key, what)
@@ -120,7 +120,11 @@ class _Asking(Fields):
         return ""
 
     def number(self, key: str, minimum: int, default: int | None = None) -> int:
-        self._note(key, f"whole number from {minimum}", None if default is None else _told(default, minimum))
+        self._note(
+            key,
+            f"whole number from {minimum}",
+            None if default is None else _words_of(default, minimum),
+        )
         return minimum
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -169,8 +173,8 @@ class _Asking(Fields):
         self._asked[self._at(key)] = Asked(takes, default or "", is_required)
 
 
-def _told(default: int, minimum: int) -> str:
-    """A default in words; one that a file could not say stands for an absent field."""
+def _words_of(default: int, minimum: int) -> str:
+    """A default in words; a default below the minimum means that the field is absent."""
     return str(default) if default >= minimum else ""
 
 

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and the places of a page that are written anew, each between two marks."""
+"""Tables of Markdown, and the parts of a page, between two marks, that the code writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Parts = Mapping[str, Callable[[], str]]
-"""What is made, by the names of the places that it goes to."""
+"""What is made, by the name of its place in a page."""
 
 _PLACE = re.compile(
     r"<!-- (?P<name>[a-z -]+): made by python -m tools.docs.lookup -->\n.*?<!-- until here -->\n", re.DOTALL
@@ -14,7 +14,7 @@ _PLACE = re.compile(
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with these columns; what would end a cell is written so that it does not."""
+    """A table with these columns; characters that would end a cell are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n".replace("|  |", "| |") for line in lines)
 
@@ -30,7 +30,7 @@ def names(page: str) -> list[str]:
 
 
 def renewed(page: str, parts: Parts) -> str:
-    """The page with what is made in its places; raises ValueError for a place that nothing is made for."""
+    """The page with all places filled; raises ValueError for a place with an unknown name."""
 
     def renew(found: re.Match[str]) -> str:
         name = found["name"]

@@ -89,7 +89,7 @@ def schema() -> Schema:
 
 
 def fields() -> dict[str, list[Schema]]:
-    """All fields by their paths, with the schemas of what may stand there."""
+    """All fields by their paths, with the schemas of their values."""
     found: dict[str, list[Schema]] = {}
     for path, one in _walk(schema(), ""):
         found.setdefault(path, []).append(one)
@@ -112,7 +112,7 @@ def _holds_others(path: str) -> bool:
 
 
 def _walk(one: Schema, path: str) -> Iterator[tuple[str, Schema]]:
-    """Every field below a schema, also in its choices; the items of a list of choices stand for the field."""
+    """Every field below a schema, also in its choices; items of a list of choices have the list's path."""
     for name, below in one.get("properties", {}).items():
         inner = f"{path}.{name}" if path else name
         yield inner, below

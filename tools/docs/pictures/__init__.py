@@ -1,1 +1,1 @@
-"""The pictures of the documentation, drawn from what the code publishes, allocates and ships."""
+"""The pictures of the documentation: those that gpuctl draws of a node, and screenshots."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tools.docs.pictures.drawn import FOLDER, drawn, stale
-from tools.docs.pictures.scene import ROOT
+from tools.docs.pictures.node_pictures import FOLDER, ROOT, drawn, stale
 
 
 def main() -> int:

@@ -1,19 +1,59 @@
-"""Pictures that ``gpuctl -o svg`` draws of a node: a GPU's forms, who reaches whom, who holds what."""
+"""The documentation's pictures that ``gpuctl -o svg`` draws of a node.
+
+They show what a node publishes and what the scheduler gives to claims: the forms of a GPU, which
+GPU reaches which, and who holds what.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from driver.devices.region import Region, overlap
+from driver.health.health_rules import HealthRules
+from driver.health.incident import Incident, verdicts_of
+from driver.health.verdict import taints_of
+from driver.kinds.registry import KINDS
+from driver.policy.config import load_config
+from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.node.picture import published_gpus
+from gpuctl.node.planned import plan_inventory, plan_node
 from gpuctl.node.topology_matrix import matrix_of
 from gpuctl.node.topology_svg import topology_svg
+from gpuctl.simulate.device_classes import load_classes
 from gpuctl.status.forms_svg import forms_svg
 from gpuctl.status.occupancy_svg import occupancy_svg
-from tools.docs.pictures.scene import ALL_TIERS, Wanted, claimed, published, with_xid
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 
+Object = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "docs" / "pictures"
+ALL_TIERS = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
+NODE = "node-a"
 MACHINE = "hgx-h100"
-MESHED_MACHINE = "dgx1-v100"
-"""Its NVLinks do not connect every GPU with every other one, so there is something to see."""
-
+_MESHED_MACHINE = "dgx1-v100"
+"""Its NVLinks do not connect every GPU with every other one, so that there is something to see."""
 SICK_GPU, XID = 6, 79
+
+
+class SceneImpossible(Exception):
+    """A pod that a picture shows gets no device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A pod that asks for one device of a class, with a claim of its own name."""
+
+    namespace: str
+    name: str
+    device_class: str
+
+
 PODS = (
     Wanted("research", "train-0", "large"),
     Wanted("research", "train-1", "large"),
@@ -23,21 +63,111 @@ PODS = (
     *(Wanted("lab", f"lab-{number}", "shared-mps") for number in range(5)),
     *(Wanted("eda", f"notes-{number}", "shared-timesliced") for number in range(2)),
 )
-"""What runs on the node of the picture of occupancy."""
+"""The pods on the node of the picture ``occupancy``."""
 
 
 def forms() -> str:
-    """The forms of one GPU of which a pod has a partition: what that excludes lies above and below it."""
+    """The forms of one GPU, of which a pod has a partition."""
     view = claimed(published(MACHINE, ALL_TIERS, gpus=1), [Wanted("research", "tuning", "mig-large")])
     return forms_svg([(f"GPU {gpu.label}", gpu) for gpu in view.gpus])
 
 
 def topology() -> str:
     """The GPUs of a DGX-1."""
-    gpus = published_gpus(published(MESHED_MACHINE), ())
-    return topology_svg(MESHED_MACHINE, matrix_of(gpus))
+    gpus = published_gpus(published(_MESHED_MACHINE), ())
+    return topology_svg(_MESHED_MACHINE, matrix_of(gpus))
 
 
 def occupancy() -> str:
     """A node on which all tiers are in use, and one GPU is sick."""
     return occupancy_svg([claimed(with_xid(published(MACHINE, ALL_TIERS), SICK_GPU, XID), PODS)])
+
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "forms.svg": forms,
+    "topology.svg": topology,
+    "occupancy.svg": occupancy,
+}
+
+
+def drawn() -> dict[Path, str]:
+    """The files of the pictures, with their texts."""
+    return {FOLDER / name: draw() for name, draw in PICTURES.items()}
+
+
+def stale(wanted: Mapping[Path, str]) -> list[Path]:
+    """The files that are missing or differ."""
+    return [file for file, text in wanted.items() if not file.is_file() or file.read_text() != text]
+
+
+def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:
+    """The slices of a node with this machine, or with only the first ``gpus`` of its GPUs."""
+    planned = plan_node(machine, NODE, config)
+    if gpus is None:
+        return planned.slices
+    inventory = replace(planned.inventory, gpus=planned.inventory.gpus[:gpus])
+    return plan_inventory(inventory, NODE, load_config(config) if config else None).slices
+
+
+def with_xid(slices: Sequence[Object], gpu: int, xid: int) -> tuple[Object, ...]:
+    """The same slices after the NVIDIA driver reported an XID for the GPU with this index."""
+    (region,) = {
+        one
+        for device in _devices(slices)
+        if device["attributes"].get("index", {}).get("int") == gpu
+        for one in _regions(device)
+        if one.span is None
+    }
+    taints = taints_of(verdicts_of(Incident(region, xid), HealthRules()))
+    written_taints = [{"key": one.key, "value": one.value, "effect": one.effect} for one in taints]
+
+    def hit(device: Object) -> Object:
+        return {**device, "taints": written_taints} if overlap(_regions(device), (region,)) else device
+
+    return tuple(
+        {**one, "spec": {**one["spec"], "devices": [hit(each) for each in one["spec"].get("devices", ())]}}
+        for one in slices
+    )
+
+
+def claimed(slices: Sequence[Object], wanted: Sequence[Wanted]) -> NodeView:
+    """The node with the devices that the scheduler gives the pods, one after the other.
+
+    Raises SceneImpossible for a pod that gets none.
+    """
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {}}}
+    allocator = Allocator(slices, load_classes(()), ())
+    claims = []
+    for one in wanted:
+        claim = _claim(one)
+        allocated = allocator.allocate(node, [claim])
+        if allocated is None:
+            raise SceneImpossible(f"{one.name} gets no device of class {one.device_class}")
+        claims.append(_allocated(claim, allocated[0], one))
+        allocator.assume(claims[-1])
+    (view,) = views_of(slices, claims)
+    return view
+
+
+def _claim(one: Wanted) -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": one.device_class}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": one.namespace, "name": one.name, "uid": f"{one.namespace}-{one.name}"},
+        "spec": defaulted_claim_spec({"devices": {"requests": [request]}}),
+    }
+
+
+def _allocated(claim: Object, allocation: Object, one: Wanted) -> Object:
+    user = {"resource": "pods", "name": one.name, "uid": f"pod-{one.name}"}
+    return {**claim, "status": {"allocation": allocation, "reservedFor": [user]}}
+
+
+def _devices(slices: Sequence[Object]) -> list[Object]:
+    return [device for one in slices for device in one["spec"].get("devices", ())]
+
+
+def _regions(device: Object) -> tuple[Region, ...]:
+    name = KINDS.parse(str(device["name"]))
+    return () if name is None else name.regions

@@ -1,4 +1,4 @@
-"""Takes pictures of the page and of ``gpuctl status --watch``, on a cluster with pods, as people see them."""
+"""Takes screenshots of the page and of ``gpuctl status --watch``, on a cluster with pods."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from envtest.cluster import Cluster
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
-from tools.docs.pictures.node_pictures import PODS, SICK_GPU, XID
-from tools.docs.pictures.scene import ROOT, SceneImpossible, Wanted
+from tools.docs.pictures.node_pictures import PODS, ROOT, SICK_GPU, XID, SceneImpossible, Wanted
 from tools.scenarios.description import read_description
 from tools.scenarios.places.place import built_place
 from tools.testbed.chromium import chromium
@@ -30,7 +29,7 @@ from tools.testbed.chromium import chromium
 Object = dict[str, Any]
 
 SCREENSHOTS = ("page.png", "status-watch.svg")
-"""The files that are taken; they are never the same twice, so nobody compares them."""
+"""The files of the screenshots. They differ each time, so they are never compared."""
 
 _SCENE = ROOT / "deploy" / "ask-for-a-gpu" / "scenario.yaml"
 _GREEDY = Wanted("research", "nine-gpus", "large")
@@ -62,7 +61,7 @@ _FORMAT = """\
 </g>
 </svg>
 """
-"""As rich writes it, without fonts from another host, and with words for who cannot see it."""
+"""Rich's own format, without fonts from another host, and with a description in words."""
 
 
 def take(folder: Path) -> None:
@@ -72,7 +71,7 @@ def take(folder: Path) -> None:
         if cluster is None:
             raise SceneImpossible(f"{_SCENE} has no nodes")
         for name in dict.fromkeys(one.namespace for one in (*PODS, _GREEDY)):
-            _create(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "")
+            cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "")
         for one in PODS:
             _start(cluster, one)
             wait_for(cluster.api, paths.pod(one.name, one.namespace), _runs)
@@ -114,12 +113,8 @@ def _start(cluster: Cluster, one: Wanted, count: int = 1) -> None:
             "containers": [container],
         },
     }
-    _create(cluster, claim, one.namespace)
-    _create(cluster, pod, one.namespace)
-
-
-def _create(cluster: Cluster, wanted: Object, namespace: str) -> None:
-    cluster.api.create(wanted, namespace)
+    cluster.api.create(claim, one.namespace)
+    cluster.api.create(pod, one.namespace)
 
 
 def _runs(pod: Object) -> bool:

@@ -1,7 +1,7 @@
 """Writes Markdown of GitHub's dialect as Python-Markdown reads it.
 
 The pages are read as plain files too. There a list or a table may follow a line of prose directly, and a list
-within a list stands two or three blanks further in. Python-Markdown wants an empty line before, and four
+within a list is indented by two or three blanks. Python-Markdown wants an empty line before, and four
 blanks.
 """
 
@@ -26,7 +26,7 @@ def as_python_markdown(text: str) -> str:
 
 
 def _blocks(lines: list[str], *, within: bool) -> list[str]:
-    """The lines of a page, or of an item ``within`` a list, where a list may go on without an empty line."""
+    """The lines of a page, or of an item ``within`` a list, where a list needs no empty line before it."""
     written: list[str] = []
     at = 0
     for node in SyntaxTreeNode(_GITHUB.parse("\n".join(lines))).children:
@@ -84,5 +84,5 @@ def _item(lines: list[str]) -> list[str]:
 
 
 def _less(line: str, blanks: int) -> str:
-    """The line with so many blanks less before it, or as many as it has."""
+    """The line without up to ``blanks`` of its leading blanks."""
     return line[min(blanks, len(line) - len(line.lstrip(" "))) :]

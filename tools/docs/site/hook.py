@@ -15,15 +15,14 @@ from mkdocs.structure.pages import Page
 
 from tools.docs.site.dialect import as_python_markdown
 from tools.docs.site.links import Link, links, retarget
-from tools.docs.site.places import DOCS, ROOT, SHOWN, adopted, relative, resolve, site_path
-from tools.docs.site.shown import entries, page_of
+from tools.docs.site.places import DOCS, ROOT, SHOWN, adopted, entries, page_of, relative, resolve, site_path
 
 _ALL_OF = "/*"
-"""An entry of the navigation that ends so stands for all pages of that folder."""
+"""The end of an entry of the navigation that means all pages of that folder."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write the folders of the navigation out."""
+    """Replace the folders in the navigation by their pages."""
     config.nav = list(_written_out(config.nav or []))
     return config
 
@@ -40,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs gives them by name
-    """Lead the links of a page, and write it for Python-Markdown."""
+    """Lead the links of a page to pages of the site, and write it for Python-Markdown."""
     here = page.file.src_uri
     if here.startswith(f"{SHOWN}/"):
         return markdown
@@ -62,7 +61,7 @@ def _source_of(here: str) -> str:
 
 
 def _linked(sources: dict[str, str]) -> list[str]:
-    """The paths that get a page that shows them: what is linked to, and what lies in linked folders."""
+    """The paths that get a page of their own: linked files and folders, and what linked folders hold."""
     waiting = [
         resolve(source, link.path)
         for source, text in sources.items()

@@ -19,7 +19,7 @@ _ATTRIBUTE = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"(?P<t
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link as it is written: its target, and where that stands in the text."""
+    """A link as it is written: its target, and the position of the target in the text."""
 
     target: str
     start: int
@@ -32,7 +32,7 @@ class Link:
 
     @property
     def anchor(self) -> str:
-        """What stands behind the ``#``; empty where there is none."""
+        """The part of the target after the ``#``; may be empty."""
         return self.target.partition("#")[2]
 
     @property
@@ -42,14 +42,14 @@ class Link:
 
 
 def without_code(text: str) -> str:
-    """The text with blanks for code and comments, so that all else stands where it stood."""
+    """The text with blanks in place of code and comments, so that positions stay the same."""
     for pattern in (_FENCE, _COMMENT, _CODE):
         text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
     return text
 
 
 def links(text: str) -> Iterator[Link]:
-    """All links and pictures of a text in their order, but those in code."""
+    """All links and pictures of a text in their order, without those in code."""
     prose = without_code(text)
     found = [one for pattern in (_INLINE, _DEFINED, _ATTRIBUTE) for one in pattern.finditer(prose)]
     for one in sorted(found, key=lambda one: one.start("target")):

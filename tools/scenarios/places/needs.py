@@ -1,23 +1,159 @@
-"""What a scenario can ask for in ``needs``, beside what is always there: the driver, its classes and MPS."""
+"""What a scenario can ask for in ``needs``, beside what every cluster has: the driver, its classes and MPS.
+
+``metrics``: the driver's processes run beside the cluster here, in no pod. So a pod stands for the plugin of
+each node, in the driver's namespace, as the chart makes it: with its label, its program's name, its flag and
+port, and the network of its node. What the API server reaches through that pod is the plugin itself.
+
+``upgrades``: ``scenario-upgrade`` asks over a socket that the driver of a node is replaced while it serves.
+The driver's processes belong to the runner, so the program cannot replace them itself.
+"""
 
 from __future__ import annotations
 
+import socket
+import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from socketserver import StreamRequestHandler, UnixStreamServer
 
-from envtest.cluster import Cluster
+from driver.process.sockets import service_socket_name
+from envtest.client import paths
+from envtest.client.api import Object
+from envtest.client.errors import ClusterError
+from envtest.client.watching import wait_for
+from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
 from gpuctl.demo.driver_node import DriverNode
-from tools.scenarios.places import metrics, upgrades
-from tools.scenarios.places.network_cards.cards import begin_cards
+from tools.scenarios.places.network_cards import begin_cards
+from tools.scenarios.places.projection import config_file
+from tools.scenarios.programs import REPLACED, upgrade_socket
+
+_PLUGIN = "gpu-dra-kubeletplugin"
+_LABEL = "app.kubernetes.io/name"  # by which the chart and the manifests mark the plugin's pods
+_IMAGE = "busybox:1.37"
+_ACCOUNT = f"/api/v1/namespaces/{DRIVER_NAMESPACE}/serviceaccounts/default"
+_SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
+
+
+def _metrics_flags(driver: DriverNode) -> tuple[str, ...]:
+    """The flag with which a node's plugin serves its metrics, at a free port."""
+    with socket.create_server(("0.0.0.0", 0)) as probe:  # noqa: S104 - nodes are reached by their own address
+        port = int(probe.getsockname()[1])
+    _port_file(driver).write_text(str(port))
+    return ("--metrics-addr", f"0.0.0.0:{port}")
+
+
+def _begin_metrics(cluster: Cluster, drivers: Sequence[DriverNode], _cleanup: ExitStack) -> None:
+    """Make the pods and wait until they run; they end with the cluster."""
+    wait_for(cluster.api, _ACCOUNT, bool)
+    for driver in drivers:
+        program = driver.folder / "pod" / _PLUGIN
+        program.parent.mkdir()
+        program.write_text(_SCRIPT)
+        program.chmod(0o755)
+        pod = _pod(driver.node.name, program, int(_port_file(driver).read_text()))
+        cluster.api.create(pod, DRIVER_NAMESPACE)
+    for driver in drivers:
+        path = paths.pod(_pod_name(driver.node.name), DRIVER_NAMESPACE)
+        wait_for(cluster.api, path, lambda pod: pod["status"].get("phase") == "Running")
+
+
+def _pod_name(node: str) -> str:
+    """The name of the pod. A real cluster has another pod, to which the plugin's token is bound."""
+    return f"{_PLUGIN}-serving-{node}"
+
+
+def _port_file(driver: DriverNode) -> Path:
+    return driver.folder / "metrics-port"
+
+
+def _pod(node: str, program: Path, port: int) -> Object:
+    """The pod that stands for the plugin of a node; its program is a script that waits."""
+    container = {
+        "name": "kubeletplugin",
+        "image": _IMAGE,
+        "command": [f"/opt/gpu-dra/{_PLUGIN}"],
+        "args": [f"--metrics-addr=:{port}"],
+        "ports": [{"name": "metrics", "containerPort": port}],
+        "volumeMounts": [{"name": "program", "mountPath": "/opt/gpu-dra", "readOnly": True}],
+    }
+    spec = {
+        "nodeName": node,
+        "hostNetwork": True,
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [{"name": "program", "hostPath": {"path": str(program.parent)}}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": _pod_name(node), "namespace": DRIVER_NAMESPACE, "labels": {_LABEL: _PLUGIN}},
+        "spec": spec,
+    }
+
+
+class _NodeUpgrade:
+    """Replaces the driver of one node, any number of times."""
+
+    def __init__(self, driver: DriverNode) -> None:
+        self._driver = driver
+        self._surged: Process | None = None
+
+    def replace(self) -> None:
+        """Start a second plugin beside the first, end the first once the second serves, then the controller.
+
+        This is what a DaemonSet with ``maxSurge: 1`` does on a node. Raises ClusterError.
+        """
+        driver = self._driver
+        if self._surged is None:
+            before = driver.process("kubeletplugin")
+            pod_uid = str(uuid.uuid4())
+            self._surged = driver.start_second_plugin(pod_uid)
+            driver.wait_serving(driver.data_dir / service_socket_name(pod_uid))
+        else:
+            before, self._surged = self._surged, None
+            driver.start_plugin()
+            driver.wait_serving()
+        before.stop()
+        driver.process("controller").stop()
+        driver.start_controller("--config", str(config_file(driver)))
+
+
+def _begin_upgrades(_cluster: Cluster, drivers: Sequence[DriverNode], cleanup: ExitStack) -> None:
+    """Listen on each node; the stack ends that."""
+    for driver in drivers:
+        server = _upgrade_server(driver)
+        listening = threading.Thread(target=server.serve_forever, name="upgrade", daemon=True)
+        listening.start()
+        cleanup.callback(listening.join)
+        cleanup.callback(server.server_close)
+        cleanup.callback(server.shutdown)
+
+
+def _upgrade_server(driver: DriverNode) -> UnixStreamServer:
+    upgrade = _NodeUpgrade(driver)
+
+    class Asked(StreamRequestHandler):
+        def handle(self) -> None:
+            try:
+                upgrade.replace()
+            except ClusterError as error:
+                self.wfile.write(f"{error}\n".encode())
+            else:
+                self.wfile.write(f"{REPLACED}\n".encode())
+
+    return UnixStreamServer(str(upgrade_socket(driver.folder)), Asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something more in a cluster.
+    """Something that a cluster has in addition.
 
-    ``plugin_flags`` are what the plugin of a node is started with besides; ``begin`` is called when all nodes
-    have published, and puts into the stack what ends it.
+    ``plugin_flags`` are additional flags of a node's plugin. ``begin`` is called when all nodes have
+    published; it adds to the stack what ends it.
     """
 
     plugin_flags: Callable[[DriverNode], tuple[str, ...]]
@@ -29,7 +165,7 @@ def _no_flags(_driver: DriverNode) -> tuple[str, ...]:
 
 
 NEEDS: Mapping[str, Need] = {
-    "metrics": Need(metrics.plugin_flags, metrics.begin),
+    "metrics": Need(_metrics_flags, _begin_metrics),
     "nic": Need(_no_flags, begin_cards),
-    "upgrades": Need(_no_flags, upgrades.begin),
+    "upgrades": Need(_no_flags, _begin_upgrades),
 }

@@ -8,7 +8,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from driver.devices.names import DRIVER_NAME
@@ -27,25 +27,20 @@ from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode
 from gpuctl.demo.watchdog import watched_folder
 from kubernetes_rules.pool_generations import is_complete, newest_slices
-from tools.scenarios.commands.machines import MACHINES_VARIABLE
 from tools.scenarios.description import ClusterKind, Node, Wanted
 from tools.scenarios.places.needs import NEEDS
 from tools.scenarios.places.projection import Projection, config_file, set_config
+from tools.scenarios.programs import MACHINES_VARIABLE, NodeOfFakes
+from tools.scenarios.programs import PROGRAMS as SCENARIO_PROGRAMS
 from tools.testbed.memory_hook import memory_hook
 
 CLASSES = "deviceclasses"
-PROGRAMS: Mapping[str, str] = {
-    "gpuctl": "gpuctl",
-    "kubectl-gpu": "gpuctl",
-    "scenario-cuda": "tools.scenarios.commands.cuda",
-    "scenario-fault": "tools.scenarios.commands.fault",
-    "scenario-mig": "tools.scenarios.commands.mig",
-    "scenario-on": "tools.scenarios.commands.on_node",
-    "scenario-root": "tools.scenarios.commands.root",
-    "scenario-upgrade": "tools.scenarios.commands.upgrade",
-    "scenario-use": "tools.scenarios.commands.use",
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "gpuctl": ("gpuctl",),
+    "kubectl-gpu": ("gpuctl",),
+    **{name: ("tools.scenarios.programs", name) for name in SCENARIO_PROGRAMS},
 }
-"""The programs on PATH in a scenario beside kubectl: their names, and the packages that they run."""
+"""The programs on PATH in a scenario beside kubectl, each with its module and that module's arguments."""
 PUBLISHED_SECONDS = 60.0
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
@@ -69,7 +64,7 @@ class Place:
 
 @contextmanager
 def built_place(wanted: Wanted, kind: ClusterKind, kubectl: Path | None = None) -> Iterator[Place]:
-    """A place as wanted, which is gone when the block ends; raises what a cluster or the driver raises.
+    """Build a place as wanted, and end it with the context; raises what a cluster or the driver raises.
 
     ``kubectl`` is a program to use; without it, it is the one that is built with Kubernetes.
     """
@@ -99,7 +94,7 @@ def built_place(wanted: Wanted, kind: ClusterKind, kubectl: Path | None = None) 
         for need in needs:
             need.begin(cluster, drivers, cleanup)
         machines = programs / "machines.json"
-        known = {one.node.name: _place_of(one) for one in drivers}
+        known = {one.node.name: asdict(_node_of_fakes(one)) for one in drivers}
         machines.write_text(json.dumps(known))
         yield Place(cluster, drivers, programs, {MACHINES_VARIABLE: str(machines)})
 
@@ -117,7 +112,7 @@ def wait_published(cluster: Cluster, nodes: set[str]) -> None:
 
 
 def _started(kind: ClusterKind, node_count: int, cleanup: ExitStack) -> Cluster:
-    """A cluster whose nodes are empty; nothing of it outlives this process, however that ends."""
+    """A cluster with empty nodes, of which nothing outlives this process, however it ends."""
     if kind == "embedded":
         folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
         return cleanup.enter_context(EmbeddedCluster(node_count, _BRISK_KUBELET, folder))
@@ -140,33 +135,28 @@ def _installed(cluster: Cluster, index: int, node: Node, kind: ClusterKind, clea
     hook = memory_hook() if holds_to_limits else None
     driver = DriverNode.install(cluster, index, node.machine, launcher=launcher, memory_hook=hook)
     if holds_to_limits:
-        driver.machine.pretend_cgroups(driver.node.cgroup_dir)  # whatever control groups this machine has
+        driver.machine.pretend_cgroups(driver.node.cgroup_dir)  # so this machine may have any control groups
     cleanup.callback(driver.end_mps)
     config_file(driver).parent.mkdir()
     return driver
 
 
-def _place_of(driver: DriverNode) -> dict[str, str]:
-    """What ``tools.scenarios.commands`` has to know of a node."""
-    return {
-        "nvml": driver.nvml,
-        "folder": str(driver.folder),
-        "plugins_dir": str(driver.node.plugins_dir),
-    }
+def _node_of_fakes(driver: DriverNode) -> NodeOfFakes:
+    return NodeOfFakes(driver.nvml, str(driver.folder), str(driver.node.plugins_dir))
 
 
 def _write_programs(folder: Path, kubectl: Path | None) -> None:
-    """Fill a folder with the programs of a scenario: kubectl as Kubernetes has it, ours as they are here."""
+    """Write the programs of a scenario into a folder: kubectl, and those of this checkout."""
     (folder / "kubectl").symlink_to(kubectl or find_assets().binary("kubectl"))
     environment = [f"{name}={value}" for name, value in python_environment(PACKAGE_ROOT).items()]
-    for name, package in PROGRAMS.items():
-        command = shlex.join(["env", *environment, *python_command("-m", package)])
+    for name, module in PROGRAMS.items():
+        command = shlex.join(["env", *environment, *python_command("-m", *module)])
         (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (folder / name).chmod(0o755)
 
 
 def session_environment(place: Place, home: Path) -> dict[str, str]:
-    """The environment of a session: nothing of this process's own reaches it but the system's programs."""
+    """The environment of a session; of this process's own environment it gets only PATH."""
     kubeconfig = home / "kubeconfig"
     if place.cluster is not None:
         kubeconfig.write_bytes(place.cluster.admin.read_bytes())  # a scenario may change its own

@@ -1,4 +1,4 @@
-"""Plays the kubelet's part for the node configuration: a ConfigMap's key becomes the controllers' file."""
+"""Writes the ConfigMap of the node configuration into the controllers' files, as the kubelet does."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.conformance.allocation.area import AREA
-from tools.conformance.vectors import read_vectors
+from tools.conformance.oracle import read_vectors
 
 
 def test_every_recorded_allocation_is_answered_as_kubernetes_answered_it() -> None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tools.conformance.cel.area import AREA, difference, our_answer
-from tools.conformance.vectors import read_vectors
+from tools.conformance.oracle import read_vectors
 
 if TYPE_CHECKING:
     from tools.conformance.area import Case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.conformance.nodes.mig_area import AREA
-from tools.conformance.vectors import read_vectors
+from tools.conformance.oracle import read_vectors
 
 
 def test_every_recorded_question_about_mig_is_answered_as_kubernetes_answered_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.conformance.nodes.passthrough_area import AREA, handed_out_twice
-from tools.conformance.vectors import read_vectors
+from tools.conformance.oracle import read_vectors
 
 
 def test_every_recorded_question_is_answered_as_kubernetes_answered_it_and_hands_nothing_out_twice() -> None:

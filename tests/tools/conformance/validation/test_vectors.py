@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tools.conformance.oracle import read_vectors
 from tools.conformance.validation.area import AREA
-from tools.conformance.vectors import read_vectors
 
 
 def test_the_same_fields_have_the_same_errors_as_in_kubernetes() -> None:

@@ -21,7 +21,7 @@ from kubeletplugin.retirement import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
 from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
 from tools.docs.lookup.__main__ import PARTS, pages
-from tools.docs.lookup.attribute_words import CAPACITIES, GROUPS
+from tools.docs.lookup.attributes import CAPACITIES, GROUPS
 from tools.docs.lookup.claim_fields import FIELDS, Field
 
 OWN = (error_tree.ConfigError, error_tree.ClaimBlocked, error_tree.HardwareChanged)

@@ -15,9 +15,9 @@ from gpuctl.__main__ import commands
 from gpuctl.top.scrape import PODS, metrics_path
 from tests.eventually import eventually
 from tests.tools.scenarios.kubernetes_binaries import pretend_binaries
-from tools.scenarios.commands.machines import MACHINES_VARIABLE
 from tools.scenarios.description import Node, Wanted
 from tools.scenarios.places.place import built_place
+from tools.scenarios.programs import MACHINES_VARIABLE
 
 USED = re.compile(r"^gpu_dra_gpu_memory_used_bytes\{.*\} (\S+)$", re.MULTILINE)
 USED_BYTES = 5 * 2**30

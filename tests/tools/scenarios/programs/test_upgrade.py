@@ -8,9 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import NodeIncomplete
-from tools.scenarios.commands.machines import node_of_fakes
-from tools.scenarios.commands.upgrade import upgrade, upgrade_socket
 from tools.scenarios.places.place import Place
+from tools.scenarios.programs import node_of_fakes, upgrade, upgrade_socket
 
 PLUGIN = "kubeletplugin-node-0"
 

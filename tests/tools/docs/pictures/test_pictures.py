@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpuctl.svg.pictures import read_picture, words_of
-from tools.docs.pictures.drawn import FOLDER, PICTURES, drawn, stale
-from tools.docs.pictures.scene import ROOT
+from tools.docs.pictures.node_pictures import FOLDER, PICTURES, ROOT, drawn, stale
 from tools.docs.pictures.screenshots import SCREENSHOTS
 
 

@@ -9,8 +9,8 @@ from driver.errors import ClaimBlocked
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for
-from tools.scenarios.commands.cuda import cuda
 from tools.scenarios.places.place import Place
+from tools.scenarios.programs import cuda
 
 QUIET = PACKAGE_ROOT / "deploy/scenarios/memory-limits/quiet.yaml"
 

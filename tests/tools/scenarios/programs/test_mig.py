@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from driver.errors import NodeIncomplete
 from fakegpu.machine.fake_machine import FakeMachine
-from tools.scenarios.commands.mig import mig
+from tools.scenarios.programs import mig
 
 
 @pytest.fixture

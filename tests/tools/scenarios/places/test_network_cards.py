@@ -6,7 +6,7 @@ import pytest
 
 from fakegpu.machine.fake_machine import FakeMachine
 from kubernetes_rules.validation import errors_of
-from tools.scenarios.places.network_cards.cards import cards_beside, objects_of
+from tools.scenarios.places.network_cards import cards_beside, objects_of
 
 
 @pytest.mark.parametrize(

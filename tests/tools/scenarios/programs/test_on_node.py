@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client.shipped import PACKAGE_ROOT
-from tools.scenarios.commands.machines import MACHINES_VARIABLE
+from tools.scenarios.programs import MACHINES_VARIABLE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
     def started(*words: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {MACHINES_VARIABLE: str(machines), "PYTHONPATH": str(PACKAGE_ROOT)}
-        command = [sys.executable, "-m", "tools.scenarios.commands.on_node", *words]
+        command = [sys.executable, "-m", "tools.scenarios.programs", "scenario-on", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
     return started

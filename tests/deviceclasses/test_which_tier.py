@@ -1,0 +1,107 @@
+"""docs/which-tier.md says of each tier what the shipped classes are and what nodes publish."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.deviceclasses.published_nodes import VGPUS, Object, devices, of_machine, plan, selectable
+from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, expressions, matches
+
+Classes = tuple[str, ...]
+
+PAGE = (ROOT / "docs" / "which-tier.md").read_text()
+WHOLE: Classes = ("gpu.nvidia.com", "large", "medium")
+ISOLATION: dict[Classes, set[str | None]] = {
+    WHOLE: {"hardware", None},
+    ("mig-large", "mig-medium", "mig-small"): {"hardware"},
+    ("shared-mps",): {"mps"},
+    ("shared-memory",): {"cgroup", "mps"},
+    ("shared-burstable",): {"cgroup"},
+    ("shared-timesliced",): {"none", "cgroup"},
+    ("shared-mig",): {"none"},
+    ("vfio.gpu.nvidia.com",): {"hardware"},
+    ("vgpu.gpu.nvidia.com",): {"hardware", None},
+}
+"""The values of memoryIsolation that the devices of each tier have; None where a device can lack it."""
+
+WITHOUT_TIER = ("mig.nvidia.com", "monitoring")
+"""Classes that promise nothing: any partition, and any device to look at."""
+
+MACHINES = ("a100-vgpu-guest", "hgx-h100", "l4-quad", "vgpu-host-l40s")
+"""A guest, GPUs with MIG and without, one whose NVIDIA driver holds memory, and a host of vGPUs."""
+
+MIG_BACKED = "vgpu-host-a100-mdev"
+"""A host whose vGPUs are MIG-backed once an admin has made GPU instances."""
+
+
+def rows(head: str) -> dict[Classes, str]:
+    """The rows of the page's table with this head, by the classes in their first cell."""
+    table = PAGE.partition(f"{head}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    return {tuple(re.findall(r"`([^`]+)`", line.split("|")[1])): line for line in table}
+
+
+GIVES = rows("| class | gives | needs |")
+PROMISES = rows("| class | memory | compute | faults | noise |")
+
+
+@cache
+def published() -> tuple[Object, ...]:
+    """What these machines publish in all ways to offer their GPUs."""
+    found = [device for machine in MACHINES for device in of_machine(machine)]
+    return (*found, *devices(plan(MIG_BACKED, VGPUS, cut=True)))
+
+
+def isolation_of(tier: Classes) -> set[str | None]:
+    """What keeps pods apart on the devices of a tier's classes.
+
+    A fractional GPU is left out of the whole ones: a claim for all of it shares it with nobody.
+    """
+    return {
+        device["attributes"].get("memoryIsolation", {}).get("string")
+        for device in published()
+        if any(matches(name, selectable(device)) for name in tier)
+        and not (tier is WHOLE and device.get("allowMultipleAllocations"))
+    }
+
+
+def test_every_shipped_class_is_in_one_tier_of_both_tables() -> None:
+    assert sorted([*(name for tier in ISOLATION for name in tier), *WITHOUT_TIER]) == sorted(DEFAULT)
+    assert [*GIVES] == [*PROMISES] == [*ISOLATION]
+    assert all(f"`{name}`" in PAGE for name in WITHOUT_TIER)
+
+
+@pytest.mark.parametrize("tier", ISOLATION, ids=lambda tier: tier[0])
+def test_what_keeps_pods_apart_is_what_the_devices_of_its_classes_say(tier: Classes) -> None:
+    assert isolation_of(tier) == ISOLATION[tier]
+
+
+def test_every_tier_but_shares_of_partitions_is_an_answer() -> None:
+    questions = PAGE.partition("| question |")[2].partition("\n\n")[0].splitlines()[2:]
+    answers = {name for line in questions for name in re.findall(r"`([^`]+)`", line.split("|")[3])}
+    assert {name for tier in ISOLATION for name in tier} - answers == {"shared-mig"}
+    assert answers <= {name for tier in ISOLATION for name in tier}
+
+
+def test_sizes_in_words_are_those_of_the_classes() -> None:
+    least = {
+        name: re.search(r"compareTo\(quantity\('(\d+)(Gi?)'\)\) >= 0", " ".join(expressions(DEFAULT[name])))
+        for name in ("large", "medium", "mig-large", "mig-medium", "mig-small")
+    }
+    sizes = {name: found and (found[1], found[2]) for name, found in least.items()}
+    assert (sizes["large"], sizes["medium"]) == (("36", "G"), ("20", "G"))
+    assert [sizes[f"mig-{size}"] for size in ("large", "medium", "small")] == [
+        ("18", "Gi"),
+        ("9", "Gi"),
+        ("4", "Gi"),
+    ]
+    assert "of at least 36 GB, or of 20 to 36 GB" in GIVES[WHOLE]
+    assert "at least 18, 9 or 4 GiB" in GIVES["mig-large", "mig-medium", "mig-small"]
+
+
+def test_a_burst_is_up_to_twice_what_was_asked_for() -> None:
+    (config,) = DEFAULT["shared-burstable"]["spec"]["config"]
+    assert config["opaque"]["parameters"]["memory"]["burst"] == {"factor": 2}
+    assert "up to twice" in PROMISES[("shared-burstable",)]
