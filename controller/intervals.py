@@ -9,21 +9,21 @@ from dataclasses import dataclass
 class Intervals:
     """The controller's waits, by default those of a real node; of pairs the first and the longest.
 
-    No flag sets them: whoever calls the command in Python gives others as its context object. The GPUs and
-    the rules are looked at every ``check_seconds``. ``settle_seconds`` pass from the taint of a device to
-    the look at the claims: most schedulers that had not seen the taint have written by then;
-    ``look_again_seconds`` pass before the next look. For ``late_claim_seconds`` after devices were
+    No flag sets them: a caller in Python gives others as the command's context object. The GPUs and the
+    rules are checked every ``check_seconds``. ``settle_seconds`` pass from the taint of a device until the
+    claims are listed: most schedulers that had not seen the taint have written by then;
+    ``look_again_seconds`` pass before they are listed again. For ``late_claim_seconds`` after devices were
     withdrawn a claim may still be given one: a scheduler waits 600 s for a volume and 900 s for a permit at
     most. ``debounce_seconds`` are waited for more changes of the slices: a kubelet that wipes them deletes
     one after the other. After ``quiet_seconds`` without a write a change is answered as quickly as the
     first. Everything is compared again every ``resync_seconds``, should a change have gone unseen.
     An API server that is too old is asked for its version again after ``version_again_seconds``.
-    Several kubelet plugins that serve for ``companion_seconds`` are told of.
-    ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds`` how
-    long one that was not reached is left alone.
+    Several kubelet plugins that serve for ``companion_seconds`` are reported.
+    The folder is searched for a new plugin every ``socket_seconds``; one that was not reached is tried again
+    after ``listen_again_seconds``.
     A plugin that could not turn on virtual functions is asked again after ``virtual_again_seconds``.
-    A look that began within ``fault_quiet_seconds`` after an event does not end its fault; what came back is
-    held to be sick for ``fault_hold_seconds`` after it is well.
+    A check that began within ``fault_quiet_seconds`` after an event does not end its fault. A fault that came
+    back counts for ``fault_hold_seconds`` more after it is over.
     """
 
     check_seconds: float = 15.0

@@ -1,4 +1,4 @@
-"""What whoever starts the controller hands it besides its flags."""
+"""Inputs of the controller besides its flags, for callers in Python."""
 
 from __future__ import annotations
 

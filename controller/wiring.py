@@ -18,22 +18,21 @@ from driver.roots.flag import roots_from_flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controller.health.incident_store import Book
+    from controller.health.incident_store import IncidentStore
     from controller.intervals import Intervals
-    from controller.observe.claim_watch import ClaimWatch
+    from controller.observe.allocations import ClaimWatch
     from controller.observe.device_plugin import Consequence, DevicePlugin
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
+    from controller.observe.node_watch import NodeLabels
     from controller.observe.observer import Observer
-    from controller.plugin.companions import Companions
-    from controller.plugin.driver_release import LettingGo
+    from controller.plugin.driver_release import DriverRelease
+    from controller.plugin.serving import SeveralPlugins
     from controller.plugin.state import PluginState
     from controller.plugin.virtual_functions import VirtualFunctionAsking
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
-    from controller.readiness import Readiness
     from driver.devices.node_state import NodeState
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
+    from driver.process.probes import Question
     from driver.process.service import Service
     from driver.roots.driver_roots import DriverRoots
 
@@ -76,7 +76,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
+    from controller.observe.node_watch import NodeLabels
     from controller.observe.observer import Observer
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
@@ -106,16 +106,16 @@ def start(service: Service, options: Options, given: Given) -> None:
         on_look=_hear_events(service, discovery, events, metrics, publisher, look_now.set),
     )
     claims = _claim_watch(client, offers, node)
-    companions = _companions(service, events, intervals)
-    letting_go = _letting_go(discovery, look_now.set)
-    state = _plugin_state(offers, publisher.book, letting_go)
+    several_plugins = _several_plugins(service, events, intervals)
+    driver_release = _driver_release(discovery, look_now.set)
+    state = _plugin_state(offers, publisher.incidents, driver_release)
     virtual = _virtual_functions(state, events, look_now.set, intervals)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, companions, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, several_plugins, intervals)
     ready = _serve_http(service, options, metrics, publisher, kinds)
 
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
-    service.spawn("letting-go", letting_go.run, letting_go.stop)
+    service.spawn("letting-go", driver_release.run, driver_release.stop)
     service.spawn("virtual-functions", virtual.run, virtual.stop)
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
@@ -139,8 +139,8 @@ def _publisher(
     given: Given,
     follow_claims: Callable[[bool], None],
 ) -> Publisher:
-    """What keeps the slices of the node as they should be."""
-    from controller.health.incident_store import Book
+    """Keeps the slices of the node as they should be."""
+    from controller.health.incident_store import IncidentStore
     from controller.publish.publisher import Publisher
     from driver.devices.names import DRIVER_NAME
 
@@ -155,7 +155,7 @@ def _publisher(
         kinds=_kinds(given),
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=follow_claims,
-        book=Book(
+        incidents=IncidentStore(
             quiet_seconds=given.intervals.fault_quiet_seconds,
             hold_seconds=given.intervals.fault_hold_seconds,
         ),
@@ -170,11 +170,13 @@ def _hear_events(
     publisher: Publisher,
     look_now: Callable[[], None],
 ) -> Callable[[Inventory, HealthRules, float], None]:
-    """Hear what the NVIDIA driver tells of GPUs, in a thread; what has to know of each look at them."""
-    from controller.health.connected import connect
+    """Listen to the NVIDIA driver's events in a thread; the function to call after each check of the GPUs."""
+    from controller.health.gpu_events import connect
 
-    lane, looked = connect(publisher.book, discovery, events, metrics, publisher.sick_changed, look_now)
-    service.spawn("GPU events", lane.run, lane.stop)
+    listener, looked = connect(
+        publisher.incidents, discovery, events, metrics, publisher.sick_changed, look_now
+    )
+    service.spawn("GPU events", listener.run, listener.stop)
     return looked
 
 
@@ -188,7 +190,7 @@ def needed_capabilities(options: Options) -> set[int]:
     """What of root's rights the controller uses: it only reads, and what it opens in a pod is root's.
 
     nvml.h says of the calls that list GPU instances and their possible placements that they need a
-    privileged user. With a kubeconfig it runs outside of a pod, among the files of whoever started it.
+    privileged user. With a kubeconfig it runs outside of a pod, among the files of the user who started it.
     """
     of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
@@ -196,15 +198,13 @@ def needed_capabilities(options: Options) -> set[int]:
 
 def _serve_http(
     service: Service, options: Options, metrics: Metrics, publisher: Publisher, kinds: Kinds
-) -> Readiness:
-    """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
-    from controller.publish.offered_numbers import OFFERED_SERIES, offered_numbers
-    from controller.publish.sick_numbers import SICK, sick_numbers
-    from controller.readiness import Readiness
+) -> _Readiness:
+    """Serve metrics and answer probes; the caller tells the returned object what the controller waits for."""
+    from controller.publish.device_metrics import OFFERED_SERIES, SICK, offered_numbers, sick_numbers
     from driver.process import metrics as numbers
     from driver.process import probes
 
-    ready = Readiness(publisher.why_not_published)
+    ready = _Readiness(publisher.why_not_published)
     metrics.show(lambda: offered_numbers(*publisher.offered(), kinds), *OFFERED_SERIES)
     metrics.show(lambda: sick_numbers(publisher.offered()[0]), SICK)
     metrics.show_number("gpu_dra_publish_age_seconds", publisher.age_seconds)
@@ -214,7 +214,7 @@ def _serve_http(
 
 
 def _server_floor(
-    service: Service, client: KubeClient, events: NodeEvents, ready: Readiness, intervals: Intervals
+    service: Service, client: KubeClient, events: NodeEvents, ready: _Readiness, intervals: Intervals
 ) -> ServerFloor:
     from controller.publish.server_floor import ServerFloor
 
@@ -222,13 +222,13 @@ def _server_floor(
 
 
 def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
-    """Have the publisher write nothing while another controller of this node does."""
-    from controller.publish.publish_lock import Turn
+    """Make the publisher write nothing while another controller of this node does."""
+    from controller.publish.publish_lock import PublishLock
 
     publisher.stand_by()
-    turn = Turn(folder, publisher.has_turn, service.stop_event)
-    service.on_stop("turn", turn.give)
-    service.spawn("turn", turn.run)
+    lock = PublishLock(folder, publisher.has_turn, service.stop_event)
+    service.on_stop("turn", lock.give)
+    service.spawn("turn", lock.run)
 
 
 def _publish(floor: ServerFloor, publisher: Publisher) -> None:
@@ -248,7 +248,7 @@ def _end_by_itself() -> None:
 
 
 def _discovery(options: Options, service: Service, metrics: Metrics) -> tuple[DriverRoots, Discovery]:
-    """Where the driver is, and what looks at the GPUs with it."""
+    """Where the driver is installed, and the discovery that reads the GPUs with it."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
     from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag
@@ -263,8 +263,8 @@ def _discovery(options: Options, service: Service, metrics: Metrics) -> tuple[Dr
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
-    """Return once the API server has told of the node; raises ApiError when it refuses to."""
-    from driver.kube.retry import retry_until
+    """Return once the API server has given the Node; raises ApiError when it refuses."""
+    from driver.kube.backoff import retry_until
 
     retry_until(
         writer.owner,
@@ -277,8 +277,8 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
 
 
 def _claim_watch(client: KubeClient, offers: Observer, node: str) -> ClaimWatch:
-    """What follows the claims, and tells the observer which devices they have."""
-    from controller.observe.claim_watch import ClaimWatch
+    """Watches the claims, and tells the observer which devices they have."""
+    from controller.observe.allocations import ClaimWatch
     from driver.devices.names import DRIVER_NAME, pool_name
 
     return ClaimWatch(client, offers.claims_given, driver=DRIVER_NAME, pool=pool_name(node))
@@ -287,7 +287,7 @@ def _claim_watch(client: KubeClient, offers: Observer, node: str) -> ClaimWatch:
 def _device_plugin(
     options: Options, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None]
 ) -> DevicePlugin:
-    """What notices a device plugin on the node."""
+    """Notices a device plugin on the node."""
     from controller.observe.device_plugin import DevicePlugin
 
     return DevicePlugin(events, on_change, options.device_plugin)
@@ -296,7 +296,7 @@ def _device_plugin(
 def _follow_node(
     service: Service, client: KubeClient, told: Sequence[Callable[[Object], None]], node: str
 ) -> None:
-    """Have whoever needs to know see each version of the Node."""
+    """Pass each version of the Node to these functions."""
     from controller.observe.node_watch import NodeWatch
 
     def seen(found: Object) -> None:
@@ -307,44 +307,44 @@ def _follow_node(
     service.spawn("node-reflector", watch.reflector.run, watch.reflector.wake)
 
 
-def _companions(service: Service, events: NodeEvents, intervals: Intervals) -> Companions:
-    """What notices that two releases of the driver are installed on the node."""
-    from controller.plugin.companions import Companions
+def _several_plugins(service: Service, events: NodeEvents, intervals: Intervals) -> SeveralPlugins:
+    """Notices that two releases of the driver are installed on the node."""
+    from controller.plugin.serving import SeveralPlugins
 
     def tell(sentence: str) -> None:
         _log.warning("several kubelet plugins serve", error=sentence)
         events.post(EventReason.TWO_INSTALLATIONS, sentence)
 
-    companions = Companions(tell, intervals.companion_seconds)
-    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
-    return companions
+    several_plugins = SeveralPlugins(tell, intervals.companion_seconds)
+    service.repeat("companions", intervals.companion_seconds / 10, several_plugins.check)
+    return several_plugins
 
 
-def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> LettingGo:
-    """What ends the NVML session while the kubelet plugin gives a GPU another kernel driver."""
-    from controller.plugin.driver_release import LettingGo
+def _driver_release(discovery: Discovery, look_again: Callable[[], None]) -> DriverRelease:
+    """Ends the NVML session while the kubelet plugin gives a GPU another kernel driver."""
+    from controller.plugin.driver_release import DriverRelease
 
-    return LettingGo(discovery, look_again)
+    return DriverRelease(discovery, look_again)
 
 
-def _plugin_state(offers: Observer, book: Book, letting_go: LettingGo) -> PluginState:
-    """What takes in what the kubelet plugins tell of the node."""
-    from controller.health.heals import Heals
+def _plugin_state(offers: Observer, incidents: IncidentStore, driver_release: DriverRelease) -> PluginState:
+    """Takes in the state that the kubelet plugins report."""
+    from controller.health.incident_store import EndedByReset
     from controller.plugin.state import PluginState
 
-    heals = Heals(book)
+    resets = EndedByReset(incidents)
 
     def tell(state: NodeState) -> None:
         offers.plugin_tells(state)
-        heals.plugin_tells(state)
+        resets.plugin_tells(state)
 
-    return PluginState(tell, letting_go.asks, letting_go.name)
+    return PluginState(tell, driver_release.asks, driver_release.name)
 
 
 def _virtual_functions(
     state: PluginState, events: NodeEvents, look_again: Callable[[], None], intervals: Intervals
 ) -> VirtualFunctionAsking:
-    """What has the kubelet plugin turn on virtual functions where the rules say so."""
+    """Has the kubelet plugin turn on virtual functions where the rules say so."""
     from controller.plugin.virtual_functions import VirtualFunctionAsking
 
     def failed(pci: PciAddress, why: str) -> None:
@@ -359,16 +359,16 @@ def _plugin_watch(
     folder: Path,
     publisher: Publisher,
     state: PluginState,
-    companions: Companions,
+    several_plugins: SeveralPlugins,
     intervals: Intervals,
 ) -> PluginWatch:
-    """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
+    """Asks the kubelet plugins whether they serve and what they hold, and passes it on."""
     from controller.plugin.serving import PluginServing
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
     def count(serving: int) -> None:
         publisher.plugin_serves(serving > 0)
-        companions.serving(serving)
+        several_plugins.serving(serving)
 
     streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
@@ -378,9 +378,26 @@ def _plugin_watch(
 def _rules(
     options: Options, events: NodeEvents, labels: NodeLabels, kinds: Kinds
 ) -> Callable[[], NodeConfig | None]:
-    """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
+    """A function that gives the node's rules, None when no file is given; CEL is loaded only for them."""
     if options.config is None:
         return lambda: None
     from controller.observe.rules_file import RulesFile
 
     return RulesFile(options.config, events, labels.current, kinds).current
+
+
+class _Readiness:
+    """Why the controller is not ready: it waits for something before it may publish, or has not published."""
+
+    def __init__(self, published: Question) -> None:
+        """``published`` answers why what there is to publish is not published."""
+        self._waits_for = "the API server has not told of the node yet"
+        self._published = published
+
+    def wait_for(self, sentence: str) -> None:
+        """From now on this has to come first; an empty text for nothing."""
+        self._waits_for = sentence
+
+    def why_not(self) -> str:
+        """Why not, empty when everything is published or there is nothing to publish."""
+        return self._waits_for or self._published()

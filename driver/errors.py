@@ -29,7 +29,7 @@ Library errors are translated once, where they enter, with ``raise ... from``.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 _MOST_CHARACTERS = 4096
 
@@ -129,3 +129,21 @@ class NodeIncomplete(DriverError):
 
 class StorageError(DriverError):
     """A file that must not be lost could not be written or read."""
+
+
+Outcome = Literal["ok", "retryable", "permanent", "internal"]
+"""How an operation ended, for logs and metrics.
+
+``retryable`` and ``permanent`` are DriverErrors of that kind, ``internal`` is a fault of this driver.
+"""
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """The outcome of an operation that ended with this error, or with none."""
+    if error is None:
+        return "ok"
+    if isinstance(error, DriverError):
+        return "retryable" if error.retryable else "permanent"
+    return "internal"

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.process.fresh_look import FreshLook
-from driver.process.metrics.of_nvidia import NVIDIA_DRIVER
-from driver.process.metrics.reading import Reading
+from driver.process.metrics.table import NVIDIA_DRIVER, Reading
 from kubeletplugin.devices.kinds.partition.uses import PARTITION_INFO, partition_uses
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
 from kubeletplugin.reports.share_uses import SHARE_INFO, share_uses

@@ -1,1 +1,1 @@
-"""What is wrong with the node's GPUs and cannot be asked for: heard, kept, told."""
+"""Faults of the node's GPUs that NVML cannot be asked for: received as events, kept, and reported."""

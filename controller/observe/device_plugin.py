@@ -24,7 +24,6 @@ _log = get_logger(__name__)
 _RESOURCE = re.compile(r"nvidia\.com/(?P<name>(?:gpu|mig-[A-Za-z0-9._-]{1,48})(?:\.shared)?)", re.ASCII)
 """The names that NVIDIA's device plugin gives. With the prefix alone there are network cards, too."""
 
-
 Consequence = Literal["taint", "withhold"]
 _WORDS: dict[Consequence, str] = {"taint": "they are offered with a taint", "withhold": "none is offered"}
 
@@ -45,10 +44,9 @@ def offered_by_device_plugin(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class DevicePlugin:
-    """Calls ``on_change`` with the names of the resources whenever they have changed; there are none at
-    first.
+    """Calls ``on_change`` with the names of the resources when they have changed; at first there are none.
 
-    People are told by an event of the node, and in the log. ``seen`` may be called from several threads.
+    An event of the node and the log say so. ``seen`` may be called from several threads.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tells people of the licenses of vGPUs, by events of the node: one that is missing, one that ends soon."""
+"""Posts an event of the node when the license of a vGPU is missing, is there again, or ends soon."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Known:
 
 
 class Licenses:
-    """Posts each event once: that a license ends soon is said anew only of one that was renewed meanwhile."""
+    """Posts each event once. A license that ends soon gets another event only after it was renewed."""
 
     def __init__(self, events: NodeEvents, now: Callable[[], datetime] = utc_now) -> None:
         self._events = events

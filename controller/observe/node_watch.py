@@ -1,17 +1,18 @@
-"""Follows the Node object of this node, for whoever needs to know of its labels or its capacity."""
+"""Follows the Node object of this node, and knows its labels, by which its pool of rules is chosen."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from driver.kube.backoff import Backoff
-from driver.kube.paths import NODES
+from driver.kube.paths import NODES, object_path
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from driver.errors import ApiError
     from driver.kube.client import KubeClient
@@ -49,3 +50,35 @@ class NodeWatch:
 
     def _failed(self, error: ApiError, wait_seconds: float) -> None:
         _log.warning("node not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+
+
+class NodeLabels:
+    """The labels of one node, as ``seen`` got them last; ``on_change`` is called when they have changed."""
+
+    def __init__(self, client: KubeClient, node: str, on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._path = object_path(NODES, node)
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._labels: Mapping[str, str] | None = None
+
+    def seen(self, node: Object) -> None:
+        """Take in the Node as it is; for another thread than that of ``current``."""
+        labels = node["metadata"].get("labels") or {}
+        with self._lock:
+            changed = labels != self._labels
+            self._labels = labels
+        if changed:
+            self._on_change()
+
+    def current(self) -> Mapping[str, str]:
+        """The labels; before the first ``seen`` they are read from the API server, or ApiError is raised."""
+        with self._lock:
+            known = self._labels
+        if known is not None:
+            return known
+        read: Mapping[str, str] = self._client.get_metadata(self._path)["metadata"].get("labels") or {}
+        with self._lock:
+            if self._labels is None:
+                self._labels = read
+            return self._labels

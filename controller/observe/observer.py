@@ -20,9 +20,8 @@ from driver.health.health_rules import HealthRules
 from driver.health.problems import taint_of_failure, taints
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
-from driver.policy.unread_gpus import Doubt
-from driver.policy.virtual_functions import virtual_to_enable
+from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, Withheld, node_offers
+from driver.policy.rules import virtual_to_enable
 from driver.process.log import get_logger
 from driver.process.metrics.registry import NvmlFailure
 
@@ -53,7 +52,7 @@ BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 class _Seen:
     """One look: the GPUs, the rules of that moment, and the taint of what waits for an NVIDIA driver.
 
-    ``away`` are the GPUs that had left it for claims when the look began, ``virtual_off`` those that are to
+    ``away`` are the GPUs that had left it for claims when the check began, ``virtual_off`` those that should
     get virtual functions.
     """
 
@@ -70,13 +69,13 @@ class Observer:
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
     not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
     in another form. While NVML as a whole cannot be asked, what was offered before stays with a taint, so
-    that no new pod comes; before the first look that succeeds, that is all that is published of the node. On
+    that no new pod comes; before the first successful check, that is all that is published of the node. On
     a node without an NVIDIA driver that is so for all that needs one: what sysfs tells is offered to virtual
     machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
     offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
-    GPU that is withheld is an event of the node as well. ``on_virtual_off`` hears which GPUs are to get
-    virtual functions by their rule, have none, and are in no claim's hands. ``on_look`` hears of each look
-    that succeeds: the GPUs, how their faults are judged, and how many seconds ago it began.
+    GPU that is withheld is an event of the node as well. ``on_virtual_off`` is called with the GPUs
+    that should get virtual functions by their rule, have none, and are not in use by a claim. ``on_look`` is
+    called after each successful check: with the GPUs, how their faults are judged, and its age in seconds.
     """
 
     def __init__(
@@ -115,15 +114,15 @@ class Observer:
         self._withheld: dict[str, str] = {}
 
     def check(self) -> None:
-        """Look once; raises NvmlError when NVML is there and cannot be asked.
+        """Check once; raises NvmlError when NVML is there and cannot be asked.
 
-        While NVML is let go of for the plugin there is nothing to look at, and nothing is wrong.
+        While the NVML session is closed for the plugin nothing can be checked, and nothing is wrong.
         """
         rules, began_at = self._rules(), time.monotonic()
         busy, away = self._busy(), self._away()
         missing: Taint | None = None
         try:
-            inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
+            inventory = _without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
         except LetGo:
             return
         except NvmlError as error:
@@ -234,14 +233,14 @@ class Observer:
         self._on_virtual_off(self._virtual_off(taken.held))
 
     def _virtual_off(self, taken: Collection[str]) -> frozenset[PciAddress]:
-        """The GPUs whose virtual functions are to be turned on now. The lock is held."""
+        """The GPUs whose virtual functions should be turned on now. The lock is held."""
         if self._seen is None or self._failure is not None or not self._seen.virtual_off:
             return frozenset()
         names = (name for name in map(self._kinds.parse, taken) if name is not None)
         return self._seen.virtual_off - {region.pci for name in names for region in name.regions}
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
-        """Log, and post as events, what differs from the last look."""
+        """Log, and post as events, what differs from the last check."""
         now: dict[str, object] = {
             "gpus": [str(gpu.pci) for gpu in inventory.gpus],
             "driver_version": inventory.driver_version,
@@ -279,13 +278,13 @@ class Observer:
 
 
 def _has_no_gpu(inventory: Inventory) -> bool:
-    """Whether the NVIDIA driver has no GPU of a node that has some: then NVML has nothing to tell."""
+    """Whether the NVIDIA driver has no GPU of a node that has some: then NVML knows nothing."""
     found = inventory.pci.physical
     return bool(found) and all(function.driver != NVIDIA_KERNEL_DRIVER for function in found)
 
 
-def without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:
-    """The inventory without the hanging calls of GPUs that the plugin was at work on during the look."""
+def _without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:
+    """The inventory without the hanging calls of GPUs that the plugin was at work on during the check."""
     gpus = tuple(
         replace(gpu, problems=tuple(problem for problem in gpu.problems if problem.reason != "hung"))
         if gpu.pci in busy

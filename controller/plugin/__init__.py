@@ -1,1 +1,1 @@
-"""Listens to the kubelet plugins of the node: who serves, what they hold, what blocks them."""
+"""Listens to the kubelet plugins of the node: which of them serve, what they hold, what blocks them."""

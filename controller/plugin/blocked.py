@@ -65,7 +65,7 @@ def _reason(
 
 
 def _is_itself(device: Device, blocked: BlockedPlacement, kinds: Kinds) -> bool:
-    """Whether the device is the instance of somebody else that is said to be in the way."""
+    """Whether the device itself is the foreign instance that is reported to be in the way."""
     if blocked.reason != "foreign-instance" or blocked.span != device.span:
         return False
     name = kinds.parse(device.name)

@@ -1,8 +1,8 @@
 """Ends this process's NVML session while a kubelet plugin asks for it, says so, and goes on when it may.
 
-A GPU cannot be taken from the NVIDIA driver while any process has it open. The session stays away until no
-plugin asks any more: one whose stream ends asks for nothing, and one that asks for longer than a change of
-the kernel driver can take is no longer heeded.
+A GPU cannot be taken from the NVIDIA driver while any process has it open. The session stays closed
+until no plugin asks any more. A plugin whose stream ends asks for nothing, and one that asks for longer than
+a change of the kernel driver can take is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONGEST_SECONDS = 300.0
 """A plugin is done sooner, or it is ill."""
 
 
-class LettingGo:
+class DriverRelease:
     """Follows what the plugins ask for. ``name`` tells this process from other controllers of the node."""
 
     def __init__(
@@ -70,7 +70,7 @@ class LettingGo:
             except NvmlError as error:
                 _log.warning("NVML cannot be let go of", error=str(error))
                 with self._changed:
-                    asked = self._heeded()
+                    asked = self._open_requests()
                 for path, number in asked.items():
                     self._answer(path, number, str(error))
                 with self._changed:
@@ -85,20 +85,20 @@ class LettingGo:
 
     def _wait_for_a_plugin(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._heeded())
+            self._changed.wait_for(lambda: self._stopped or self._open_requests())
             return not self._stopped
 
-    def _heeded(self) -> dict[Path, int]:
+    def _open_requests(self) -> dict[Path, int]:
         """The plugins that ask, but for those that have asked too long for the same."""
         return {path: number for path, number in self._asked.items() if self._ignored.get(path) != number}
 
     def _stay_away(self) -> None:
-        """Answer whoever asks, until nobody does."""
+        """Answer the plugins that ask, until none does."""
         answered: dict[Path, int] = {}
         end = time.monotonic() + self._longest_seconds
         while True:
             with self._changed:
-                asked = self._heeded()
+                asked = self._open_requests()
                 if not asked or self._stopped:
                     return
                 if time.monotonic() > end:
@@ -114,10 +114,10 @@ class LettingGo:
     def _wait_for_others(self, asked: dict[Path, int], seconds: float) -> None:
         """Wait until something else is asked for."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._heeded() != asked, max(seconds, 0.0))
+            self._changed.wait_for(lambda: self._stopped or self._open_requests() != asked, max(seconds, 0.0))
 
     def _answer(self, path: Path, number: int, failure: str) -> bool:
-        """Tell the plugin at this socket; whether it has heard."""
+        """Answer the plugin at this socket; whether the answer arrived."""
         request = v1.HasLetGoRequest(controller=self.name, let_go=number, failure=failure)
         try:
             with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:

@@ -1,9 +1,9 @@
-"""Knows what the kubelet plugins of this node hold and what blocks them, from what they tell.
+"""Knows what the kubelet plugins of this node hold and what blocks them, from the state that they report.
 
 Two plugins that live during a rolling update share one journal, but each may see a change of the other
-late: so what either of them says counts. Nobody's word for a moment changes nothing: while no plugin tells,
-the last known state stays. A plugin too old to tell holds nothing that this would protect. Whoever does not
-even answer for its health is no plugin of this driver, but another one of its name: nothing is known by it.
+late: so what either of them reports counts. While no plugin reports, the last known state stays. A plugin
+too old to report holds nothing that this would protect. A socket that does not even answer for its health
+belongs to no plugin of this driver, but to another one of its name: nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class PluginState:
         on_let_go: Callable[[Path, int], None] = lambda _path, _number: None,
         controller: str = "",
     ) -> None:
-        """``on_let_go`` hears what the plugin at a socket asks for, 0 for nothing.
+        """``on_let_go`` is called with the number that the plugin at a socket asks for, 0 for nothing.
 
-        ``controller`` is the name by which an answer to that is told from those of other controllers, empty
-        for one that does not answer.
+        ``controller`` is the name that tells this controller's answer from those of others, empty for a
+        controller that does not answer.
         """
         self._on_state = on_state
         self._on_let_go = on_let_go
@@ -68,12 +68,12 @@ class PluginState:
             return tuple(sorted(self._told))
 
     def health_ended(self, path: Path) -> None:
-        """Take in that nobody answers for the health of a plugin at this socket, or no longer."""
+        """Note that no plugin answers for its health at this socket."""
         with self._lock:
             self._healthy.discard(path)
 
     def health_heard(self, path: Path) -> None:
-        """Take in that somebody has answered for the health of a plugin at this socket."""
+        """Note that a plugin has answered for its health at this socket."""
         with self._lock:
             self._healthy.add(path)
             if path in self._silent and path not in self._told:

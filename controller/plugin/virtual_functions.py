@@ -40,8 +40,8 @@ TOO_OLD = (
 class VirtualFunctionAsking:
     """Asks for one GPU after the other, again after a while where that failed.
 
-    ``plugins()`` gives the sockets of those that serve. ``failed(gpu, why)`` is told once for each reason.
-    ``look_again()`` is called when functions were turned on.
+    ``plugins()`` gives the sockets of those that serve. ``failed(gpu, why)`` is called once for each reason,
+    ``look_again()`` when functions were turned on.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     # Who reads a stream waits for it in gRPC's own queue. The other way wakes two threads ten times a second.
-    # Its name stands in grpc.experimental.ChannelOptions, whose import takes time.
+    # Its name is in grpc.experimental.ChannelOptions, whose import takes time.
     ("SingleThreadedUnaryStream", 1),
 )
 
@@ -48,10 +48,10 @@ _OPTIONS = (
 class Stream(Generic[Answer]):
     """A call that a plugin answers again and again, and what to do with the answers.
 
-    ``method`` is the full name, ``request`` and the answers are bytes on the wire, ``read`` makes values
-    of them. ``heard`` is told each answer, ``ended`` the name of the status code at the end, both with
-    the plugin's socket and by a thread that listens. After ``UNIMPLEMENTED`` the plugin is not asked
-    again; ``ended`` is called once more, with ``NOT_FOUND``, when it is no longer there.
+    ``method`` is the full name, ``request`` and the answers are bytes on the wire, ``read`` makes values of
+    them. ``heard`` is called with each answer, ``ended`` with the name of the status code at the end, both
+    with the plugin's socket and in a listening thread. After ``UNIMPLEMENTED`` the plugin is not asked again;
+    ``ended`` is called once more, with ``NOT_FOUND``, when it is no longer there.
     """
 
     method: str

@@ -1,17 +1,18 @@
-"""Decides at each sync what is published of GPUs whose devices are to change, and looks at the claims once.
+"""Decides at each sync what to publish of GPUs whose devices have to change; lists the claims when needed.
 
-The claims of a cluster can be many. So they are listed only when a GPU waits for nothing else: a moment after
-its taint was written, at once where nothing is known of what was published of it, and again with back-off
-while a device that has to go is still allocated.
+A cluster can have many claims. So they are listed only when a GPU waits for nothing else: a moment after its
+taint was written, at once where it is not known what was published of it, and again with back-off while a
+device that has to go is still allocated.
 
 A kubelet that starts deletes all slices of its node. What was stored before is remembered, so that a change
-that is under way goes on after that. A process that begins with nothing remembers nothing, and has to look.
+that is under way goes on after that. A new process remembers nothing, and has to list the claims.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.publish.feature_gates import storable
@@ -43,17 +44,17 @@ T = TypeVar("T", bound="Device | CounterSet")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that publication remembers from one sync to the next; a process that begins knows nothing.
+    """All that publication remembers from one sync to the next; a new process knows nothing.
 
-    ``offers`` is what was to be published last. ``changes`` are the GPUs that are not yet what is wanted:
+    ``offers`` is what had to be published last. ``changes`` are the GPUs that are not yet what is wanted:
     while there are none, it does not matter what claims hold. ``knows_all`` says that nothing was published
     before but what is stored or in ``offers``. ``islands`` has the names of groups of GPUs. ``taint_times``
     tells since when devices have their taints.
 
-    ``waiting`` are the GPUs that wait for nothing but a look at the claims. It comes at ``look_at``, by the
+    ``waiting`` are the GPUs that wait only for a list of the claims. It is made at ``look_at``, by the
     monotonic clock. ``look_failure`` is why the last one failed.
 
-    Claims are followed until ``follow_until``, None for not now. ``has_followed`` says that this was decided
+    Claims are watched until ``follow_until``, None for not now. ``has_followed`` says that this was decided
     before. ``written`` are the devices that were written last, with the taints of faults.
     """
 
@@ -71,7 +72,7 @@ class Known:
 
     @property
     def misses_a_claim(self) -> bool:
-        """Whether a claim has a device that nobody publishes, so that claims have to be followed."""
+        """Whether a claim has a device that is not published, so that claims have to be watched."""
         return any(change.appears and change.in_the_way for change in self.changes)
 
     @property
@@ -88,18 +89,18 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a sync finds: what is to be published, what is stored, and what claims have as far as it is told.
+    """What a sync finds: what should be published, what is stored, and what claims have as far as is known.
 
     ``held`` are the devices that the plugin holds. ``slices`` are those that are stored of the driver for the
-    node. ``heeded`` are devices that claims have, and that ``wanted`` keeps new claims away from. ``dropped``
-    are the fields that the API server does not store: nothing is offered that needs them, and taints that are
-    not stored are not waited for.
+    node. ``avoided`` are devices that claims have, and that ``wanted`` keeps new claims away from.
+    ``dropped`` are the fields that the API server does not store: nothing is offered that needs them, and
+    taints that are not stored are not waited for.
     """
 
     wanted: Offers
     held: frozenset[str]
     slices: Sequence[Mapping[str, Any]]
-    heeded: frozenset[str] = frozenset()
+    avoided: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
 
 
@@ -118,9 +119,9 @@ class Changeover:
     kinds: Kinds = KINDS
 
     def next_known(self, known: Known, seen: Seen) -> Known:
-        """What is known after this sync, with what to publish. Looks at the claims when it is time."""
+        """What is known after this sync, with what to publish. Lists the claims when it is time."""
         now = time.monotonic()
-        after = stepped(known, seen, None, self.pool, self.kinds)
+        after = _stepped(known, seen, None, self.pool, self.kinds)
         after = _timed(known, after, now, self.settle_seconds)
         if not after.waiting <= known.waiting:
             self.backoff.reset()
@@ -130,7 +131,7 @@ class Changeover:
         return after
 
     def _looked(self, known: Known, seen: Seen, waiting: frozenset[str]) -> Known:
-        """What is known after a look at the claims; says when to look again."""
+        """What is known after the claims were listed, and when to list them again."""
         allocated, failure = None, None
         try:
             allocated = self.allocated()
@@ -144,19 +145,19 @@ class Changeover:
                 again_in_seconds=round(wait_seconds, 2),
             )
         return replace(
-            stepped(known, seen, allocated, self.pool, self.kinds),
+            _stepped(known, seen, allocated, self.pool, self.kinds),
             waiting=waiting,
             look_at=time.monotonic() + wait_seconds,
             look_failure="" if failure is None else f"claims not listed: {failure}",
         )
 
 
-def stepped(
+def _stepped(
     known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str, kinds: Kinds = KINDS
 ) -> Known:
     """What is known, and what to publish, one step towards what is wanted: pure.
 
-    ``allocated`` are the devices of the pool that claims were given, None while nobody has looked.
+    ``allocated`` are the allocated devices of the pool, None while the claims were not listed.
     """
     stored, stored_counters = published(seen.slices, pool, kinds)
     former = storable(known.offers, seen.dropped)
@@ -170,7 +171,7 @@ def stepped(
         counters,
         allocated,
         seen.held,
-        heeded=seen.heeded,
+        avoided=seen.avoided,
         knows_all=knows_all,
         needs_taint="taints" not in seen.dropped,
         kinds=kinds,
@@ -185,7 +186,7 @@ def stepped(
 
 
 def _timed(before: Known, after: Known, now: float, settle_seconds: float) -> Known:
-    """The same with the GPUs that wait for a look at the claims, and its time where one began to wait."""
+    """The same with the GPUs that wait for a list of the claims, and its time where one began to wait."""
     ready = [change for change in after.changes if change.tainted and not change.in_the_way]
     waiting, look_at = frozenset(change.unit for change in ready), before.look_at
     if new := waiting - before.waiting:
@@ -242,3 +243,44 @@ def _with_former(stored: Sequence[T], former: Iterable[T]) -> tuple[T, ...]:
     """What is stored, and what this process published that a kubelet has wiped since."""
     there = {one.name for one in stored}
     return (*stored, *(one for one in former if one.name not in there))
+
+
+def followed(known: Known, seen: Seen, seconds: float, now: float, server_time: datetime) -> Known:
+    """The same with how long to watch the claims from now on: an allocation may come late.
+
+    A scheduler chooses a device, and writes that into the claim only after its plugins have had their turn:
+    one may wait ten minutes for a volume, or a quarter of an hour for a permit. The device may have been
+    withdrawn by then, and its counters forgotten. Such an allocation has to block what lies there now.
+
+    An allocation may still come for ``seconds`` after devices were withdrawn; the write that follows
+    withdraws them. The watch also goes on while a claim has a device that is no longer published and that the
+    plugin does not hold yet. The first time, the age of what is stored decides, by the API server's time: the
+    previous controller may have withdrawn devices just now.
+    """
+    there = {device["name"] for item in seen.slices for device in item["spec"].get("devices") or []}
+    offered = {one.name for one in known.offers.devices}
+    until = known.follow_until
+    if not known.has_followed:
+        age = _age(seen.slices, server_time)
+        until = None if age is None or age >= seconds else now + seconds - age
+    if known.misses_a_claim or not there <= offered:
+        until = now + seconds
+    if until is not None and now >= until and seen.avoided <= (offered | seen.held):
+        until = None
+    return replace(known, follow_until=until, has_followed=True)
+
+
+def _age(stored: Iterable[Mapping[str, Any]], server_time: datetime) -> float | None:
+    """Seconds since any of the slices was written last, None where there is none."""
+    times = [time for item in stored for time in _written(item["metadata"])]
+    return max(0.0, (server_time - max(times)).total_seconds()) if times else None
+
+
+def _written(metadata: Mapping[str, Any]) -> Iterable[datetime]:
+    """When the object was made, and when each of its writers wrote it last (ObjectMeta, managedFields)."""
+    writes = [{"time": metadata.get("creationTimestamp")}, *(metadata.get("managedFields") or [])]
+    for write in writes:
+        try:
+            yield datetime.fromisoformat(str(write.get("time")))
+        except ValueError:
+            continue

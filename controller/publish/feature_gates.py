@@ -41,9 +41,9 @@ def storable(offers: Offers, dropped: frozenset[str]) -> Offers:
 
 
 def _one_of_each_gpu(devices: Sequence[Device]) -> set[str]:
-    """The names of those that claims have for themselves, and of a GPU that has none its first shared one.
+    """The names of the exclusive devices; for a GPU without one, of its first shared device.
 
-    The whole GPU stands before others of its kind. No counter set is taken from twice.
+    The whole GPU comes before others of its kind. No counter set is taken from twice.
     """
     chosen: set[str] = set()
     taken: set[str] = set()

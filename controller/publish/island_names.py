@@ -1,6 +1,6 @@
 """Keeps the names of NVLink islands and meshes while their members come and go.
 
-A GPU in MIG mode may have no NVLinks, and one that fails tells of none. An island is named after its first
+A GPU in MIG mode may have no NVLinks, and one that fails reports none. An island is named after its first
 GPU, so its name would change for all others with every first or last partition on that one.
 """
 

@@ -1,8 +1,8 @@
-"""Sees to it that one controller of a node publishes at a time, though two run in a rolling update.
+"""Lets one controller of a node publish at a time, though two run in a rolling update.
 
-Two of different versions, or with different rules, would else write against each other until one ends. The
-turn is a lock of the plugin's folder, which ends with its holder: whoever comes later stands by, and goes on
-with the slices that are there. A version that knows of no turns writes whenever it likes.
+Two of different versions, or with different rules, would otherwise overwrite each other's slices until one
+ends. The lock is on the plugin's folder and ends with its holder. The later controller waits, and goes on
+with the slices that are there. A version that does not know the lock writes at any time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AGAIN_SECONDS = 0.2
-"""How often is looked whether the other one has ended: flock(2) waits for ever or not at all."""
+"""How often the lock is tried: flock(2) waits for ever or not at all."""
 
 _log = get_logger(__name__)
 
 
-class Turn:
-    """The right to publish for the node whose plugin has ``folder``; ``taken()`` hears that it is ours."""
+class PublishLock:
+    """The right to publish for the node of the plugin's ``folder``; ``taken()`` is called once it is held."""
 
     def __init__(self, folder: Path, taken: Callable[[], None], stop_event: threading.Event) -> None:
         self._folder = folder

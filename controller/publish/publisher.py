@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.health.incident_store import Book
-from controller.health.stored import booted_seconds, stored_faults
+from controller.health.incident_store import IncidentStore, booted_seconds, stored_faults
 from controller.observe.allocations import allocated_devices
-from controller.publish.changeover import Changeover, Known, Seen
+from controller.publish.changeover import Changeover, Known, Seen, followed
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
-from controller.publish.late_claims import followed
 from controller.publish.merge_published import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
@@ -51,12 +49,12 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _DELETED_SECONDS = 1.0
-"""How long at most slices that somebody deleted stay away before they are written again."""
+"""The longest time until slices that were deleted from outside are written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be published, with the devices that claims hold here and those that they were given."""
+    """What should be published, with the devices that claims hold here and those allocated to them."""
 
     offers: Offers
     held: frozenset[str]
@@ -66,10 +64,10 @@ class Wanted:
 class Publisher:
     """Publishes what was offered last, for the pool of one node.
 
-    ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
-    thread until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is told while allocations of
-    withdrawn devices may come; what is found then comes with the offers. ``book`` has what is wrong with
-    GPUs beside what the offers tell; it is first given what the stored slices tell of that. All slices of the
+    ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's thread
+    until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is called with True while allocations
+    of withdrawn devices may come; what they take then comes with the offers. ``incidents`` has what is wrong
+    with GPUs beside what the offers tell; it first reads the faults in the stored slices. All slices of the
     driver for the node count as this pool's, so that those of another installation of that driver name are
     taken over.
     """
@@ -87,10 +85,10 @@ class Publisher:
         kinds: Kinds = KINDS,
         at_work: AtWork = nullcontext,
         follow_claims: Callable[[bool], None] = lambda _asked: None,
-        book: Book | None = None,
+        incidents: IncidentStore | None = None,
     ) -> None:
         self._writer = writer
-        self.book = book or Book()
+        self.incidents = incidents or IncidentStore()
         self._server_time = client.server_time
         self._kinds = kinds
         self._intervals = intervals
@@ -134,7 +132,7 @@ class Publisher:
     def offer(
         self, offers: Offers, held: frozenset[str] = frozenset(), given: frozenset[str] = frozenset()
     ) -> None:
-        """Publish this from now on; devices that break a limit of the API are left out and told.
+        """Publish this from now on; devices that break a limit of the API are left out and reported.
 
         ``held`` are the names of the devices that claims hold on this node, offered or not; ``given`` those
         that claims were given, while that is followed. ``offers`` keep new claims away from both. Where
@@ -147,7 +145,7 @@ class Publisher:
                 self._wake(0.0)
 
     def sick_changed(self) -> None:
-        """Tell that ``book`` has other verdicts than before."""
+        """Tell that ``incidents`` has other verdicts than before."""
         with self._changed:
             if self._wanted is not None:
                 self._falls_behind()
@@ -174,7 +172,7 @@ class Publisher:
     def why_not_published(self) -> str:
         """Why what there is to publish is not published; empty when it is, or when there is nothing.
 
-        One that stands by is ready: the other one ends only when this one is.
+        A controller that waits for the lock is ready: the other one ends only when this one is.
         """
         if not self._serving:
             return "no kubelet plugin of this node serves"
@@ -222,7 +220,7 @@ class Publisher:
             if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
                 self._debounce.reset()
                 self._debounce_seconds = self._intervals.debounce_seconds[0]
-            # A kubelet that starts again and again deletes them each time, and fights with nobody.
+            # A kubelet that restarts again and again deletes them each time, and is no second writer.
             most_seconds = _DELETED_SECONDS if kind == "DELETED" else self._debounce_seconds
             self._wake(min(self._debounce_seconds, most_seconds))
 
@@ -235,7 +233,7 @@ class Publisher:
         _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
 
     def _falls_behind(self) -> None:
-        """Something is to be published that is not."""
+        """Something has to be published that is not."""
         if self._behind_since is None:
             self._behind_since = time.monotonic()
 
@@ -265,7 +263,7 @@ class Publisher:
         self._held_matters = True
         stored = self._overlay.objects()
         faults = partial(stored_faults, stored, self._server_time(), self._kinds)
-        self.book.take_over(faults, booted_seconds())
+        self.incidents.take_over(faults, booted_seconds())
         if wanted.offers.blind and not stored:
             return ""
         self._writer.ask_again()
@@ -274,7 +272,7 @@ class Publisher:
         late_seconds = self._intervals.late_claim_seconds
         self._known = known = followed(known, seen, late_seconds, time.monotonic(), self._server_time())
         self._follow_claims(known.follow_until is not None)
-        sick = with_verdicts(known.offers.devices, self.book.verdicts())
+        sick = with_verdicts(known.offers.devices, self.incidents.verdicts())
         layout = self._layout(replace(known.offers, devices=sick))
         times = taint_times(layout.specs, (item["spec"] for item in stored), known.taint_times)
         self._known = known = replace(known, taint_times=times)

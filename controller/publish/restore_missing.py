@@ -1,9 +1,9 @@
-"""Fills in what a look at the node could not tell from what its slices say already: pure.
+"""Fills in what the last check of the node could not read, from the node's stored slices: pure.
 
 A controller that starts while a GPU is lost, hangs or fails knows nothing of it, and no controller knows
-more than its address of a GPU that a virtual machine has. What is published of that GPU may be allocated,
-and comes back as it was in most cases. So it stays, with a taint where something is wrong, until it is known
-what the GPU offers, or the GPU has left the bus.
+more than the address of a GPU that a virtual machine has. What is published of that GPU may be allocated, and
+mostly comes back as it was. So it stays, with a taint where something is wrong, until it is known what the
+GPU offers, or the GPU has left the bus.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable[CounterSet]) -> Offers:
     """The offers, with what is stored of the GPUs in doubt.
 
-    Those in doubt as a whole keep their devices and counters, each device behind the one that it stands
-    behind now, so that nothing moves when a GPU goes to a virtual machine and comes back. Others of which
-    something was never told keep the attributes and capacities that it would have told, as long as it is the
-    same board; and while a GPU is away, all keep what it would change.
+    GPUs in doubt as a whole keep their devices and counters, each device behind the same device as now, so
+    that the order stays when a GPU goes to a virtual machine and comes back. GPUs of which NVML did not
+    answer some calls keep the attributes and capacities that those calls decide, as long as it is the same
+    board. While a GPU is away, all keep what it would change.
     """
     if not wanted.doubts:
         return wanted
@@ -52,7 +52,7 @@ def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable
 def _in_stored_order(
     devices: Sequence[Device], kept: Sequence[Device], stored: Sequence[Device]
 ) -> tuple[Device, ...]:
-    """The devices, and each of the kept ones behind the nearest that stands before it in what is stored."""
+    """The devices, and each kept device behind the nearest one before it in the stored order."""
     there = {device.name for device in (*devices, *kept)}
     staying = {device.name: device for device in kept}
     behind: dict[str, list[Device]] = {}
@@ -112,14 +112,14 @@ class _Doubts:
         return None if pci in self._read else self._whole.get(None)
 
     def is_partly(self, device: Device) -> bool:
-        """Whether something of the GPU was never told that its devices would say."""
+        """Whether NVML did not tell something of the GPU that its devices publish."""
         return device.pci in self._partly
 
     def recallable(self, stored: Device) -> dict[str, AttributeValue]:
-        """The stored attributes that can stand in for those that were never told of the GPU.
+        """The stored attributes that replace those that NVML did not tell of the GPU.
 
-        What is promised of its memory is so only where nobody could ask: else it ended, with the NVIDIA
-        driver or by the node configuration.
+        A promise about its memory is kept only where NVML could not be asked: otherwise it ended, with the
+        NVIDIA driver or by the node configuration.
         """
         if stored.pci in self._limits:
             return dict(stored.attributes)

@@ -37,7 +37,7 @@ OLDEST = ServerVersion(1, 36)
 class ServerFloor:
     """Asks the API server for its version until it is one that is supported.
 
-    ``waits(sentence)`` is told why nothing is published, and an empty text once there is no reason any more.
+    ``waits(sentence)`` is called with why nothing is published, and with an empty text once that is over.
     """
 
     def __init__(

@@ -70,8 +70,8 @@ def plan_sync(
     a stored spec will do for the wanted spec of an index. ``times`` are those of the taints.
 
     The generation stays when nothing has to be created and at most one slice updated, since then the
-    pool is whole before and after the write. Otherwise it rises and every slice is written. One that cannot
-    rise any more was written by somebody else, and the pool begins anew.
+    pool is whole before and after the write. Otherwise it rises and every slice is written. A generation
+    that cannot rise any more was not written by this driver, and the pool begins again.
     """
     pool = specs[0]["pool"]["name"]
     generation, matched, obsolete = _match(pool, len(specs), stored)

@@ -3,11 +3,11 @@
 A scheduler forgets the counters of an allocated device that is no longer published, and a device of the
 new kind could lie where an allocated one of the old kind lies. So while a device that goes away may be
 allocated, all that is published of its GPU stays, with a taint that keeps new claims off; once
-the taint is there and no claim has such a device, what is wanted takes its place. All of this can be
-told from what is stored, so that it goes on where it stood when the controller was restarted.
+the taint is there and no claim has such a device, what is wanted takes its place. All of this can be read
+from what is stored, so that a restarted controller goes on at the same point.
 
-Where nothing is stored of a GPU, a kubelet may have wiped it, and claims may have devices that nobody can
-see. So its devices are published only after a look at the claims.
+Where nothing is stored of a GPU, a kubelet may have wiped it, and claims may have devices that no slice
+shows. So its devices are published only after the claims were listed.
 """
 
 from __future__ import annotations
@@ -64,29 +64,29 @@ def next_step(
     allocated: frozenset[str] | None,
     held: frozenset[str],
     *,
-    heeded: frozenset[str] = _NOTHING,
+    avoided: frozenset[str] = _NOTHING,
     knows_all: bool = True,
     needs_taint: bool = True,
     kinds: Kinds = KINDS,
 ) -> Step:
     """The step from what is stored of the pool towards ``wanted``.
 
-    ``allocated`` are the devices of the pool that claims were given, None while nobody has looked;
-    ``held`` those that the plugin holds. ``heeded`` are allocated devices that are not offered, and for which
-    ``wanted`` has taints where they lie. ``knows_all`` is false where more may have been published of a GPU
-    than is stored. ``needs_taint`` is false where the API server stores no taints, so that there is none to
-    wait for.
+    ``allocated`` are the allocated devices of the pool, None while the claims were not listed; ``held`` those
+    that the plugin holds. ``avoided`` are allocated devices that are not offered, and for which ``wanted``
+    has taints where they lie. ``knows_all`` is false where more may have been published of a GPU than is
+    stored. ``needs_taint`` is false where the API server stores no taints, so that there is none to wait for.
 
-    Partitions that an admin made, and a GPU that the node no longer has, come and go at once: they are as
-    they are, and nothing of ours can change that. The same is true of a GPU, shared or not, on which an admin
-    has made partitions. That such a partition is to be shared from now on, or no longer, is ours again.
+    Partitions that an admin made, and a GPU that the node no longer has, come and go at once, since this
+    driver cannot change them. The same is true of a GPU, shared or not, on which an admin has made
+    partitions. Starting or ending the sharing of such a partition is this driver's own change, so it goes
+    through taint and switch.
     """
     units = _Units((*stored, *wanted.devices))
     names = {unit: {one.name for one in devices} for unit, devices in units.group(wanted.devices).items()}
     present = names.keys() | {units.of_gpu(withheld.pci) for withheld in wanted.withheld}
     there = units.group(stored)
     known = frozenset().union((one.name for one in stored), held, *names.values())
-    known |= heeded if needs_taint else _NOTHING
+    known |= avoided if needs_taint else _NOTHING
     unseen = _unseen(allocated or (), known, units, kinds)
     changes = []
     for unit in sorted(there.keys() | names.keys()):
@@ -142,7 +142,7 @@ def _unseen(
 ) -> dict[str, frozenset[str]]:
     """The devices that claims have and that are not ``known``, by what they lie on.
 
-    A partition of an admin that is known to nobody is gone, and is in nobody's way.
+    An admin's partition that is not known is gone, and is not in the way.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
     for name in set(allocated) - known:
@@ -154,7 +154,7 @@ def _unseen(
 
 
 def _may_be_taken(devices: Sequence[Device], offered: set[str], kinds: Kinds) -> bool:
-    """Whether a claim that nobody knows of may have the place of what is offered of a GPU now.
+    """Whether an unknown claim may have the place of what is offered of a GPU now.
 
     It is new, or what is stored says that such a claim was known once. A partition of an admin is there: no
     other can be in its place.
@@ -209,7 +209,7 @@ def _merged(
 ) -> Offers:
     """What is wanted, with the kept devices in place of everything else of their GPUs.
 
-    They stand last: the order of the others is that in which a scheduler shall take them.
+    They come last: a scheduler takes the others in their order.
     """
     health = _health_taints(wanted)
     devices = [device for device in wanted.devices if units.of(device) not in kept]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from controller.uninstall.cluster import Cluster
-from controller.uninstall.holders import named
+from controller.uninstall.cluster import Cluster, named
 from controller.uninstall.steps import Installed, Patience, Refused, Uninstallation
 from driver.errors import DriverError
 from driver.kube.client import KubeClient

@@ -1,23 +1,23 @@
-"""What the uninstallation asks of the API server: lists, and the DaemonSets of one namespace.
+"""The uninstallation's requests to the API server: lists, and the DaemonSets of one namespace.
 
-What fails and may pass is asked again for a while: half an uninstallation helps nobody.
+A failure that may pass is retried for a while, so that no uninstallation stops half way.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
+from driver.kube.backoff import retry_until
 from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
-from driver.kube.retry import retry_until
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -28,6 +28,8 @@ RESTING = "gpu.nvidia.com/uninstalling"
 
 _PAGE = 500
 _PATIENCE_SECONDS = 30.0
+
+_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +131,49 @@ def _patiently(call: Callable[[], T]) -> T:
 def _is_ready(status: Object) -> bool:
     conditions = status.get("conditions") or []
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A claim that is allocated devices of this driver, with the names of the pods that it is reserved for.
+
+    ``pools`` are those of the devices; a pool's name begins with that of its node.
+    """
+
+    namespace: str
+    claim: str
+    pods: tuple[str, ...]
+    pools: tuple[str, ...]
+
+    def __str__(self) -> str:
+        nodes = ", ".join(pool.split("/")[0] for pool in self.pools)
+        if not self.pods:
+            return f"claim {self.namespace}/{self.claim} on {nodes}, of no pod"
+        return f"pod {', '.join(f'{self.namespace}/{pod}' for pod in self.pods)} on {nodes}"
+
+
+def holders(claims: Iterable[Object]) -> tuple[Holder, ...]:
+    """The claims with an allocation that names a device of this driver, sorted.
+
+    The kubelet unprepares a claim before its allocation is taken away, so every prepared claim that still
+    exists is among them.
+    """
+    return tuple(sorted(found for claim in claims if (found := _holder(claim)) is not None))
+
+
+def _holder(claim: Object) -> Holder | None:
+    status = claim.get("status") or {}
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    pools = {str(result.get("pool", "")) for result in results if result.get("driver") == DRIVER_NAME}
+    if not pools:
+        return None
+    pods = [str(user["name"]) for user in status.get("reservedFor") or [] if user.get("resource") == "pods"]
+    metadata = claim["metadata"]
+    return Holder(metadata["namespace"], metadata["name"], tuple(sorted(pods)), tuple(sorted(pools)))
+
+
+def named(found: Iterable[object]) -> str:
+    """All of them in one line, no more than a person reads."""
+    words = [str(one) for one in found]
+    more = len(words) - _MOST_NAMED
+    return "; ".join(words[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,6 +1,6 @@
 """Wires the admission webhook, a process of its own. What it does is in the parts.
 
-``python -m controller.webhook`` runs it. It needs no rights and talks to nobody: the API server calls it.
+``python -m controller.webhook`` runs it. It needs no rights and makes no requests: the API server calls it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def start(
 ) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
-    from controller.webhook.certificate import ServingCertificate
-    from controller.webhook.expiry import LOOK_SECONDS, ExpiryWatch
+    from controller.webhook.certificate import LOOK_SECONDS, ExpiryWatch, ServingCertificate
     from controller.webhook.server import endpoint
     from driver.process.probes import Probes
     from driver.process.probes import serve as serve_probes

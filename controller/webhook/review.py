@@ -1,17 +1,39 @@
 """Answers an AdmissionReview (admission.k8s.io/v1) about an object with configurations for this driver.
 
-Pure: a document in, a document out. Nothing of the object is trusted, nor kept.
+Pure: a document in, a document out. Nothing in the object is trusted or kept.
+
+``judge`` finds what can never be prepared, and what looks wrong. Prepare decides (kubeletplugin.claims.plan):
+it knows the device that the scheduler picked. Only the object is known here, so an error is what prepare
+refuses whatever the device; the rest are warnings.
 """
 
 from __future__ import annotations
 
 import http
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.webhook.findings import Findings, judge
-from controller.webhook.subject import GROUP, KINDS, VERSIONS, ReviewMalformed, Subject, read_subject
+from controller.webhook.subject import (
+    GROUP,
+    REVIEWED_KINDS,
+    VERSIONS,
+    Config,
+    Request,
+    ReviewMalformed,
+    Subject,
+    read_subject,
+)
+from driver.claims.opaque import (
+    Document,
+    GpuConfig,
+    MalformedConfig,
+    MigDeviceConfig,
+    VfioDeviceConfig,
+    decode_any,
+)
+from driver.devices.sharing import Strategy
+from driver.kinds.registry import KINDS
 
 API_VERSION = "admission.k8s.io/v1"
 _MOST_UID_CHARACTERS = 128
@@ -21,10 +43,42 @@ _MOST_ERROR_CHARACTERS = 512
 _MOST_WARNINGS = 16
 _MOST_WARNING_CHARACTERS = 256
 
+CLASS_KINDS: dict[str, type[Document]] = {
+    "gpu.nvidia.com": GpuConfig,
+    "large": GpuConfig,
+    "medium": GpuConfig,
+    "shared-timesliced": GpuConfig,
+    "shared-mps": GpuConfig,
+    "shared-memory": GpuConfig,
+    "shared-burstable": GpuConfig,
+    "mig.nvidia.com": MigDeviceConfig,
+    "mig-small": MigDeviceConfig,
+    "mig-medium": MigDeviceConfig,
+    "mig-large": MigDeviceConfig,
+    "shared-mig": MigDeviceConfig,
+    "vfio.gpu.nvidia.com": VfioDeviceConfig,
+    "vgpu.gpu.nvidia.com": VfioDeviceConfig,
+}
+"""The classes that come with the driver by what their devices are; of any other class nothing is said.
+
+A claim under review only names its class, and the webhook has no right to read that. An admin can give most
+of these names to other classes, so what is said of them says of which class it is true.
+"""
+
+_WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
+"""The classes whose devices a claim has for itself, unless it asks for a part of a fractional GPU."""
+
+CLASS_STRATEGIES: dict[str, Strategy] = {
+    "shared-timesliced": "TimeSlicing",
+    "shared-mps": "MPS",
+    "shared-burstable": "TimeSlicing",
+}
+"""The classes of shares by how they are shared, where that is the same for all their devices."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to answer: ``document`` is the AdmissionReview to send, ``kind`` one of KINDS or empty."""
+    """The answer: ``document`` is the AdmissionReview to send; ``kind`` is empty for a kind not reviewed."""
 
     kind: str
     findings: Findings
@@ -59,14 +113,16 @@ def _kind(request: Mapping[str, Any]) -> str:
     kind = request.get("kind")
     if not isinstance(kind, Mapping):
         raise ReviewMalformed("the request has no kind")
-    known = kind.get("group") == GROUP and kind.get("version") in VERSIONS and kind.get("kind") in KINDS
+    known = (
+        kind.get("group") == GROUP and kind.get("version") in VERSIONS and kind.get("kind") in REVIEWED_KINDS
+    )
     if not known or request.get("operation") not in ("CREATE", "UPDATE") or request.get("subResource"):
         return ""
     return str(kind["kind"])
 
 
 def _subject(kind: str, request: Mapping[str, Any]) -> Subject:
-    """What is to be judged: the object, or nothing where an update leaves it as it was.
+    """The object to judge, or nothing where an update leaves it as it was.
 
     What is stored already may be wrong, and still has to be labelled, and its finalizers removed.
     """
@@ -102,3 +158,219 @@ def _printable(characters: Iterable[str]) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in characters
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Sentences that begin with field paths; without errors the object is fine to be prepared."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    config: Config
+    document: Document
+
+    @property
+    def kind(self) -> type[Document]:
+        return type(self.document)
+
+    @property
+    def word(self) -> str:
+        """The kind that the document says it is."""
+        return str(self.config.parameters["kind"])
+
+    @property
+    def divides_memory(self) -> bool:
+        """Whether it says how containers divide memory, which prepare never passes over."""
+        return isinstance(self.document, GpuConfig) and self.document.memory is not None
+
+    def names(self, request: Request) -> bool:
+        """Whether it is for this request by name; all that a class carries is, once it is allocated."""
+        named = self.config.requests
+        return not request.name or request.name in named or request.top in named
+
+    def applies_to(self, request: Request) -> bool:
+        """Whether it can configure the request's device; one for all requests passes other kinds by."""
+        if self.names(request):
+            return True
+        return not self.config.requests and CLASS_KINDS.get(request.class_name, self.kind) is self.kind
+
+
+def _devices(document: type[Document]) -> str:
+    """The devices that a configuration is for, in the words of their kind."""
+    return KINDS.described(document.__name__) or "a device that this driver does not offer"
+
+
+def judge(subject: Subject) -> Findings:
+    """All findings at once. Where a document is malformed, only errors: the rest would be guesses."""
+    errors: list[str] = []
+    decoded: list[_Decoded] = []
+    for config in subject.configs:
+        try:
+            path = f"{config.path}.opaque.parameters"
+            document = decode_any(config.parameters, path, of_class=subject.is_class)
+            decoded.append(_Decoded(config, document))
+        except MalformedConfig as error:
+            errors.extend(error.errors)
+    if errors:
+        return Findings(tuple(errors))
+    return Findings(
+        tuple(_contradictions(decoded, subject.requests)),
+        tuple(
+            dict.fromkeys(  # each once
+                (
+                    *_of_other_kinds(decoded, subject.requests),
+                    *_without_effect(decoded, subject.requests),
+                    *_overridden(decoded, subject.requests),
+                    *_of_other_strategies(decoded, subject.requests),
+                    *_of_own_intervals(decoded, subject.requests),
+                    *_of_no_threads(decoded, subject.requests),
+                    *_of_undivided_gpus(decoded, subject.requests),
+                )
+            )
+        ),
+    )
+
+
+def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Requests that are named by configurations of two kinds, whatever is picked for them.
+
+    A class is left out: one for several kinds of devices may mean well, and is warned about.
+    """
+    clashing: dict[str, list[_Decoded | None]] = {}
+    for request in requests:
+        if request.name:
+            clashing.setdefault(request.top, []).append(_clash(decoded, request))
+    for top, found in clashing.items():
+        first = next(iter(found))
+        if first is not None and None not in found:
+            yield (
+                f"{first.config.path}.requests: {top} is named by configurations for devices of different "
+                "kinds, so prepare refuses one of them whatever device it gets: name it in one only"
+            )
+
+
+def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
+    """The first configuration that names the request and is of another kind than the first that does."""
+    named = [one for one in decoded if one.names(request)]
+    return next((one for one in named if one.kind is not named[0].kind), None)
+
+
+def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        clash = None if request.name else _clash(decoded, request)
+        if clash is not None:
+            yield (
+                f"{clash.config.path}: a class gives its configurations to every request for it, and prepare "
+                "refuses those that are not for its device: keep one kind"
+            )
+        wanted = CLASS_KINDS.get(request.class_name)
+        for one in decoded:
+            if wanted not in (None, one.kind) and one.names(request):
+                yield (
+                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and {request.class_words} "
+                    f"stands for {_devices(wanted)}, for which prepare refuses it"
+                )
+
+
+def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for one in decoded:
+        if isinstance(one.document, VfioDeviceConfig):
+            refused = any(one.names(request) for request in requests)
+            yield (
+                f"{one.config.path}: this driver passes no GPU through to virtual machines, "
+                f"{'and prepare refuses VfioDeviceConfig' if refused else 'VfioDeviceConfig has no effect'}"
+            )
+        elif requests and not any(one.applies_to(request) for request in requests):
+            outcome = "prepare refuses it" if one.divides_memory else "it has no effect"
+            yield (
+                f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and no request asks "
+                f"for one: {outcome}"
+            )
+        if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a partition, "
+                "which has no interval that could be set"
+            )
+
+
+def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        last: dict[type[Document], _Decoded] = {}
+        for one in reversed([one for one in decoded if one.applies_to(request)]):
+            winner = last.setdefault(one.kind, one)
+            if winner.document != one.document:
+                whom = f"request {request.name}" if request.name else "this class"
+                yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
+
+
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """What prepare refuses because the device is shared otherwise already.
+
+    A device that is not shared takes any strategy, for the pods of the one claim that has it.
+    """
+    for request in requests:
+        strategy = CLASS_STRATEGIES.get(request.class_name)
+        if strategy is None or request.admin_access:
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        for one in winners.values():
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
+            if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
+                yield (
+                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
+                    f"{request.class_words} stands for GPUs that are shared by {strategy}"
+                )
+
+
+def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Time-slices that a claim wants of shared GPUs, where the class decides.
+
+    What the class says is not known here: a claim that repeats it is prepared.
+    """
+    for request in requests:
+        if not request.name or request.admin_access:
+            continue
+        if CLASS_STRATEGIES.get(request.class_name) != "TimeSlicing":
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        one = winners.get(GpuConfig)
+        wanted = one.document.interval if one and isinstance(one.document, GpuConfig) else ""
+        if one and wanted not in ("", "Default"):
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare refuses "
+                f"{wanted} unless {request.class_words} gives it: its GPUs are shared, and the class "
+                "decides for all claims"
+            )
+
+
+def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        for one in winners.values():
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
+            if wanted and wanted.active_thread_percentage == 0 and not request.admin_access:
+                yield (
+                    f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
+                    "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
+                )
+
+
+def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Divisions of the memory of GPUs that nothing else says are shared."""
+    for request in requests:
+        if request.class_name not in _WHOLE_GPUS or request.admin_access or not request.name:
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        one = winners.get(GpuConfig)
+        if one is None or not isinstance(one.document, GpuConfig) or one.document.strategy is not None:
+            continue
+        memory = one.document.memory
+        if memory is not None and not memory.is_burst_alone:
+            yield (
+                f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
+                f"{request.name} is for a part of a GPU: say sharing.strategy TimeSlicing to share all of one"
+            )

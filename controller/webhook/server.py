@@ -17,9 +17,8 @@ from controller.webhook.certificate import ServingCertificate
 from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
 from driver.kube.decode import decode_json
-from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
+from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Place, Server
 from driver.process.log import get_logger, operation
-from driver.process.places import Place
 
 REQUEST_SECONDS = 10.0
 """How long a connection may take from the TLS handshake to the last byte of its request."""
@@ -27,7 +26,7 @@ MOST_BODY_BYTES = 3 << 20
 """Stored objects have at most 1.5 MiB, and an update shows the old one as well."""
 MOST_CONNECTIONS = 64
 """How many may be open, each with a thread."""
-MOST_JUDGED = 4
+_MOST_JUDGED = 4
 """How many bodies are decoded at once: what is decoded takes ten times the memory of what was sent."""
 
 _log = get_logger(__name__)
@@ -133,7 +132,7 @@ class _Server(Server):
     def __init__(
         self, address: tuple[str, int], certificate: ServingCertificate, request_seconds: float
     ) -> None:
-        self.judging = threading.BoundedSemaphore(MOST_JUDGED)
+        self.judging = threading.BoundedSemaphore(_MOST_JUDGED)
         self._certificate = certificate
         self._request_seconds = request_seconds
         super().__init__(address, _Handler, MOST_CONNECTIONS, request_seconds)

@@ -15,10 +15,9 @@ from driver.devices.names import DRIVER_NAME
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
-MOST_ITEMS = 128
+REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
+_MOST_ITEMS = 128
 """The API takes 32 requests and as many configurations; far more would take minutes to compare."""
-
 
 _IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
 _OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
@@ -31,7 +30,7 @@ _SELECTED = {
     ("shared", "time-slicing"): "shared-timesliced",
     ("shared", "mps"): "shared-mps",
 }
-"""The class of this driver that stands for the same devices, by the attributes that selectors ask for."""
+"""The class of this driver for the same devices, by the attributes that selectors ask for."""
 
 
 class ReviewMalformed(ValueError):
@@ -64,7 +63,7 @@ class Request:
 
     @property
     def class_words(self) -> str:
-        """The class in a sentence. Only names with this driver's domain are nobody else's."""
+        """The class in a sentence. Only names with this driver's domain belong to this driver alone."""
         if not self.name:
             return "this class"
         if self.class_name.endswith(DRIVER_NAME.partition(".")[2]):
@@ -91,7 +90,7 @@ class Subject:
 
 
 def read_subject(kind: str, stored: Any) -> Subject:
-    """Read an object of one of ``KINDS``; raises ReviewMalformed when it is none."""
+    """Read an object of one of ``REVIEWED_KINDS``; raises ReviewMalformed when it is none."""
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
         return Subject(_configs(spec, "spec"), (Request("", _selected(spec)),), is_class=True)
@@ -126,8 +125,8 @@ def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:
             named = entry.get("requests") or ()
             if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
                 raise ReviewMalformed(f"{where}.requests is no list of names")
-            if len(named) > MOST_ITEMS:
-                raise ReviewMalformed(f"{where}.requests has more than {MOST_ITEMS} items")
+            if len(named) > _MOST_ITEMS:
+                raise ReviewMalformed(f"{where}.requests has more than {_MOST_ITEMS} items")
             found.append(Config(where, tuple(named), opaque.get("parameters")))
     return tuple(found)
 
@@ -151,8 +150,8 @@ def _items(holder: Mapping[str, Any], name: str, path: str) -> list[tuple[str, M
         return []
     if not isinstance(listed, list):
         raise ReviewMalformed(f"{path}.{name} is no list")
-    if len(listed) > MOST_ITEMS:
-        raise ReviewMalformed(f"{path}.{name} has more than {MOST_ITEMS} items")
+    if len(listed) > _MOST_ITEMS:
+        raise ReviewMalformed(f"{path}.{name} has more than {_MOST_ITEMS} items")
     return [
         (f"{path}.{name}[{index}]", _mapping(one, f"{path}.{name}[{index}]"))
         for index, one in enumerate(listed)

@@ -1,7 +1,7 @@
-"""Reads a ResourceClaim (resource.k8s.io/v1) as the kubelet plugin needs it: what was allocated by us.
+"""Reads a ResourceClaim (resource.k8s.io/v1) for the kubelet plugin: what was allocated of this driver.
 
-A claim is input from outside. Its structure was checked by the API server, its opaque configuration
-by nobody; nothing here trusts either.
+A claim is input from outside. The API server checked its structure, nothing checked its opaque
+configuration; nothing here trusts either.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class ClaimConfig:
 class Claim:
     """An allocated claim, reduced to what one driver has to do for it, in allocation order.
 
-    ``pod_claim_name`` is what its annotation says that the pod calls it, where a template made it; whoever
-    makes a claim by hand may write anything there.
+    ``pod_claim_name`` is what its annotation says that the pod calls it, where a template made it; in a claim
+    made by hand it may be anything.
     """
 
     namespace: str

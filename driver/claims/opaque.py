@@ -8,13 +8,21 @@ apiVersion. Each error begins with the path of its field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
-from driver.claims.fields import Fields
-from driver.claims.memory_division import MemoryDivision, read_memory
+from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.errors import ClaimRefused
+from kubernetes_rules.quantity import format_bytes, parse_quantity
+
+LARGEST_FACTOR = 1000
+"""More than any GPU has of the smallest share: ``toFree`` asks for all that is free."""
+
+_CONTAINER = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+"""What a container can be called (RFC 1123 label, ValidateDNS1123Label of k8s.io/kubernetes)."""
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 OWN_API_VERSION = "resource.gpu-dra.dev/v1alpha1"
@@ -24,6 +32,153 @@ SHARED_GPU = "SharedGpuConfig"
 _INTERVALS = ("Default", "Short", "Medium", "Long")
 _BACKEND_POLICIES = ("LegacyOnly", "PreferIommuFD")
 _SMALLEST_PINNED_BYTES = 1 << 20
+
+
+class Fields:
+    """One object of the document: hands out its fields, and reports those that were not asked for."""
+
+    def __init__(self, value: Any, path: str, errors: list[str]) -> None:
+        self.path, self.errors = path, errors
+        self.values: dict[str, Any] = {}
+        if isinstance(value, Mapping):
+            self.values = {str(name): one for name, one in value.items()}
+        elif value is not None:
+            errors.append(f"{path or 'parameters'}: must be an object")
+
+    def at(self, name: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def wrong(self, name: str, message: str) -> None:
+        """Complain of a field."""
+        self.errors.append(f"{self.at(name)}: {message}")
+
+    def missing(self, name: str, wanted: str) -> None:
+        """Complain of a field that has to be there, unless it was complained of already."""
+        if not any(error.startswith(f"{self.at(name)}: ") for error in self.errors):
+            self.wrong(name, f"is required and must be {wanted}")
+
+    def nested(self, name: str) -> Fields:
+        """The object that a field has; one without fields where it has none."""
+        return Fields(self.values.pop(name, None), self.at(name), self.errors)
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        """The word that a field has, None where it has none of these."""
+        value = self.values.pop(name, None)
+        if value is None:
+            return None
+        if isinstance(value, str) and value in allowed:
+            return value
+        self.wrong(name, f"must be one of {', '.join(allowed)}")
+        return None
+
+    def boolean(self, name: str, *, default: bool = False) -> bool:
+        """Whether a field says so."""
+        value = self.values.pop(name, None)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.wrong(name, "must be true or false")
+        return value is True
+
+    def quantity_bytes(self, name: str, value: Any, least_bytes: int) -> int | None:
+        """What the value of a field means in bytes; None where there is none, or none of at least so many."""
+        if value is None:
+            return None
+        try:
+            number = parse_quantity(str(value))
+        except ValueError as error:
+            self.wrong(name, str(error))
+            return None
+        if number < least_bytes:
+            self.wrong(name, f"must be at least {format_bytes(least_bytes)}")
+            return None
+        return int(number)
+
+    def end(self) -> None:
+        """Report every field that was not asked for."""
+        for name in self.values:
+            self.wrong(name[:64], "unknown field")
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """How far the containers of a share may go beyond what it guarantees, while others do not need it.
+
+    ``factor`` is a multiple of the share; None where ``to_free`` lets them have all that no claim is
+    guaranteed.
+    """
+
+    factor: Fraction | None = None
+    to_free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDivision:
+    """How the memory that a claim has of a GPU is divided among its containers; bytes.
+
+    ``parts`` is what single containers get, by their names. The others have equal parts of the rest, at most
+    ``each_bytes`` where that is not 0. ``burst`` counts only where a class says it.
+    """
+
+    parts: tuple[tuple[str, int], ...] = ()
+    each_bytes: int = 0
+    burst: Burst | None = None
+
+    @property
+    def is_burst_alone(self) -> bool:
+        """Whether nothing is said of the containers, so that only a share is concerned."""
+        return self.burst is not None and not self.parts and not self.each_bytes
+
+
+def _read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
+    """What the field ``memory`` of a document says, None where it is not there.
+
+    ``of_class`` is whether a DeviceClass carries the document: a burst takes memory that others may want, so
+    an admin alone allows it.
+    """
+    said = document.values.get("memory")
+    fields = document.nested("memory")
+    if said is None:
+        return None
+    named = fields.nested("parts")
+    for name in named.values:
+        if not _CONTAINER.fullmatch(name):
+            named.wrong(name[:64], "is no name that a container can have")
+    parts = tuple(
+        (name, part_bytes)
+        for name, value in named.values.items()
+        if (part_bytes := named.quantity_bytes(name[:64], value, SMALLEST_LIMIT_BYTES)) is not None
+    )
+    each_bytes = fields.quantity_bytes("each", fields.values.pop("each", None), SMALLEST_LIMIT_BYTES) or 0
+    burst = _burst(fields, of_class=of_class)
+    fields.end()
+    return MemoryDivision(tuple(sorted(parts)), each_bytes, burst)
+
+
+def _burst(memory: Fields, *, of_class: bool) -> Burst | None:
+    said = memory.values.get("burst")
+    fields = memory.nested("burst")
+    if said is None:
+        return None
+    if not of_class:
+        memory.wrong("burst", "counts in a DeviceClass alone: use a class that allows it, or leave it out")
+    is_empty_or_twice = (fields.values.get("factor") is not None) == (fields.values.get("toFree") is True)
+    if isinstance(said, Mapping) and is_empty_or_twice:
+        memory.wrong("burst", "must have either factor or toFree: true")
+    burst = Burst(_factor(fields), fields.boolean("toFree"))
+    fields.end()
+    return burst
+
+
+def _factor(fields: Fields) -> Fraction | None:
+    value = fields.values.pop("factor", None)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 1 <= value <= LARGEST_FACTOR:
+        fields.wrong("factor", f"must be a number from 1 to {LARGEST_FACTOR}")
+        return None
+    return Fraction(str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +193,7 @@ class MpsSettings:
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """How a whole GPU is to be used. ``strategy`` None means by one claim alone.
+    """How to use a whole GPU. ``strategy`` None means by one claim alone.
 
     ``interval`` is the time-slice, empty where the document says none: the driver's default on a GPU that
     one claim has, what the class says on a shared one. ``memory`` is how the claim's containers divide what
@@ -53,7 +208,7 @@ class GpuConfig:
 
 @dataclass(frozen=True, slots=True)
 class MigDeviceConfig:
-    """How a partition is to be used. ``strategy`` None means by one claim alone.
+    """How to use a partition. ``strategy`` None means by one claim alone.
 
     TimeSlicing is accepted and asks for nothing: a partition has no interval that could be set.
     """
@@ -123,7 +278,7 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
 def decode_any(parameters: Any, path: str = "", *, of_class: bool = False) -> Document:
     """Decode one opaque document as the kind that it says it is.
 
-    ``path`` is where the document stands; the field paths in errors begin with it. ``of_class`` as above.
+    ``path`` is the document's place; the field paths in errors begin with it. ``of_class`` as above.
     Raises MalformedConfig.
     """
     fields = Fields(parameters, path, [])
@@ -163,7 +318,7 @@ def _gpu(document: Fields) -> GpuConfig:
 
 
 def _own_gpu(document: Fields, of_class: bool) -> GpuConfig:
-    return replace(_gpu(document), memory=read_memory(document, of_class=of_class))
+    return replace(_gpu(document), memory=_read_memory(document, of_class=of_class))
 
 
 def _gpu_sharing(fields: Fields) -> GpuConfig:

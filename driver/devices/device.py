@@ -1,4 +1,4 @@
-"""What a node offers, as it stands in ResourceSlices: devices, taints, counters; values without any I/O."""
+"""What a node offers in ResourceSlices: devices, taints, counters; values without any I/O."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device that the node offers, as it will stand in a ResourceSlice.
+    """One device that the node offers, as a ResourceSlice will have it.
 
     Attribute and capacity keys are qualified names, bare where the domain is the driver's. Capacities are in
     base units (bytes, counts). ``pci`` is the GPU that the device is or lies on, None for one that lies on

@@ -13,12 +13,12 @@ MigMode = Literal["off", "static", "dynamic", "layout"]
 
 @dataclass(frozen=True, slots=True)
 class MigOffer:
-    """What MIG shall make of a GPU.
+    """What MIG should make of a GPU.
 
     ``off``: nothing. ``static``: what an admin made is published. ``dynamic``: partitions of ``profiles``
     beside the whole GPU; none named means those that make sense on most GPUs. ``layout``: the partitions
     of ``layout`` and nothing else: a name of mig-parted's, or profiles, one for each partition. Profiles
-    stand as they were written, full (``1g.10gb+me``) or short (``1g+me``).
+    are as they were written, full (``1g.10gb+me``) or short (``1g+me``).
     """
 
     mode: MigMode = "static"
@@ -52,7 +52,7 @@ HIDDEN = "hidden"
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """What is to be offered of one GPU.
+    """What a rule offers of one GPU.
 
     ``form`` is ``hidden``, or that of a kind or a layer (driver.kinds.kind): ``whole`` offers the whole GPU
     where MIG allows it, partitions as ``mig`` says, and the GPU as ``shared`` says; ``shared`` only the

@@ -110,7 +110,7 @@ def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:
 
 
 def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -> tuple[str, ...]:
-    """Why the device's consumption of counters cannot stand; empty when it can.
+    """Why the device's consumption of counters is invalid; empty when it is valid.
 
     ``counter_sets`` are those of the pool by name. The API server stores a device that consumes what is
     not there, but then the scheduler refuses the whole pool.

@@ -52,11 +52,11 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One look at a node: the names of the devices that claims hold, sorted, and what is blocked.
+    """The plugin's state of a node: the names of the devices that claims hold, sorted, and what is blocked.
 
     ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
-    ``let_go`` is the number with which the plugin asks that nobody has an NVML session, 0 where it does not.
-    ``healed`` are the GPUs that were reset since the machine was started, each once with the last time,
+    ``let_go`` is the number with which the plugin asks that no process has an NVML session, 0 where it does
+    not. ``healed`` are the GPUs that were reset since the machine was started, each once with the last time,
     sorted.
     """
 

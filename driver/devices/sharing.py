@@ -72,7 +72,7 @@ def split_shared_suffix(name: str) -> tuple[str, SharedForm | None]:
 
 
 def read_share(form: SharedForm, consumed: Mapping[str, str], device: str, domain: str) -> Share:
-    """What an allocation took, from its ``consumedCapacity``; names may stand with the driver's domain.
+    """What an allocation took, from its ``consumedCapacity``; names may have the driver's domain.
 
     Raises ClaimRefused where an amount that measures the device is missing, or is no whole positive
     number within the shares that there are.

@@ -9,7 +9,7 @@ TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
 """A call into the GPU's driver hangs."""
 
 TAINT_XID = "gpu.nvidia.com/xid"
-"""The NVIDIA driver told a critical error; the value is its code. NVIDIA's own driver uses the same key."""
+"""The NVIDIA driver reported a critical error with this code. NVIDIA's own driver uses the same key."""
 
 TAINT_RESET = "gpu.nvidia.com/needs-reset"
 """The GPU works again after a reset."""
@@ -30,13 +30,13 @@ TAINT_UNLICENSED = "gpu.nvidia.com/unlicensed"
 """A vGPU without a license: CUDA stops to work on it after a while."""
 
 TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
-"""Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
+"""Something about the GPU cannot be read, so it is not monitored; NVIDIA's own driver uses the same key."""
 
 TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
 """The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
 
 TAINT_CHANGING = "gpu.nvidia.com/changing"
-"""Other devices are to be published of this GPU, as soon as no claim has those that go away."""
+"""Other devices will be published of this GPU, as soon as no claim has those that go away."""
 
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""

@@ -1,7 +1,7 @@
-"""What the driver asks of the fabric manager: a protocol over plain values, and the errors of its calls.
+"""The protocol of the fabric manager over plain values, and the errors of its calls.
 
 In shared NVSwitch mode (FABRIC_MODE=1) the fabric manager keeps a list of fabric partitions: sets of GPUs
-whose NVLinks can be connected with each other and with nobody else's. No NVLink of a GPU is up before a
+whose NVLinks can be connected with each other and with no others. No NVLink of a GPU is up before a
 partition with it is active. The binding and the fake implement the protocol and pass the same contract tests.
 """
 
@@ -83,7 +83,7 @@ _WAYS_OUT: dict[int, str] = {
 
 
 def fabric_failure(call: str, code: int, subject: str = "") -> FabricError:
-    """The error that a return code stands for: the one place where codes become errors.
+    """The error for a return code: the one place where codes become errors.
 
     ``call`` is the C function, ``subject`` the partition, empty for none. UNINITIALIZED says of a
     deactivation that the partition is not active (nv_fm_agent.h).
@@ -139,9 +139,9 @@ class FabricManager(Protocol):
     """The fabric manager of this node. All calls but ``instance`` may raise FabricError."""
 
     def instance(self) -> Hashable | None:
-        """What tells the fabric manager that listens now from one that is started later.
+        """Identifies the fabric manager that runs now, so that one that is started later differs.
 
-        None where there is none, or no library to ask it with. Costs a look at some files.
+        None where there is none, or no library to ask it with. Costs a few calls of stat.
         """
         ...
 
@@ -164,7 +164,7 @@ class FabricManager(Protocol):
         ...
 
     def set_activated(self, partitions: tuple[int, ...]) -> None:
-        """Tell a fabric manager that was started anew what is active (fmSetActivatedFabricPartitions).
+        """Tell a restarted fabric manager what is active (fmSetActivatedFabricPartitions).
 
         It waits for this when it was started with FABRIC_MODE_RESTART=1, does nothing else meanwhile, and
         changes no link.

@@ -1,6 +1,6 @@
 """A program that makes one call of libnvfm and prints the answer: run by its path, in a process of its own.
 
-The library may hang, and keeps threads and a connection; none of that is to be in a process that serves. It
+The library may hang, and keeps threads and a connection; a process that serves must have none of that. It
 imports nothing but the standard library, so that it starts in some ten milliseconds. The request is one
 JSON object on stdin: ``library`` (a path), ``socket`` (a path), ``timeout_ms``, ``call`` (the C function) and
 ``partitions`` (ids). The answer is one on stdout: ``failed`` (the C function that did) and ``code``, or

@@ -25,8 +25,8 @@ from driver.fabric.api import (
     fabric_failure,
 )
 from driver.nvml.pci_address import PciAddress
-from driver.roots.links import below
 from driver.roots.places import LIBRARY_FOLDERS
+from driver.roots.root import below
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -204,7 +204,7 @@ def _gpu(told: dict[str, Any]) -> FabricGpu:
 
 
 def _address(text: str) -> PciAddress | None:
-    """An address that is all zero stands for one that is not known: GPUs are never the first function."""
+    """An address that is all zero means that it is not known: GPUs are never the first function."""
     try:
         found = PciAddress.parse(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Remembers which partitions the fabric manager has: asked once, and anew when another one listens."""
+"""Remembers which partitions the fabric manager has: asked once, and again when it was restarted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _log = get_logger("fabric")
 class FabricView:
     """The partitions of the node, none where there is no shared fabric. Which are active is not in it.
 
-    ``untold``: a fabric manager is there and never told, so nobody knows which partitions there are.
+    ``unanswered``: a fabric manager runs and never answered, so the partitions are not known.
     """
 
     partitions: tuple[FabricPartition, ...] = ()
-    untold: bool = False
+    unanswered: bool = False
 
 
 NO_FABRIC = FabricView()
 
 
 class SeenFabric:
-    """What the fabric manager has told; used by one thread.
+    """The fabric manager's last answer; used by one thread.
 
-    While nobody listens, what was told last counts on: the hardware is the same.
+    While no fabric manager runs, the last answer stays: the hardware is the same.
     """
 
     def __init__(self, manager: FabricManager) -> None:
@@ -50,7 +50,7 @@ class SeenFabric:
             if str(error) != self._error:
                 self._error = str(error)
                 _log.warning("fabric partitions are not known", error=str(error))
-            return self._told or FabricView(untold=True)
+            return self._told or FabricView(unanswered=True)
         self._error = ""
         self._asked = instance
         told = FabricView(tuple(FabricPartition(one.number, one.gpus) for one in found))

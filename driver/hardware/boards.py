@@ -19,7 +19,7 @@ class Boards:
 
     sysfs has a link ``driver`` in the folder of a PCI function. The kernel makes it when a driver is bound to
     the function and removes it when the driver lets go, so an exchanged board, a GPU that was reset by
-    removal, and a driver that was loaded anew each have another link, with another inode. Where there is no
+    removal, and a driver that was loaded again each have another link, with another inode. Where there is no
     link, nothing is remembered. May be called from several threads at once.
     """
 

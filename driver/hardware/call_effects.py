@@ -1,7 +1,8 @@
-"""What a look asks of a GPU, and what it means for the node's devices when an answer does not come.
+"""The NVML calls of one check of a GPU, and what a missing answer means for the node's devices.
 
-An answer that a board gave before counts on while the call fails: a fault is no news about the board. What
-was never told is in ``Gpu.untold``, and whoever would have to guess it offers nothing.
+An earlier answer of the same board stays valid while the call fails: a fault says nothing new about the
+board. Calls that never had an answer are in ``Gpu.unanswered``, and nothing is offered that would have to
+guess them.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ CONDITION: Mapping[str, str] = {
     "unrepairable_memory": "whether the memory has what no reset repairs",
     "fabric_health": "whether the GPU's part of the NVLink fabric is well; asked in a fabric that is up",
 }
-"""The calls that only tell how well a GPU is, and what: a failure of one is marked as of those above.
+"""The calls about a GPU's health and board alone: a failure of one is marked as of those above.
 
-They come last in a look. "Not supported" is remembered of a board for as long as the NVIDIA driver stays.
+They come last in a check. "Not supported" is remembered of a board for as long as the NVIDIA driver stays.
 """
 
 MAY_END = frozenset({"nvlinks", "fabric"})
@@ -64,7 +65,7 @@ OF_THE_DRIVER = "memory_limits"
 """What another version of the NVIDIA driver may answer otherwise, so that its answer ends with the driver."""
 
 FABRIC_PARTITIONS = "fabric_partitions"
-"""What the fabric manager would tell, in ``Gpu.untold`` while it is there and never told: attributes."""
+"""In ``Gpu.unanswered`` while the fabric manager runs and never gave its partitions: they are attributes."""
 
 EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
 """What is not known of a GPU whose walk ended early."""

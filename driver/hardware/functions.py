@@ -1,7 +1,7 @@
 """What the kernel tells of PCI functions and of the IOMMU: frozen values without any I/O.
 
-NVML knows only the GPUs that the NVIDIA driver holds. A GPU that is bound to vfio or to nothing, and a
-virtual function, are known from here alone.
+NVML knows only the GPUs that the NVIDIA driver holds. Only the kernel knows a GPU that is bound to vfio or to
+nothing, and a virtual function.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class IommuGroup:
 
 @dataclass(frozen=True, slots=True)
 class PciView:
-    """What the kernel tells of a node's GPUs, whoever holds them.
+    """What the kernel tells of a node's GPUs, whichever driver holds them.
 
     ``functions`` are the GPU functions, physical and virtual, sorted by address; ``groups`` the IOMMU groups
     in which any of them lies, by number. ``has_iommufd`` is whether the kernel offers /dev/iommu.
@@ -120,4 +120,4 @@ class PciView:
 
 
 NOTHING_SEEN = PciView()
-"""A node whose functions nobody looked at."""
+"""A node whose functions were not read."""

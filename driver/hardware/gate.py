@@ -1,4 +1,4 @@
-"""Keeps work on NVML and the moments without a session apart: many may work, or nobody."""
+"""Keeps work on NVML apart from the times without a session: many threads may work, or none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LetGo(NvmlError):
 
 
 class Gate:
-    """What several threads work behind, until one of them wants all of the others out.
+    """Several threads may work inside, until one of them wants all of the others out.
 
-    Whoever is behind it must not enter again, nor close it.
+    A thread inside must not enter again, nor close it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Gate:
 
     @contextmanager
     def closed(self, wait_seconds: float) -> Iterator[None]:
-        """Have nobody work during the block; raises LetGo when somebody is not out in time.
+        """Keep all threads out during the block; raises LetGo when one does not leave in time.
 
         Others may have it closed at the same time.
         """

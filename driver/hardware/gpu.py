@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from driver.fabric.seen import NO_FABRIC, FabricView
 from driver.hardware.call_effects import MEMORY_CALLS
-from driver.hardware.condition.condition import NOT_ASKED, Condition
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
     from driver.hardware.vgpu import VgpuLicense
     from driver.hardware.vgpu_places import VgpuHost
+    from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
-
 
 Reason = Literal[
     "lost",
@@ -35,11 +34,37 @@ Reason = Literal[
 """``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
 ``reset-when-free``: it works, and NVML wants it to be reset once its work has ended. ``reboot-required``:
 the machine has to be restarted. ``memory-broken``: the memory has what nothing repairs. ``memory-suspect``:
-a bad page stays in use until a reset. ``memory-repairable``: a reset replaces a row that nobody uses any
-more. ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
+a bad page stays in use until a reset. ``memory-repairable``: a reset replaces a row that is no longer
+used. ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
 ``fabric``: the NVLink fabric is not up or not well, so that CUDA does not start or jobs over links fail.
 ``fabric-degraded``: the fabric works with less than it has. ``unlicensed``: a vGPU without a license, which
 stops to compute after a while. ``error``: we cannot ask something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How well a GPU is: the answers of NVML, None for each that was not given.
+
+    An answer that reports a fault stays while its call fails. ``recovery_action`` is ``none`` only where this
+    very check got that answer. ``unsupported`` names the calls that this board cannot answer with this NVIDIA
+    driver; they are not made again.
+    """
+
+    recovery_action: RecoveryAction | None = None
+    rows: RemappedRows | None = None
+    page_pending: bool | None = None
+    unrepairable: bool | None = None
+    fabric: FabricHealth | None = None
+    unsupported: frozenset[str] = frozenset()
+
+
+NOT_ASKED = Condition()
+
+
+def unheard(condition: Condition) -> Condition:
+    """What stays of an earlier check when this one gets no answer; an earlier ``none`` does not stay."""
+    action = condition.recovery_action
+    return replace(condition, recovery_action=None if action == "none" else action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +99,7 @@ class PlacedProfile:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A MIG device that exists: a compute instance and the GPU instance around it, whoever made them.
+    """A MIG device that exists: a compute instance and the GPU instance around it, also of others.
 
     ``profile`` is the name of the partition: ``1g.10gb``, or ``1c.3g.40gb`` where the compute instance is
     only a part of its GPU instance. The engines of such a part are shared with the other parts.
@@ -116,20 +141,20 @@ class GpuMig:
 class Gpu:
     """One physical GPU as it is now. Every field that may be unknown is None when it is.
 
-    ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
-    is in bytes: ``memory_bytes`` is all of it, ``reserved_bytes`` what the NVIDIA driver keeps for itself,
-    None also where a driver is too old to tell. ``links`` holds direct NVLinks; ``switch_links`` counts links
-    into NVSwitches. ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs
-    that are near it, as driver.hardware.pci tells them.
-    ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
-    multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
-    vGPU guest has none either. A GPU that is passed through to this machine is as on bare metal. ``vgpu`` is
-    which vGPUs can be made of it, None where no vGPU manager has it. ``vgpu_license`` is that of a vGPU, None
-    elsewhere and where no licensing is known. ``memory_limits`` is whether the NVIDIA driver can hold
-    containers to limits of the GPU's memory, None where that was not asked: on a node without cgroup v2.
-    ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
-    tell is not known, whereas other fields that are None are what the GPU does not have. ``condition`` is
-    what NVML says of how well it is; what is wrong of it is among ``problems``.
+    ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory is in
+    bytes: ``memory_bytes`` is all of it, ``reserved_bytes`` what the NVIDIA driver keeps for itself, None
+    also where a driver is too old to tell. ``links`` holds direct NVLinks; ``switch_links`` counts links into
+    NVSwitches. ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs that are
+    near it, as driver.hardware.pci tells them. ``module_id`` is its place on the baseboard. ``fabric_clique``
+    is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there. ``mig`` is None where the
+    GPU knows no MIG or could not tell; a vGPU guest has none either. A GPU that is passed through to this
+    machine is as on bare metal. ``vgpu`` is which vGPUs can be made of it, None where no vGPU manager has it.
+    ``vgpu_license`` is that of a vGPU, None elsewhere and where no licensing is known. ``memory_limits`` is
+    whether the NVIDIA driver can hold containers to limits of the GPU's memory, None where that was not
+    asked: on a node without cgroup v2. ``unanswered`` names the calls (driver.nvml.api) that failed whenever
+    this board was asked: what they would tell is not known, whereas other fields that are None are what the
+    GPU does not have. ``condition`` is what NVML says of how well it is; what is wrong of it is among
+    ``problems``.
     """
 
     pci: PciAddress
@@ -160,22 +185,22 @@ class Gpu:
     switch_links: int = 0
     problems: tuple[Problem, ...] = ()
     mig: GpuMig | None = None
-    untold: frozenset[str] = frozenset()
+    unanswered: frozenset[str] = frozenset()
     condition: Condition = NOT_ASKED
 
     @property
     def shareable_bytes(self) -> int | None:
         """The memory that claims can divide among them; None where it is not known."""
-        if self.memory_bytes is None or not self.untold.isdisjoint(MEMORY_CALLS):
+        if self.memory_bytes is None or not self.unanswered.isdisjoint(MEMORY_CALLS):
             return None
         return self.memory_bytes - (self.reserved_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU that the NVIDIA driver has and that never told who it is.
+    """A GPU that the NVIDIA driver has and whose identity was never read.
 
-    ``pci`` is where it sits, None where sysfs does not tell either.
+    ``pci`` is its address, None where sysfs does not tell it either.
     """
 
     pci: PciAddress | None
@@ -186,9 +211,9 @@ class UnreadGpu:
 class Inventory:
     """All GPUs of a node at one moment, sorted by PCI address.
 
-    ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
-    the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
-    functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
+    ``problems`` are those that belong to no single GPU, or to one whose identity was never read. ``unread``
+    are the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all
+    GPU functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
     ``cgroup_v2``: the node has cgroup v2, by which alone the NVIDIA driver limits memory.
     """
 

@@ -10,10 +10,8 @@ from uuid import UUID
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import DECIDING, EVERYTHING, MAY_END
-from driver.hardware.condition.condition import NOT_ASKED, unheard
-from driver.hardware.condition.faults import problems_of
-from driver.hardware.condition.reading import ConditionReading
-from driver.hardware.gpu import Gpu, NvLink, Problem, UnreadGpu
+from driver.hardware.condition import ConditionReading, problems_of
+from driver.hardware.gpu import NOT_ASKED, Gpu, NvLink, Problem, UnreadGpu, unheard
 from driver.hardware.mig_walk import MigWalk
 from driver.hardware.vgpu import license_of
 from driver.hardware.vgpu_places import read_vgpu_host
@@ -76,10 +74,10 @@ _HARMLESS = frozenset(
 
 
 class GpuWalk:
-    """One look at one GPU. ``run`` fills it in its lane; whoever waits reads it, also after a time-out.
+    """One check of one GPU. ``run`` fills it in its worker; the caller reads it, also after a time-out.
 
     ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
-    was known of all GPUs: it counts on where this look learns nothing (driver.hardware.call_effects).
+    was known of all GPUs: it stays where this check learns nothing (driver.hardware.call_effects).
     ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. Limits of memory
     are asked for only on a node that has ``cgroup_v2``.
     """
@@ -119,7 +117,7 @@ class GpuWalk:
         minor = self._ask(watch, "minor", device.minor, before.minor if before else None)
         if uuid is None or minor is None:
             return
-        blank = self._placed(Gpu(pci, uuid, minor, self._index, untold=EVERYTHING))
+        blank = self._placed(Gpu(pci, uuid, minor, self._index, unanswered=EVERYTHING))
         self._gpu = blank
         former = unheard(before.condition if before else NOT_ASKED)
         self._gpu = gpu = replace(self._details(blank, before or blank, device, watch), condition=former)
@@ -133,12 +131,12 @@ class GpuWalk:
         self.problems.append(problem_of(error))
 
     def result(self) -> Gpu | None:
-        """The GPU with its problems; as it last was when this look came to no end; None without identity."""
+        """The GPU with its problems; as it last was when this check did not end; None without identity."""
         problems = tuple(self.problems)
         before = self._before.get(self.pci) if self.pci else None
         if before is not None and self._gpu is not None and self._gpu.uuid != before.uuid:
             before = None
-        if before is not None and (self._gpu is None or self._gpu.untold == EVERYTHING):
+        if before is not None and (self._gpu is None or self._gpu.unanswered == EVERYTHING):
             return replace(before, problems=problems, condition=unheard(before.condition))
         if self._gpu is None:
             return None
@@ -188,7 +186,7 @@ class GpuWalk:
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
-            untold=frozenset(self._untold),
+            unanswered=frozenset(self._untold),
         )
 
     def _ask(
@@ -209,16 +207,16 @@ class GpuWalk:
 
     def _known(self, *names: str) -> bool:
         """Whether this board has answered these calls at an earlier look."""
-        return self._former is not None and self._former.untold.isdisjoint(names)
+        return self._former is not None and self._former.unanswered.isdisjoint(names)
 
     def _notice(self, name: str, error: NvmlError, *, known: bool) -> None:
-        """Note a call that failed, and whether an earlier answer stands in for it."""
+        """Note a call that failed, and whether an earlier answer replaces it."""
         self.problems.append(problem_of(error, keeps_away=known and name in DECIDING))
         if not known:
             self._untold.add(name)
 
     def _reserved(self, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
-        """What the NVIDIA driver keeps of the memory: the most that this board has told.
+        """The memory that the NVIDIA driver keeps: the most that this board has reported.
 
         It is not the same in MIG mode and out of it. Shares would get other sizes with each change of mode.
         """
@@ -226,7 +224,7 @@ class GpuWalk:
         return now if now is None or before is None else max(now, before)
 
     def _mig_mode(self, device: NvmlDevice, watch: Watch, before: Gpu) -> tuple[MigMode | None, bool | None]:
-        """The mode, and whether the GPU knows MIG at all; None is not told."""
+        """The mode, and whether the GPU knows MIG at all; None for what NVML did not tell."""
         former = None
         if before.mig is not None:
             former = MigMode(before.mig.enabled, before.mig.pending)
@@ -250,7 +248,7 @@ class GpuWalk:
         """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
         if not mode or virtualization == "vgpu":
             return None
-        walk = MigWalk(device, watch, before.mig, before.untold, self._notice, uuid, self._offered)
+        walk = MigWalk(device, watch, before.mig, before.unanswered, self._notice, uuid, self._offered)
         return walk.run(mode, architecture)
 
     def _vgpu(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: Gpu) -> VgpuHost:
@@ -381,9 +379,9 @@ def _direct_links(links: tuple[NvLinkEnd, ...]) -> tuple[NvLink, ...]:
 def unread_gpus(
     nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
 ) -> tuple[UnreadGpu, ...]:
-    """The GPUs that never told who they are, with what is wrong as far as it is known whose it is.
+    """The GPUs that never told their identity, with their problems as far as the address is known.
 
-    NVML's indexes are in the order of the addresses. Where the kernel tells as many addresses as there are
+    NVML's indexes are in the order of the addresses. Where the kernel has as many addresses as there are
     walks without one, the two belong together in their order.
     """
     found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]

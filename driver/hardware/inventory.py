@@ -1,4 +1,4 @@
-"""Walks NVML and sysfs into an Inventory, one lane per GPU, so that a broken GPU hides no other."""
+"""Reads NVML and sysfs into an Inventory, one worker per GPU, so that a broken GPU does not hide others."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from driver.errors import NvmlError
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import FABRIC_PARTITIONS, OF_THE_DRIVER
-from driver.hardware.condition.condition import NOT_ASKED, unheard
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
-from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
+from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory, Problem, UnreadGpu, unheard
 from driver.hardware.gpu_walk import FABRIC_NOT_STARTED, GpuWalk, problem_of, unread_gpus
 from driver.hardware.pci_view import pci_view
 from driver.nvml.api import (
@@ -26,7 +25,7 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
 )
-from driver.nvml.deadline import Lanes
+from driver.nvml.deadline import Workers
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
@@ -42,10 +41,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-EVENTS_LANE = "the node's events"
+_EVENTS_WORKER = "the node's events"
 _COUNT = "nvmlDeviceGetCount_v2"
 _ENTER_SECONDS = 10.0
-LET_GO_SECONDS = 15.0
+_LET_GO_SECONDS = 15.0
 """How long calls under way are waited for: longer than one that hangs is."""
 
 
@@ -60,12 +59,12 @@ class GpuIdentity:
 class Discovery:
     """What is on this node. Safe to use from several threads; every NVML call runs under ``guard``.
 
-    It holds one NVML session, begun by the first call that needs it and begun anew when the NVIDIA
+    It holds one NVML session, begun by the first call that needs it and begun again when the NVIDIA
     driver went away, came back or changed its version. While a session is held the kernel driver
     cannot be unloaded, nor a GPU be taken from it: ``close`` ends the session, and the next call begins
     another; within ``let_go`` none is begun.
-    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` is asked for the partitions
-    of the NVLink fabric, where somebody wants to know. ``readers`` have the lanes of ``read``.
+    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` gives the partitions of the
+    NVLink fabric, None where they are not needed. ``readers`` have the workers of ``read``.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Discovery:
         self._open = False
         self._handles_taken = False
         self._offered: KnownProfiles = {}
-        self._lanes = Lanes(guard)
+        self._workers = Workers(guard)
         self._last: Mapping[PciAddress, Gpu] = {}
         self._last_driver: str | None = None
         self._last_cuda: str | None = None
@@ -106,7 +105,7 @@ class Discovery:
         return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
-        """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
+        """Ask NVML again which board is at an address; raises NvmlError, NotFound where there is none."""
 
         def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
             return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
@@ -130,7 +129,7 @@ class Discovery:
         return self.on_gpu(pci, lambda device, watch: watch("process_ids", device.process_ids))
 
     def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
-        """Do a job with one GPU's handle, in its lane: jobs of one GPU run one after the other.
+        """Do a job with one GPU's handle, in its worker: jobs of one GPU run one after the other.
 
         The job makes every call through the watch. It may be done twice, when the session turns out to be
         void on the way. Raises what the job raises, and NvmlError.
@@ -150,7 +149,7 @@ class Discovery:
     def read(
         self, jobs: Mapping[PciAddress, Callable[[NvmlDevice, Watch], T]]
     ) -> dict[PciAddress, T | NvmlCallFailed]:
-        """Do a job with the handle of each GPU, all at once, in the readers' lanes: nobody else waits.
+        """Do a job with the handle of each GPU, all at once, in the readers' workers: no other caller waits.
 
         The jobs ask and change nothing. What each gives, or why it gives nothing. Raises LetGo, at once,
         while no session may be begun, and NvmlError where there is none.
@@ -169,10 +168,10 @@ class Discovery:
         return self._in_session(work, wait_seconds=0.0)
 
     def watch_events(self) -> EventSet:
-        """What the NVIDIA driver tells of the GPUs of the last look from now on, and of none that hangs.
+        """An event set of the GPUs of the last check, without those that hang.
 
-        ``let_go``, ``close`` and a new session end it. Waiting for an event is a thread's own business: it
-        keeps no look and no ``let_go`` waiting. Raises NvmlError.
+        ``let_go``, ``close`` and a new session end it. A thread that waits for its events delays no check and
+        no ``let_go``. Raises NvmlError.
         """
 
         def handle(watch: Watch, pci: PciAddress) -> NvmlDevice:
@@ -189,7 +188,7 @@ class Discovery:
                 except NvmlError:  # the next look tells of it
                     continue
             return self._guard.run(
-                EVENTS_LANE, lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices))
+                _EVENTS_WORKER, lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices))
             )
 
         return self._in_session(register, _ENTER_SECONDS)
@@ -203,16 +202,16 @@ class Discovery:
         self._end(self._session)
 
     @contextmanager
-    def let_go(self, wait_seconds: float = LET_GO_SECONDS) -> Iterator[None]:
+    def let_go(self, wait_seconds: float = _LET_GO_SECONDS) -> Iterator[None]:
         """End the session, and begin none until the block is left: no GPU is held by this process in it.
 
         A kernel driver keeps a GPU for as long as any session has it open. Calls under way are waited for,
-        at most ``wait_seconds``. Other threads wait meanwhile; whoever is in the block must not ask for
+        at most ``wait_seconds``. Other threads wait meanwhile; the block itself must not ask for
         GPUs. Several may be in such a block. Raises NvmlError where a call does not return or the session
         does not end: this process may hold GPUs then.
         """
         with self._gate.closed(wait_seconds):
-            hung = dict.fromkeys((*self._guard.hung(), *self._readers.hung(), *self._lanes.unanswered()))
+            hung = dict.fromkeys((*self._guard.hung(), *self._readers.hung(), *self._workers.unanswered()))
             if hung:
                 raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
             self._end(self._session, strict=True)
@@ -233,7 +232,7 @@ class Discovery:
         """The number of the open session; opens one where there is none."""
 
         def job(watch: Watch) -> None:
-            # In the lane, so that an init which comes back too late still counts as a session.
+            # In the worker, so that an init which comes back too late still counts as a session.
             watch("init", self._nvml.init)
             self._session += 1
             self._open = True
@@ -293,14 +292,14 @@ class Discovery:
         found = tuple(gpus[pci] for pci in sorted(gpus))
         unread = unread_gpus(nameless, unlisted, bool(present))
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
-        if fabric.untold:
-            found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
+        if fabric.unanswered:
+            found = tuple(replace(gpu, unanswered=gpu.unanswered | {FABRIC_PARTITIONS}) for gpu in found)
         if fabric != NO_FABRIC:
             found = tuple(_before_its_partition(gpu) for gpu in found)
         return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup_v2)
 
     def _walk(self, count: int, present: Collection[PciAddress], cgroup_v2: bool) -> list[GpuWalk]:
-        """Walk all GPUs side by side, each in its lane."""
+        """Walk all GPUs side by side, each in its worker."""
         expected = self._expected(present)
         walks = [
             GpuWalk(
@@ -308,14 +307,14 @@ class Discovery:
             )
             for index in range(count)
         ]
-        lanes = [str(walk.pci or f"GPU {index}") for index, walk in enumerate(walks)]
-        each = zip(lanes, enumerate(walks), strict=True)
-        jobs = {lane: partial(self._walk_one, *one) for lane, one in each}
-        failures = self._lanes.finish(jobs, is_first=not self._handles_taken)
+        workers = [str(walk.pci or f"GPU {index}") for index, walk in enumerate(walks)]
+        each = zip(workers, enumerate(walks), strict=True)
+        jobs = {worker: partial(self._walk_one, *one) for worker, one in each}
+        failures = self._workers.finish(jobs, is_first=not self._handles_taken)
         self._handles_taken = True
-        for lane, walk in zip(lanes, walks, strict=True):
-            if lane in failures:
-                walk.blame(failures[lane])
+        for worker, walk in zip(workers, walks, strict=True):
+            if worker in failures:
+                walk.blame(failures[worker])
         return walks
 
     def _walk_one(self, index: int, walk: GpuWalk, watch: Watch) -> None:
@@ -383,4 +382,4 @@ def _before_its_partition(gpu: Gpu) -> Gpu:
 
 def _before_this_driver(gpu: Gpu) -> Gpu:
     """What was known of a GPU, without what another version of the NVIDIA driver may answer otherwise."""
-    return replace(gpu, memory_limits=None, untold=gpu.untold | {OF_THE_DRIVER}, condition=NOT_ASKED)
+    return replace(gpu, memory_limits=None, unanswered=gpu.unanswered | {OF_THE_DRIVER}, condition=NOT_ASKED)

@@ -31,9 +31,8 @@ T = TypeVar("T")
 _NEEDS_RESET = "Ampere"
 """The one architecture with MIG whose mode changes with a reset only (MIG user guide)."""
 
-
 KnownProfiles = dict[tuple[str, bool], tuple[PlacedProfile, ...]]
-"""What GPUs have told in one NVML session that they offer, by UUID and MIG mode.
+"""The MIG profiles that GPUs offer, as read in one NVML session, by UUID and MIG mode.
 
 Only another board, driver or mode offers something else, so it is asked for once: it takes some forty calls.
 """
@@ -57,10 +56,10 @@ class _PartFailed(Exception):
 
 
 class MigWalk:
-    """One look at MIG on one GPU whose mode was just read.
+    """One check of MIG on one GPU whose mode was just read.
 
-    ``former`` is what was known of the same board, but for what the calls ``untold`` would have told. It
-    counts on, part by part, where a call fails now; ``notice`` is told of each such call. The board is
+    ``former`` is what was known of the same board, without what the calls ``unanswered`` would have given. It
+    stays, part by part, where a call fails now; ``notice`` is called for each such call. The board is
     ``uuid``; what it offers is taken from ``offered``, and added there once it was read. Raises GpuLost,
     SessionLost and DriverNotLoaded.
     """
@@ -70,7 +69,7 @@ class MigWalk:
         device: NvmlDevice,
         watch: Watch,
         former: GpuMig | None,
-        untold: frozenset[str],
+        unanswered: frozenset[str],
         notice: Notice,
         uuid: str,
         offered: KnownProfiles,
@@ -78,13 +77,13 @@ class MigWalk:
         self._device = device
         self._watch = watch
         self._former = former
-        self._untold = untold
+        self._untold = unanswered
         self._notice = notice
         self._uuid = uuid
         self._offered = offered
 
     def run(self, mode: MigMode, architecture: str | None) -> GpuMig | None:
-        """All of it; None where nobody ever told what MIG can make of the GPU."""
+        """All of it; None where NVML never told what MIG can make of the GPU."""
         former = self._former
         profiles = self._part(lambda: self._profiles(mode), None if former is None else former.profiles)
         without_reset = self._without_reset(architecture)
@@ -133,7 +132,7 @@ class MigWalk:
         )
 
     def _without_reset(self, architecture: str | None) -> bool:
-        """As ``changes_without_reset`` has it, with the architecture that was told already."""
+        """As ``changes_without_reset`` has it, with the architecture that was read already."""
         by_architecture = architecture not in (None, _NEEDS_RESET)
         try:
             return self._ask("mig_without_reset", self._device.mig_without_reset)

@@ -1,4 +1,4 @@
-"""The persistence mode of GPUs: whether the driver keeps one initialised while nobody uses it."""
+"""The persistence mode of GPUs: whether the driver keeps a GPU initialised while it is unused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Works out from the NVLinks of a node's GPUs which form an island or a mesh, and who is whose peer."""
+"""Works out from the NVLinks of a node's GPUs which of them form an island or a mesh, and which are peers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def nvlink_meshes(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
 def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
     """The NVML indexes of the GPUs that each GPU has NVLinks to, straight or through a switch; sorted.
 
-    A GPU with links to nobody here has an empty tuple, one without NVLinks is left out.
+    A GPU without links to GPUs of this node has an empty tuple, one without NVLinks is left out.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
     linked = _linked(by_pci)
@@ -120,16 +120,16 @@ def _largest_mesh(
 
 
 def _linked(by_pci: Mapping[PciAddress, Gpu]) -> _Linked:
-    """Who has a link to whom; a link that one end tells is a link of both.
+    """Which GPUs have links to each other; a link that one end reports is a link of both.
 
-    A GPU whose clique was never told belongs to the others where those are in one clique, or in none.
+    A GPU whose clique is not known belongs to the others where those are in one clique, or in none.
     """
     linked: _Linked = {pci: set() for pci in by_pci}
     switched: dict[str | None, list[PciAddress]] = {}
     unsure: list[PciAddress] = []
     for pci, gpu in by_pci.items():
         if gpu.switch_links:
-            clique_told = "fabric" not in gpu.untold
+            clique_told = "fabric" not in gpu.unanswered
             (switched.setdefault(gpu.fabric_clique, []) if clique_told else unsure).append(pci)
         for link in gpu.links:
             if link.peer in linked and link.peer != pci:

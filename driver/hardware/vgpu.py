@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from driver.nvml.license import LicensableFeature
+    from driver.nvml.vgpu import LicensableFeature
 
 VgpuKind = Literal["mig-backed", "time-sliced"]
 
@@ -48,7 +48,7 @@ class VgpuProfile:
 
     @property
     def isolates_memory(self) -> bool:
-        """Whether it surely has a GPU instance for itself, with memory and caches that nobody else uses.
+        """Whether it surely has a GPU instance for itself, with memory and caches of its own.
 
         On boards for graphics several vGPUs can lie on one GPU instance, where they take turns.
         """

@@ -54,7 +54,7 @@ class VgpuPlace:
 class VgpuHost:
     """What a host can make of one GPU.
 
-    ``types`` are those that NVML lists, None while it never told. ``framework`` is None where the kernel
+    ``types`` are those that NVML lists, None while it never did. ``framework`` is None where the kernel
     shows neither: then the GPU has no virtual functions yet. ``places`` are its virtual functions in their
     order, or the GPU alone where it has mediated devices and no SR-IOV.
     """

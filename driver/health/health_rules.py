@@ -27,7 +27,7 @@ EVICTING: tuple[Kind, ...] = (
     "failing",
     "fabric",
 )
-"""What an admin may have evict pods. What only a program did is not among them, nor what nobody can tell."""
+"""What an admin may let evict pods: no faults of programs, and nothing that cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class HealthRules:
     evict: frozenset[Kind] = frozenset()
 
     def class_of(self, xid: int | None, told: XidClass | None) -> XidClass:
-        """How bad a fault is: as the admin says, else as the NVIDIA driver told, else as the table says.
+        """How bad a fault is: as the admin says, else as the NVIDIA driver reported, else as the table says.
 
-        One without XID of which the NVIDIA driver told nothing says nothing about the GPU.
+        A fault without XID and class says nothing about the GPU.
         """
         if xid is None:
             return told or "informational"

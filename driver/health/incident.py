@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from driver.devices.region import Region
     from driver.health.health_rules import HealthRules
     from driver.health.verdict import Effect, Kind, Word
-    from driver.nvml.health.values import GpuEvent
+    from driver.nvml.health.calls import GpuEvent
 
 OPERATIONAL = "event"
 """The value of a taint for an event that carries no XID."""
@@ -29,10 +29,10 @@ _WAYS_OUT: dict[XidClass, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A fault that the NVIDIA driver told of and that cannot be asked for: it stays until something ends it.
+    """A fault that the NVIDIA driver reported and that cannot be asked for: it stays until something ends it.
 
     ``xid`` is None for an event without one. ``told`` is the class that follows from what the NVIDIA driver
-    said beside the XID, None where it said nothing.
+    reported beside the XID, None where it reported nothing.
     """
 
     scope: Region

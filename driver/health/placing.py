@@ -47,9 +47,9 @@ class Marked:
 
 
 def taken_over(stored: Iterable[Marked]) -> tuple[tuple[Incident, float], ...]:
-    """The incidents that stored taints tell of, each with its age in seconds.
+    """The incidents in stored taints, each with its age in seconds.
 
-    What is asked for at each look is not among them.
+    Faults that each check asks NVML for are not among them.
     """
     by_gpu: dict[PciAddress, list[Marked]] = {}
     for device in stored:
@@ -77,9 +77,9 @@ def _of_gpu(pci: PciAddress, devices: Sequence[Marked]) -> list[tuple[Incident, 
 
 
 def faults_of(taints: Iterable[Taint]) -> tuple[_Fault, ...]:
-    """The faults that cannot be asked for and that these taints tell of.
+    """The faults in these taints that NVML cannot be asked for.
 
-    A taint that says what an XID asks for tells its class: that was decided by more than the code.
+    A taint that says what an XID requires gives its class: that was decided by more than the code.
     """
     told: dict[int | None, XidClass | None] = {}
     for taint in taints:

@@ -1,4 +1,4 @@
-"""Makes verdicts of what a look finds wrong with a GPU, and taints and the kubelet's word of these."""
+"""Turns what a check finds wrong with a GPU into verdicts, and these into taints and the kubelet's word."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def health(problems: Sequence[Problem]) -> Health:
 
 
 def taints_of_doubt(problems: Sequence[Problem]) -> tuple[Taint, ...]:
-    """The taints of a device that was published before and of which nobody knows whether it is still so."""
+    """The taints of a device that was published before and whose present state is not known."""
     known = taints(problems)
     if any(taint.effect == "NoSchedule" for taint in known):
         return known

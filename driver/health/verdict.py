@@ -1,4 +1,4 @@
-"""What is wrong with a part of a GPU, and how that is told: by a taint and by a word for the kubelet."""
+"""What is wrong with a part of a GPU, and how it is reported: by a taint and by a word for the kubelet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Kind = Literal[
 """What can be wrong, a taint key for each."""
 
 Effect = Literal["None", "NoSchedule", "NoExecute"]
-"""``None`` is only told, ``NoSchedule`` keeps new pods away, ``NoExecute`` ends those that run as well."""
+"""``None`` only informs, ``NoSchedule`` keeps new pods away, ``NoExecute`` ends those that run as well."""
 
 Word = Literal["Healthy", "Unhealthy", "Unknown"]
 
@@ -88,8 +88,8 @@ class Verdict:
     """Something is wrong with ``scope``, a GPU or a part of it.
 
     ``value`` is that of the taint: a label value, empty for none. ``message`` and ``way_out`` are for people.
-    ``word`` is what the kubelet is told: Unhealthy where CUDA does not work, Unknown where that cannot be
-    told, Healthy where pods that run go on.
+    ``word`` is for the kubelet: Unhealthy where CUDA does not work, Unknown where that is not known, Healthy
+    where pods that run go on.
     """
 
     scope: Region

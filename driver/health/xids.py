@@ -23,7 +23,7 @@ work before that."""
 XID_CLASSES: tuple[XidClass, ...] = get_args(XidClass)
 
 MOST_XID = 2**16 - 1
-"""Codes are small numbers; what is larger is a mistake of whoever writes them down."""
+"""Codes are small numbers; a larger one in a configuration is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ XIDS: Mapping[int, Xid] = {
     176: Xid("informational", "an error of the PCIe link was corrected"),
     94: Xid("contained", "a memory error was contained: only the program that it hit has ended"),
     **_all("contained", "an error of an NVLink", range(144, 151)),
-    # What people have to look at: no restart helps, and whether the GPU can be used is for NVML to say.
+    # What people have to check: no restart helps, and whether the GPU can be used is for NVML to say.
     54: Xid("contained", "its power cable is not connected, or it runs slower for want of power"),
     142: Xid("contained", "a fault of a media engine, which NVIDIA has to look at"),
     159: Xid("contained", "an error of the link to the CPU, which memory shared with it may have hit"),

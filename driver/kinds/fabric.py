@@ -7,15 +7,16 @@ partition. A claim for N GPUs that says ``matchAttribute: gpu.nvidia.com/partiti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driver.fabric.members import KnownGpu, by_size, physical_ids
+from driver.fabric.api import FabricPartition
+from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
     from driver.hardware.gpu import Inventory
-    from driver.nvml.pci_address import PciAddress
 
 PARTITION_ATTRIBUTE = re.compile(r"partition[1-9][0-9]*", re.ASCII)
 """The names of the attributes that say in which partition a GPU is."""
@@ -24,6 +25,47 @@ WITH_LINKS = frozenset({"whole", "passthrough"})
 """The kinds (by their words) whose devices come with all NVLinks of their GPUs."""
 
 Placed = Mapping["PciAddress", Mapping[str, "AttributeValue"]]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU of the node, as far as its identity is known; ``module_id`` is NVML's."""
+
+    pci: PciAddress
+    uuid: str | None = None
+    module_id: int | None = None
+
+
+def physical_ids(partitions: Sequence[FabricPartition], gpus: Iterable[KnownGpu]) -> Mapping[PciAddress, int]:
+    """The fabric manager's number of each GPU; a GPU that cannot be identified for sure is left out.
+
+    UUID and address identify a GPU. A fabric manager that tells neither of any GPU uses NVML's module ids as
+    numbers (Fabric Manager User Guide, data structures): from Hopper on.
+    """
+    members = [gpu for partition in partitions for gpu in partition.gpus]
+    by_uuid = {gpu.uuid: gpu.physical_id for gpu in members if gpu.uuid}
+    by_pci = {gpu.pci: gpu.physical_id for gpu in members if gpu.pci}
+    numbers = {gpu.physical_id for gpu in members}
+    found: dict[PciAddress, int] = {}
+    for gpu in gpus:
+        told = {by_uuid.get(gpu.uuid or ""), by_pci.get(gpu.pci)} - {None}
+        if not by_uuid and not by_pci and gpu.module_id in numbers:
+            told = {gpu.module_id}
+        if len(told) == 1:
+            (number,) = told
+            if number is not None:
+                found[gpu.pci] = number
+    taken = list(found.values())
+    return {pci: number for pci, number in found.items() if taken.count(number) == 1}
+
+
+def by_size(partitions: Iterable[FabricPartition], physical_id: int) -> Mapping[int, int]:
+    """The partition of each size that a GPU is in; a size of which it is in several is left out."""
+    found: dict[int, list[int]] = {}
+    for partition in partitions:
+        if physical_id in partition.physical_ids:
+            found.setdefault(len(partition.gpus), []).append(partition.number)
+    return {size: numbers[0] for size, numbers in sorted(found.items()) if len(numbers) == 1}
 
 
 def fabric_attributes(inventory: Inventory) -> Placed:

@@ -29,7 +29,7 @@ class GpuForms:
     shared. ``passthrough`` is the GPU for a virtual machine, without counters, perhaps together with other
     GPUs: the first of them has it. ``counters`` keep all of these apart, where they exclude each other.
     ``withheld`` maps what is kept back to the reason. ``doubtful``: what of it is offered depends on what
-    was never told. ``closed``: it is for virtual machines alone, since no container can use it.
+    is not known. ``closed``: it is for virtual machines alone, since no container can use it.
     """
 
     physical: Device
@@ -54,7 +54,7 @@ class GpuForms:
         return GpuForms(self.physical, withheld=(("gpu", reason),), closed=self.closed)
 
     def unknown(self, reason: str) -> GpuForms:
-        """The GPU while nobody can tell what is to be offered of it: what was published of it stays."""
+        """The GPU while it is not known what to offer of it: what was published of it stays."""
         return replace(self.nothing(reason), doubtful=True)
 
 

@@ -1,7 +1,7 @@
-"""The seam between a node and the kinds of devices that it offers: each kind is one object in a registry.
+"""The interface of a kind of devices that a node offers: each kind is one object in a registry.
 
-Whoever has a device or its name asks its kind; nobody else infers what a device is. The other half of a
-kind, what prepare does for it, is ``kubeletplugin.devices.kinds.kind``; both say the same word.
+Code that has a device or its name asks the kind, and never infers by itself what a device is. The other half
+of a kind, what prepare does for it, is ``kubeletplugin.devices.kinds.kind``; both say the same word.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
 
 Policies = Mapping["PciAddress", "GpuPolicy"]
-"""What is to be offered of each GPU; those of which nothing is offered are left out."""
+"""The policy of each GPU; GPUs of which nothing is offered are left out."""
 
 
 class PolicyField(Protocol):
@@ -68,8 +68,8 @@ class OfferedKind(Offering, Protocol):
     """A kind of device, as it is published.
 
     ``word`` is how the journal and logs name it. ``opaque`` is the kind of opaque configuration that its
-    devices take, empty for none, and ``described`` names such a device in messages. ``by_admin``: somebody
-    else makes the devices, so they come and go without the driver's doing. ``has_modes``: a device is a GPU
+    devices take, empty for none, and ``described`` names such a device in messages. ``by_admin``: an admin
+    makes the devices, so they come and go without this driver. ``has_modes``: a device is a GPU
     with a compute mode and a time-slice, which sharing sets. ``leaves_driver``: its GPUs are not with the
     NVIDIA driver while a claim has the device, so that NVML tells nothing of them.
     """
@@ -110,7 +110,7 @@ class DeviceName:
     """What a device's name says, with its kind.
 
     ``unshared`` is the name of what is shared, ``shared`` how, None for a device that one claim has for
-    itself. ``regions`` is what the name alone tells of what the device takes: at least that.
+    itself. ``regions`` is what the device takes according to its name: at least that.
     """
 
     device: str

@@ -49,9 +49,9 @@ class MemoryLimitsField:
 
 
 def memory_limits(gpu: Gpu, inventory: Inventory, policy: GpuPolicy) -> dict[str, AttributeValue | None]:
-    """That containers can be held to memory of the GPU, or why not; nothing where other attributes tell.
+    """Whether containers can be held to memory of the GPU, or why not; empty where other attributes say it.
 
-    That is with a NVIDIA driver that is too old. What was never told is absent.
+    That is so with an NVIDIA driver that is too old. What is not known is absent.
     """
     if _branch(inventory.driver_version) < FIRST_DRIVER:
         return {}
@@ -59,16 +59,16 @@ def memory_limits(gpu: Gpu, inventory: Inventory, policy: GpuPolicy) -> dict[str
         return {LIMITS_WITHHELD: FORBIDDEN}
     if not inventory.cgroup_v2:
         return {LIMITS_WITHHELD: CGROUP_V1}
-    if gpu.memory_limits is None or not gpu.untold.isdisjoint(MEMORY_CALLS):
+    if gpu.memory_limits is None or not gpu.unanswered.isdisjoint(MEMORY_CALLS):
         return {}
     if not gpu.memory_limits:
         return {LIMITS_WITHHELD: NOT_OF_THIS_GPU}
     return {LIMITS_WITHHELD: NO_MEMORY_TOLD} if gpu.memory_bytes is None else {MEMORY_LIMITS: BY_CGROUP}
 
 
-def limits_untold(gpu: Gpu, policy: GpuPolicy) -> bool:
-    """Whether nobody knows, for the time being, if containers can be held to memory of the GPU."""
-    return not _is_forbidden(policy) and not gpu.untold.isdisjoint({"memory_limits", *MEMORY_CALLS})
+def limits_unknown(gpu: Gpu, policy: GpuPolicy) -> bool:
+    """Whether it is not known yet if containers can be held to memory of the GPU."""
+    return not _is_forbidden(policy) and not gpu.unanswered.isdisjoint({"memory_limits", *MEMORY_CALLS})
 
 
 def _is_forbidden(policy: GpuPolicy) -> bool:
@@ -77,6 +77,6 @@ def _is_forbidden(policy: GpuPolicy) -> bool:
 
 
 def _branch(driver_version: str | None) -> int:
-    """The branch of the NVIDIA driver: 615 of 615.36.01; 0 where it is not told."""
+    """The branch of the NVIDIA driver: 615 of 615.36.01; 0 where it is not known."""
     major = (driver_version or "").partition(".")[0]
     return int(major) if major.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""How a device is by its stored taints, as far as they tell of what nobody can ask for."""
+"""A device's health by its stored taints, for the faults that NVML cannot be asked for."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RULES = HealthRules()
 
 
 def told_health(device: str, taints: Iterable[Taint]) -> Health:
-    """The kubelet's word for a device of this name with these taints; healthy where they tell of no fault.
+    """The kubelet's word for a device of this name with these taints; healthy where they say no fault.
 
-    The taints say all of the class of a fault, by whatever rules: where none asks for a reset or a restart,
-    the fault was contained.
+    The taints say the class of a fault completely, whatever the rules: where none asks for a reset or a
+    restart, the fault was contained.
     """
     faults = faults_of(taints)
     name = KINDS.parse(device) if faults else None

@@ -95,7 +95,7 @@ WHOLE = WholeKind()
 def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
     if gpu.virtualization == "host-vgpu":
         return replace(forms.nothing(VGPU_MANAGER), closed=True)
-    if "mig_mode" in gpu.untold:
+    if "mig_mode" in gpu.unanswered:
         return forms.unknown(MODE_NOT_TOLD)
     return forms.nothing(MODE_ON) if gpu.mig_enabled else forms
 
@@ -105,7 +105,7 @@ def _memory_isolation(gpu: Gpu) -> str | None:
     if gpu.virtualization == "vgpu":
         profile = parse_profile(gpu.vgpu_profile or "")
         return "hardware" if profile is not None and profile.isolates_memory else None
-    return None if "virtualization" in gpu.untold else "hardware"
+    return None if "virtualization" in gpu.unanswered else "hardware"
 
 
 def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
@@ -152,7 +152,7 @@ def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeV
 def _links(
     gpu: Gpu, island: str | None, mesh: str | None, peers: tuple[int, ...] | None
 ) -> dict[str, AttributeValue | None]:
-    """Where the GPU stands in the NVLinks of its node and in a fabric over several nodes."""
+    """The GPU's place in the NVLinks of its node and in a fabric over several nodes."""
     return {
         "nvlinkDomain": island,
         "nvlinkMesh": mesh,

@@ -41,7 +41,7 @@ _KEEP_ALIVE = [
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the API server is, the connections to it, and the Authorization header, read anew at each call.
+    """Where the API server is, the connections to it, and the Authorization header, read at each call.
 
     ``authorization`` gives None where nothing or a client certificate is presented; it raises OSError
     or ValueError when the source of a token went away. ``authority`` is None where no file says whose

@@ -1,20 +1,24 @@
-"""Says how long to wait before the next try: exponential, with jitter, never less than the server asks."""
+"""How long to wait before the next try: exponential, with jitter, never less than the server asks."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from driver.errors import ApiError
 from driver.kube.errors import TooManyRequests, Unreachable
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from driver.errors import DriverError
 
+_LONGEST_ASKED_SECONDS = 60.0
+"""A server, or a proxy before it, can ask for any time; a header must not make the driver wait for a day."""
 
-LONGEST_ASKED_SECONDS = 60.0
-"""A server, or a proxy before it, can ask for any time; nobody waits a day for a number in a header."""
+T = TypeVar("T")
 
 
 class Backoff:
@@ -49,5 +53,33 @@ class Backoff:
 def asked_seconds(error: Any) -> float:
     """The time that the server asked to wait with this error, within bounds; 0 when it asked for none."""
     if isinstance(error, TooManyRequests | Unreachable):
-        return min(error.retry_after_seconds or 0.0, LONGEST_ASKED_SECONDS)
+        return min(error.retry_after_seconds or 0.0, _LONGEST_ASKED_SECONDS)
     return 0.0
+
+
+def retry_until(
+    call: Callable[[], T],
+    *,
+    deadline: float | None,
+    stop: threading.Event,
+    backoff: Backoff | None = None,
+    on_failure: Callable[[ApiError, float], None] = lambda _error, _wait_seconds: None,
+) -> T:
+    """The answer of ``call``, which is repeated while it raises a retryable ApiError.
+
+    ``deadline`` is a moment of ``time.monotonic()``, None means none: the last error is raised when
+    the next try would begin after it, when ``stop`` is set, or at once when it is permanent.
+    ``on_failure`` is called with each error and the seconds until the next try.
+    """
+    backoff = backoff or Backoff()
+    while True:
+        try:
+            return call()
+        except ApiError as error:
+            wait_seconds = backoff.next_seconds(error)
+            too_late = deadline is not None and time.monotonic() + wait_seconds > deadline
+            if not error.retryable or too_late:
+                raise
+            on_failure(error, wait_seconds)
+            if stop.wait(wait_seconds):
+                raise

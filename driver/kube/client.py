@@ -230,7 +230,7 @@ class KubeClient:
         return stream
 
     def server_time(self) -> datetime:
-        """What time it is by the API server's clock, as its last answer told; this machine's where none has.
+        """The time by the API server's clock, from its last answer; this machine's before the first answer.
 
         Times in objects are the server's: ours may be off, and objects are compared and shown by theirs.
         """

@@ -77,7 +77,7 @@ class Credentials:
     def _follow_authority(self) -> None:
         """Load everything again when the authority's file changed: a cluster rotates its authority, too.
 
-        The server then refuses nobody: it is we who would refuse its new certificate.
+        The server then accepts all clients: this client would refuse the server's new certificate.
         """
         authority = self._access.authority
         if authority is None or authority.is_current():

@@ -1,8 +1,8 @@
-"""Reads JSON of the API server, in which tenants may have put what Python does not read as it stands.
+"""Reads JSON of the API server, in which tenants may have put what Python's parser cannot read.
 
-The opaque configuration of a claim is any JSON of up to 10 KiB, and the API server stores it as it came. What
-is nested a thousand times there would fail a whole list of claims, and with it whoever lists claims. So such
-parts are read as null: no configuration of ours has them. Long numbers are read as the API server reads them.
+The opaque configuration of a claim is any JSON of up to 10 KiB, and the API server stores it as it came. A
+value nested a thousand times would make every list of claims fail. So such parts are read as null: no
+configuration of this driver has them. Long numbers are read as the API server reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ _LONGEST_NUMBER = 400
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 """What nests, and strings, since what is inside of them does not."""
-
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"[]{}", b"()()")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ApiError
+from driver.kube.backoff import retry_until
 from driver.kube.errors import NotFound
 from driver.kube.paths import events_path, object_path
-from driver.kube.retry import retry_until
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-MAX_MESSAGE_BYTES = 1024
+_MAX_MESSAGE_BYTES = 1024
 _MAX_NAME_CHARACTERS = 253
 _QUEUED = 256
 _REMEMBERED = 512
 _SAME_SECONDS = 600.0
-"""An event that is repeated within this time is counted, not written anew."""
+"""An event that is repeated within this time is counted, not written again."""
 
 _BURST = 25
 """So many events of one object are posted at once, as by client-go's filter, and then one at intervals."""
 
 _BURST_OF_NAMESPACE = 250
-"""The same of all objects of a namespace: a fault of the whole node is told of each claim on it, and on its
-pods. No namespace uses up what may be told of others."""
+"""The same for all objects of a namespace: a fault of the whole node is posted on each claim on it, and on
+its pods. No namespace uses up the events of others."""
 
 _SECONDS_PER_EVENT = 2.0
 _GIVE_UP_SECONDS = 60.0
@@ -188,7 +188,7 @@ class EventRecorder:
         retry_until(call, deadline=time.monotonic() + _GIVE_UP_SECONDS, stop=self._stop)
 
     def _now(self) -> str:
-        """The server's time, so that events stand in the order in which things happened."""
+        """The server's time, so that events are in the order in which things happened."""
         return self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _body(self, event: _Event) -> dict[str, Any]:
@@ -222,6 +222,6 @@ class EventRecorder:
 def _cut(message: str) -> str:
     """The message in at most 1024 bytes of UTF-8, with an ellipsis where it was cut."""
     data = message.encode()
-    if len(data) <= MAX_MESSAGE_BYTES:
+    if len(data) <= _MAX_MESSAGE_BYTES:
         return message
-    return data[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+    return data[: _MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

@@ -58,8 +58,8 @@ class Reflector:
     ``run`` does the work in the caller's thread until ``stop`` is set and ``wake`` was called; ``on_event``
     is called there after each change of the copy, ``on_list`` with the number of objects after each list,
     ``on_failure`` with each error and the seconds until the next try. ``synced`` is set after the first
-    complete list. Objects that do not concern us by ``concerns`` are as if they were not there. The objects
-    are shared: nobody may change them. Reading is thread-safe.
+    complete list. Objects for which ``concerns`` is false are left out. The objects are shared: callers must
+    not change them. Reading is thread-safe.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Reflector:
             self._stop.wait(wait_seconds)
 
     def _ask_less(self) -> None:
-        """Leave the newer fields out of the selector; ``_selects`` still looks at them."""
+        """Leave the newer fields out of the selector; ``_selects`` still checks them."""
         self._asked_fields = dict(self._selection.fields)
 
     def _params(self) -> dict[str, str]:

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
 from driver.nvml.health.calls import HEALTH_CALLS, HealthCalls
-from driver.nvml.memory_calls import MEMORY_CALLS, MemoryCalls
-from driver.nvml.mig_calls import MIG_CALLS, MigCalls
-from driver.nvml.modes.calls import MODE_CALLS, ModeCalls
+from driver.nvml.memory_limits import MEMORY_CALLS, MemoryCalls
+from driver.nvml.mig import MIG_CALLS, MigCalls
+from driver.nvml.modes import MODE_CALLS, ModeCalls
 from driver.nvml.use.calls import USE_CALLS, UseCalls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driver.nvml.health.calls import EventSet
-    from driver.nvml.license import LicensableFeature
     from driver.nvml.pci_address import PciAddress
-    from driver.nvml.vgpu import VgpuType
+    from driver.nvml.vgpu import LicensableFeature, VgpuType
 
 
 class Code(IntEnum):
@@ -154,7 +153,7 @@ def code_name(code: int) -> str:
 
 
 def failure(call: str, code: int, subject: str = "") -> NvmlCallFailed:
-    """The error that an NVML return code stands for: the one place where codes become errors."""
+    """The error for an NVML return code: the one place where codes become errors."""
     if code == Code.NOT_FOUND and call in _INSTANCE_CALLS:
         return InstanceNotFound(call, code, subject)
     if code == Code.NOT_FOUND and call == MEMORY_CALLS["memory_limits"]:
@@ -332,10 +331,10 @@ class Nvml(Protocol):
         ...
 
     def watch_events(self, devices: Sequence[NvmlDevice]) -> EventSet:
-        """What the NVIDIA driver tells of these GPUs from now on, until ``shutdown`` (nvmlEventSetCreate).
+        """The events of these GPUs from now on, until ``shutdown`` (nvmlEventSetCreate).
 
-        A GPU that tells nothing, or is lost, is left out: see ``EventSet.watched``. One incident comes once,
-        also from a driver that tells it in two forms.
+        A GPU that reports nothing, or is lost, is left out: see ``EventSet.watched``. One incident comes
+        once, also from a driver that reports it in two forms.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Runs NVML calls under a deadline, so that one that hangs never blocks whoever asked.
+"""Runs NVML calls under a deadline, so that a call that hangs never blocks its caller.
 
-A call into a wedged kernel driver cannot be interrupted, only left alone. Each GPU, and the node,
-has a lane: one daemon thread that does its calls in turn. A lane whose call is overdue refuses at
-once until that call has come back, so a lane never has more than one hung thread, and heals by itself.
+A call into a wedged kernel driver cannot be interrupted, only abandoned. Each GPU, and the node, has a
+worker: one daemon thread that makes its calls in turn. A worker whose call is overdue refuses at once until
+that call has returned, so a worker never has more than one hung thread, and recovers by itself.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ LONG_FACTOR = 6
 """How many deadlines such a call is given, and one that is made patiently."""
 
 _TOLD_CALL = "set_mig_mode"
-"""The one call that is told of: while it runs, calls of other processes into the GPU wait."""
+"""The one call that is announced: while it runs, calls of other processes into the GPU wait."""
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
 
 class _Abandoned(BaseException):
-    """Ends a job that nobody waits for any longer; no ``except`` of the job may catch it."""
+    """Ends a job whose caller no longer waits; no ``except`` of the job may catch it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One job on its way through a lane; ``done`` is locked until it has ended."""
+    """One job of a worker; ``done`` is locked until it has ended."""
 
     job: Callable[[Watch], object]
     done: Lock = field(default_factory=Lock)
@@ -70,37 +70,37 @@ class _Run:
 
 
 class Watch:
-    """What a job makes its calls through: each one gets the full deadline of its own."""
+    """Makes the calls of a job: each one gets the full deadline of its own."""
 
-    __slots__ = ("_lane", "_run")
+    __slots__ = ("_run", "_worker")
 
-    def __init__(self, lane: _Lane, run: _Run) -> None:
-        self._lane = lane
+    def __init__(self, worker: _Worker, run: _Run) -> None:
+        self._worker = worker
         self._run = run
 
     def __call__(self, name: str, call: Callable[[], T], *, patient: bool = False) -> T:
-        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message.
+        """Make the call; ``name`` is its method in driver.nvml.api, for the message of a timeout.
 
         ``patient``: it may take long on a healthy GPU, as the first call of a session does on a GPU without
         persistence mode, which the kernel initialises then.
         """
         if self._run.abandoned:
             raise _Abandoned
-        self._lane.begin(name, patient=patient)
+        self._worker.begin(name, patient=patient)
         try:
             if name != _TOLD_CALL:
                 return call()
-            self._lane.tell(begins=True)
+            self._worker.tell(begins=True)
             try:
                 return call()
             finally:
-                self._lane.tell(begins=False)
+                self._worker.tell(begins=False)
         finally:
-            self._lane.ended(name)
+            self._worker.ended(name)
 
 
-class _Lane:
-    """One thread, its queue, and the call that it is in."""
+class _Worker:
+    """One thread, its queue, and its current call."""
 
     def __init__(self, key: str, guard: Guard) -> None:
         self.key = key
@@ -120,15 +120,15 @@ class _Lane:
         self.busy = True
 
     def tell(self, *, begins: bool) -> None:
-        """Tell who listens that the change of MIG mode begins, or that nobody should wait for it any more."""
+        """Tell the guard's listener that the change of MIG mode begins, or that it is over or overdue."""
         self._guard.listener(self.key, begins)
 
     def ended(self, call: str) -> None:
-        """Tell who counts how long a call took."""
+        """Tell the guard's counter how long a call took."""
         self._guard.counter(call, time.monotonic() - self.since)
 
     def overdue_in(self, deadline_seconds: float) -> float:
-        """Seconds until the call under way is overdue; a full deadline while there is none."""
+        """Seconds until the current call is overdue; a full deadline while there is none."""
         if not self.busy:
             return deadline_seconds
         return self.since + self.allowed_seconds(deadline_seconds) - time.monotonic()
@@ -152,24 +152,24 @@ class _Lane:
 
 
 class Pending(Generic[T]):
-    """A job under way in a lane."""
+    """A job that was given to a worker."""
 
-    def __init__(self, lane: _Lane, run: _Run, deadline_seconds: float) -> None:
-        self._lane = lane
+    def __init__(self, worker: _Worker, run: _Run, deadline_seconds: float) -> None:
+        self._worker = worker
         self._run = run
         self._deadline_seconds = deadline_seconds
 
     def result(self) -> T:
-        """The job's result or its exception; NvmlTimeout once a call of the lane is overdue."""
+        """The job's result or its exception; NvmlTimeout once a call of the worker is overdue."""
         while True:
-            left = self._lane.overdue_in(self._deadline_seconds)
+            left = self._worker.overdue_in(self._deadline_seconds)
             if self._run.done.acquire(timeout=max(left, 0.0)):
                 break
-            if self._lane.overdue_in(self._deadline_seconds) <= 0:
+            if self._worker.overdue_in(self._deadline_seconds) <= 0:
                 self._run.abandoned = True
-                if self._lane.call == _TOLD_CALL:
-                    self._lane.tell(begins=False)
-                raise _timeout(self._lane, self._deadline_seconds)
+                if self._worker.call == _TOLD_CALL:
+                    self._worker.tell(begins=False)
+                raise _timeout(self._worker, self._deadline_seconds)
         if self._run.error is not None:
             raise self._run.error
         return self._run.result  # type: ignore[return-value]  # what Guard.start's job returned
@@ -183,53 +183,53 @@ class Pending(Generic[T]):
         return False
 
     def call_seconds(self) -> float:
-        """For how long the call that the lane is in has not returned; 0 while it is in none."""
-        return time.monotonic() - self._lane.since if self._lane.busy else 0.0
+        """For how long the worker's current call has not returned; 0 without one."""
+        return time.monotonic() - self._worker.since if self._worker.busy else 0.0
 
     def give_up(self) -> NvmlTimeout:
-        """Wait no longer: the job ends with the call that it is in. What there is to tell of that call."""
+        """Wait no longer: the job ends with its current call. The timeout to report for that call."""
         self._run.abandoned = True
-        call = self._lane.call
-        return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), self._lane.key, self._deadline_seconds)
+        call = self._worker.call
+        return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), self._worker.key, self._deadline_seconds)
 
 
 class Guard:
-    """The lanes of one process. Threads start with the first use of a lane and end with ``close``.
+    """The workers of one process. Threads start with the first use of a worker and end with ``close``.
 
-    ``listener`` is called with the lane's key when a change of MIG mode begins, and when it has ended or is
-    overdue; from other threads, perhaps twice. ``counter`` hears how many seconds each call took
-    that came back.
+    ``listener`` is called with the worker's key when a change of MIG mode begins, and when it has ended or is
+    overdue; from other threads, perhaps twice. ``counter`` is called with the seconds of
+    each call that returned.
     """
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.deadline_seconds = deadline_seconds
-        self._lanes: dict[str, _Lane] = {}
+        self._workers: dict[str, _Worker] = {}
         self._lock = Lock()
         self._closed = False
         self.listener: Callable[[str, bool], None] = lambda _key, _begins: None
         self.counter: Callable[[str, float], None] = lambda _call, _seconds: None
 
     def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
-        """Put a job into the lane; raises NvmlTimeout at once while a call of that lane is overdue."""
+        """Give the worker a job; raises NvmlTimeout at once while a call of that worker is overdue."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the guard is closed")
-            lane = self._lanes.get(key)
-            if lane is None:
-                lane = self._lanes[key] = _Lane(key, self)
-            if lane.overdue_in(self.deadline_seconds) <= 0:
-                raise _timeout(lane, self.deadline_seconds)
+            worker = self._workers.get(key)
+            if worker is None:
+                worker = self._workers[key] = _Worker(key, self)
+            if worker.overdue_in(self.deadline_seconds) <= 0:
+                raise _timeout(worker, self.deadline_seconds)
             run = _Run(job)
             run.done.acquire()
-            lane.queue.put(run)
-        return Pending(lane, run, self.deadline_seconds)
+            worker.queue.put(run)
+        return Pending(worker, run, self.deadline_seconds)
 
     def run(self, key: str, job: Callable[[Watch], T]) -> T:
-        """Do a job in the lane and wait for it; raises what the job raises, or NvmlTimeout."""
+        """Have the worker do a job and wait for it; raises what the job raises, or NvmlTimeout."""
         return self.start(key, job).result()
 
     def side_by_side(self, jobs: Mapping[str, Callable[[Watch], T]]) -> dict[str, T | NvmlCallFailed]:
-        """Do jobs in their lanes all at once; what each gives, or why it gives nothing."""
+        """Do jobs in their workers all at once; the result of each, or its error."""
         found: dict[str, T | NvmlCallFailed] = {}
         pending: dict[str, Pending[T]] = {}
         for key, job in jobs.items():
@@ -245,50 +245,52 @@ class Guard:
         return found
 
     def forget(self, key: str) -> None:
-        """Let a lane's thread end after the jobs it has; whoever comes next gets another one.
+        """Let a worker's thread end after the jobs it has; the next job gets another worker.
 
-        A claim may name any address, and each would have a thread for good.
+        A claim may name any address, and each address would keep a thread for ever.
         """
         with self._lock:
-            lane = self._lanes.pop(key, None)
-            if lane is not None:
-                lane.queue.put(None)
+            worker = self._workers.pop(key, None)
+            if worker is not None:
+                worker.queue.put(None)
 
     def hung(self) -> tuple[str, ...]:
-        """The lanes whose call is overdue now, sorted."""
+        """The workers whose call is overdue now, sorted."""
         with self._lock:
-            lanes = list(self._lanes.values())
-        return tuple(sorted(lane.key for lane in lanes if lane.overdue_in(self.deadline_seconds) <= 0))
+            workers = list(self._workers.values())
+        return tuple(
+            sorted(worker.key for worker in workers if worker.overdue_in(self.deadline_seconds) <= 0)
+        )
 
     def close(self) -> None:
-        """Let every lane's thread end after the jobs it has; a hung one is left behind as a daemon."""
+        """Let every worker's thread end after the jobs it has; a hung one is left behind as a daemon."""
         with self._lock:
             self._closed = True
-            lanes = list(self._lanes.values())
-        for lane in lanes:
-            lane.queue.put(None)
-        for lane in lanes:
-            lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.queue.put(None)
+        for worker in workers:
+            worker.thread.join(timeout=max(worker.overdue_in(self.deadline_seconds), 0.0))
 
 
-class Lanes:
-    """The jobs of one look after another, each in its lane of the guard. Used by one thread at a time."""
+class Workers:
+    """The jobs of one check after another, each in its worker of the guard. Used by one thread at a time."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._slow: dict[str, Pending[None]] = {}
 
     def finish(self, jobs: Mapping[str, Job], *, is_first: bool) -> dict[str, NvmlError]:
-        """Do the jobs and wait for all of them; what went wrong, by lane. ``is_first`` is it in a session.
+        """Do the jobs and wait for all of them; errors by worker. ``is_first``: the first check in a session.
 
         Raises SessionLost and DriverNotLoaded, which concern the whole node.
         """
         ended = SimpleQueue[str]()
-        started = {lane: self._start(lane, job, ended) for lane, job in jobs.items()}
+        started = {worker: self._start(worker, job, ended) for worker, job in jobs.items()}
         if is_first:
             self._wait_for_first(started, ended)
         failures = {}
-        for lane, one in started.items():
+        for worker, one in started.items():
             try:
                 if isinstance(one, NvmlTimeout):
                     raise one
@@ -296,31 +298,31 @@ class Lanes:
             except (SessionLost, DriverNotLoaded):
                 raise
             except NvmlError as error:
-                failures[lane] = error
+                failures[worker] = error
         return failures
 
     def unanswered(self) -> tuple[str, ...]:
-        """The lanes with a call that nobody waits for any longer, and that has not returned."""
-        return tuple(lane for lane, one in self._slow.items() if not one.has_ended)
+        """The workers with an abandoned call that has not returned."""
+        return tuple(worker for worker, one in self._slow.items() if not one.has_ended)
 
-    def _start(self, lane: str, job: Job, ended: SimpleQueue[str]) -> Pending[None] | NvmlTimeout:
-        """Begin a job, whose lane is put into ``ended`` when it is over.
+    def _start(self, worker: str, job: Job, ended: SimpleQueue[str]) -> Pending[None] | NvmlTimeout:
+        """Begin a job, whose worker is put into ``ended`` when it is over.
 
-        While a call that was given up is under way in its lane, none is begun: it may have much time left.
+        While a call that was given up is under way in its worker, none is begun: it may have much time left.
         """
 
         def told(watch: Watch) -> None:
             try:
                 job(watch)
             finally:
-                ended.put(lane)
+                ended.put(worker)
 
-        slow = self._slow.pop(lane, None)
+        slow = self._slow.pop(worker, None)
         if slow is not None and not slow.has_ended:
-            self._slow[lane] = slow
+            self._slow[worker] = slow
             return slow.give_up()
         try:
-            return self._guard.start(lane, told)
+            return self._guard.start(worker, told)
         except NvmlTimeout as overdue:
             return overdue
 
@@ -331,10 +333,10 @@ class Lanes:
 
         The kernel initialises a GPU without persistence mode with its first handle, which takes seconds, one
         GPU at a time. So the first to answer is waited for with patience, and each of the others for as long
-        after the one before, and the time of a call. Those that have answered then are offered, and the
-        others when a later look finds them ready.
+        after the one before, and the time of a call. GPUs that have answered by then are offered, the others
+        when a later check finds them ready.
         """
-        waiting = {lane: one for lane, one in started.items() if isinstance(one, Pending)}
+        waiting = {worker: one for worker, one in started.items() if isinstance(one, Pending)}
         began, deadline_seconds = time.monotonic(), self._guard.deadline_seconds
         wait_seconds, nobody_yet = deadline_seconds * LONG_FACTOR, True
         while waiting:
@@ -345,12 +347,12 @@ class Lanes:
             except Empty:
                 if all(one.call_seconds() >= wait_seconds for one in waiting.values()):
                     break
-        for lane, pending in waiting.items():
-            self._slow[lane] = pending
-            started[lane] = pending.give_up()
+        for worker, pending in waiting.items():
+            self._slow[worker] = pending
+            started[worker] = pending.give_up()
 
 
-def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:
-    call = lane.call
-    allowed = lane.allowed_seconds(deadline_seconds)
-    return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, allowed)
+def _timeout(worker: _Worker, deadline_seconds: float) -> NvmlTimeout:
+    call = worker.call
+    allowed = worker.allowed_seconds(deadline_seconds)
+    return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), worker.key, allowed)

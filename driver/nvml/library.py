@@ -1,4 +1,4 @@
-"""Where the NVIDIA driver's libraries lie, and which file NVML is loaded from; pynvml is told elsewhere.
+"""Finds the NVIDIA driver's libraries, and the file that NVML is loaded from; ``real`` hands it to pynvml.
 
 The dynamic linker alone would not do: it keeps a library for ever that it has found by its soname, whatever
 lies in its place since, and never looks again into a folder that was not there at its first look.
@@ -179,7 +179,7 @@ class _Found(ctypes.Structure):
 
 
 def _folder_of(library: object) -> Path | None:
-    """The folder that the linker has found a library in, None when it cannot be told.
+    """The folder in which the linker has found a library, None when that is not known.
 
     It is asked by the address of a function: other versions may still be mapped from before.
     """

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from driver.nvml.api import NvmlDevice
     from driver.nvml.deadline import Watch
 
-
 _ROOT = "/sys/fs/cgroup"
-"""Where NVML has cgroup v2; nobody limits its root."""
+"""Where NVML expects cgroup v2; its root never has limits."""
 
 
 def shareable_bytes(device: NvmlDevice, watch: Watch) -> int:

@@ -1,10 +1,10 @@
 """The real NVML through pynvml, which no other module imports: plain values out, our errors out."""
 
 # ruff: noqa: D102 - the protocols of driver.nvml.api document these methods
-
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -36,14 +36,13 @@ from driver.nvml.api import (
 from driver.nvml.health.real import RealHealthCalls
 from driver.nvml.health.real_events import RealEventSet
 from driver.nvml.library import Loaded, NvmlLibrary
-from driver.nvml.license import LicensableFeature
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
-from driver.nvml.real_memory import RealMemoryCalls
 from driver.nvml.real_mig import MigProfiles, RealMigCalls
 from driver.nvml.use.real import GpmSamples, RealUseCalls
-from driver.nvml.vgpu import VgpuType
+from driver.nvml.vgpu import LicensableFeature, VgpuType
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.root import SLASH
 
@@ -141,7 +140,7 @@ class RealNvml:
         return events
 
     def _load_library(self) -> None:
-        """Hand pynvml the library, anew when another file lies there since the last time.
+        """Hand pynvml the library, again when another file is there since the last time.
 
         pynvml would look for the soname on its own, and keeps the functions that it has found for
         ever, those of a library that a driver upgrade has replaced included.
@@ -166,7 +165,7 @@ def _pci(info: Any) -> PciAddress:
 
 
 def _told_apart(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str]]:
-    """The handle and the UUID of each GPU that can tell who it is."""
+    """The handle and the UUID of each GPU that tells its UUID."""
     for device in devices:
         if not isinstance(device, RealDevice):
             raise TypeError(f"{device!r} is no GPU of the real NVML")
@@ -178,7 +177,7 @@ def _told_apart(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str]]:
             continue
 
 
-class RealDevice(RealMigCalls, RealMemoryCalls, RealHealthCalls, RealUseCalls):
+class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
     """One GPU's NVML handle; ``subject`` names the GPU in errors."""
 
     _pynvml = pynvml
@@ -225,6 +224,21 @@ class RealDevice(RealMigCalls, RealMemoryCalls, RealHealthCalls, RealUseCalls):
 
     def memory_bytes(self) -> int:
         return int(self._get("memory_bytes", pynvml.nvmlDeviceGetMemoryInfo).total)
+
+    def set_memory_limits(self, cgroup: str, soft_bytes: int, hard_bytes: int) -> None:
+        limits = pynvml.c_nvmlSetMemoryLimits_v1_t(os.fsencode(cgroup), soft_bytes, hard_bytes)
+        function = pynvml.nvmlDeviceSetMemoryLimits_v1
+        self._ask("set_memory_limits", f" for {cgroup}", function, self._handle, limits)
+
+    def memory_limits(self, cgroup: str) -> MemoryLimits:
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t(os.fsencode(cgroup))
+        function = pynvml.nvmlDeviceGetMemoryLimits_v1
+        self._ask("memory_limits", f" for {cgroup}", function, self._handle, limits)
+        found = MemoryLimits(int(limits.softLimit), int(limits.hardLimit), int(limits.currentUsed))
+        if (found.soft_bytes, found.hard_bytes) == (0, NO_LIMIT_BYTES):  # no limit is set (nvml.h)
+            call = GPU_CALLS["memory_limits"]
+            raise failure(call, Code.NOT_FOUND, f"{self._subject} for {cgroup}")
+        return found
 
     def addressing_mode(self) -> AddressingMode | None:
         return _ADDRESSING.get(int(self._get("addressing_mode", pynvml.nvmlDeviceGetAddressingMode)))

@@ -3,7 +3,7 @@
 The functions of the binding come from driver.nvml.real, the only module that imports it.
 """
 
-# ruff: noqa: D102 - the protocol of driver.nvml.mig_calls documents these methods
+# ruff: noqa: D102 - the protocol of driver.nvml.mig documents these methods
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.mig import (
+    COMPUTE_PROFILE_COUNT,
+    GPU_PROFILE_COUNT,
     ComputeInstance,
     ComputeInstanceProfile,
     Engines,
     GpuInstance,
     GpuInstanceProfile,
+    MigActivation,
     MigDevice,
     MigProcess,
     Placement,
     profile_name,
 )
-from driver.nvml.mig_calls import COMPUTE_PROFILE_COUNT, GPU_PROFILE_COUNT, MigActivation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +51,7 @@ class MigProfiles:
     """The profiles that GPUs and GPU instances offer, as NVML's structs, kept for one session.
 
     Only another driver offers others. A list of instances has to name each profile, and to walk through the
-    profiles for each list would be most of the calls of a look.
+    profiles for each list would be most of the calls of a check.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class MigProfiles:
         return self._known[key]
 
     def forget(self) -> None:
-        """Read all anew: the session ends."""
+        """Read all again next time: the session ends."""
         self._known.clear()
 
 

@@ -1,8 +1,12 @@
-"""What NVML tells of the vGPUs that a host can make: frozen values without any I/O."""
+"""What NVML tells of vGPUs, as values: the types that a host can make, and the licenses of a guest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _VENDOR_WORDS = ("GRID ", "NVIDIA ")
 
@@ -37,3 +41,18 @@ def vgpu_profile(name: str) -> str:
         if name.startswith(word):
             return name.removeprefix(word)
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class LicensableFeature:
+    """A feature of NVIDIA's vGPU software that takes a license (nvmlGridLicensableFeature_t).
+
+    ``product`` is the name of what is licensed, such as ``NVIDIA Virtual Compute Server``. ``enabled`` is
+    whether this machine uses the feature, ``licensed`` whether it has a license for it now. ``expires`` is
+    when that ends unless it is renewed, in UTC; None where it never ends, or NVML does not tell.
+    """
+
+    product: str
+    licensed: bool
+    enabled: bool
+    expires: datetime | None = None

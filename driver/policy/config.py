@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from driver.devices.gpu_policy import HIDDEN
 from driver.errors import ConfigError
 from driver.health.health_rules import read_health_rules
 from driver.kinds.registry import KINDS
+from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
 from kubernetes_rules.label_selectors import selector_errors, selector_holds
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 Labels = Mapping[str, str]
 
 _EXPLAINED = "see docs/node-configuration.md"
+
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def load_config(path: Path, labels: Labels | None = None, kinds: Kinds = KINDS) 
 def parse_config(
     text: str | bytes, name: str, labels: Labels | None = None, kinds: Kinds = KINDS
 ) -> NodeConfig:
-    """The rules of a node with these labels; ``name`` stands for the text in errors.
+    """The rules of a node with these labels; ``name`` names the text in errors.
 
     Raises ConfigError with every error of the node's entry, each with the path of its field, or when there
     are pools and the labels are not known.
@@ -180,3 +184,54 @@ def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
             "give the node's labels, to gpuctl with --node-labels",
         )
     return file.pool_of(labels or {}).rules
+
+
+def rule_schema() -> Schema:
+    """A rule: when, offer, and the fields of the kinds."""
+    said = {field.name: field.schema for field in KINDS.policy_fields}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "when": {
+                "description": "A CEL expression over gpu; without it the rule matches every GPU.",
+                "type": "string",
+                "maxLength": MAX_EXPRESSION_CHARACTERS,
+            },
+            "offer": {"description": "The form that is offered.", "enum": [*KINDS.forms, HIDDEN]},
+            **said,
+        },
+        "anyOf": [{"required": [name]} for name in ("offer", *said)],
+    }
+
+
+def pool_schema() -> Schema:
+    """A pool of nodes: its name, its selector, its rules."""
+    expression = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["key", "operator"],
+        "properties": {
+            "key": {"type": "string"},
+            "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+            "values": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name", "nodeSelector"],
+        "properties": {
+            "name": {"description": "How logs and events name it.", "type": "string", "minLength": 1},
+            "nodeSelector": {
+                "type": "object",
+                "additionalProperties": False,
+                "minProperties": 1,
+                "properties": {
+                    "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "matchExpressions": {"type": "array", "items": expression},
+                },
+            },
+            "rules": {"type": "array", "items": rule_schema()},
+        },
+    }

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.health.problems import taints, taints_of_doubt
 from driver.kinds.forms import Forms
-from driver.kinds.memory_limits import limits_untold
+from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from driver.policy.predicate import NotTold
 from driver.policy.rules import NodeConfig
-from driver.policy.unread_gpus import Doubt, absent, elsewhere, held_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from driver.devices.device import CounterSet, Device, Taint
+    from driver.hardware.functions import PciFunction
     from driver.hardware.gpu import Inventory, Problem
     from driver.health.health_rules import HealthRules
     from driver.kinds.forms import GpuForms, Part
@@ -57,7 +58,7 @@ class Offers:
     PCI addresses; then shared GPUs in the same order; then whole GPUs without counters, and fractional
     ones, in the same order; then whole GPUs with counters in the reverse order, so that partitions and
     shares fill a node from one end, and whole GPUs from the other. ``doubts`` are the GPUs of which something
-    was never told; those that are in doubt as a whole have no devices here.
+    is not known; those that are in doubt as a whole have no devices here.
     """
 
     devices: tuple[Device, ...]
@@ -147,10 +148,10 @@ def _doubts(inventory: Inventory, judged: _Judged, undecided: Collection[PciAddr
             gpu.pci,
             gpu.pci in undecided,
             taints_of_doubt(gpu.problems),
-            limits=limits_untold(gpu, judged.policies.get(gpu.pci, GpuPolicy())),
+            limits=limits_unknown(gpu, judged.policies.get(gpu.pci, GpuPolicy())),
         )
         for gpu in inventory.gpus
-        if gpu.untold
+        if gpu.unanswered
     )
     return (
         *read,
@@ -160,7 +161,7 @@ def _doubts(inventory: Inventory, judged: _Judged, undecided: Collection[PciAddr
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What is to be offered of each GPU, the GPUs of which nothing is, and those where nobody can tell."""
+    """The policy of each GPU that is offered, the GPUs that are not, and those where that is not known."""
 
     policies: dict[PciAddress, GpuPolicy] = field(default_factory=dict)
     withheld: list[Withheld] = field(default_factory=list)
@@ -169,7 +170,7 @@ class _Judged:
     def judge(
         self, pci: PciAddress, policy_of: Callable[[], GpuPolicy], problems: tuple[Problem, ...] = ()
     ) -> None:
-        """Add what is to be offered of a GPU."""
+        """Add the policy of a GPU."""
         try:
             policy = policy_of()
         except NotTold as error:
@@ -234,3 +235,66 @@ def _passed_through(ordered: Sequence[GpuForms]) -> tuple[Device, ...]:
             )
         )
     return (*plain, *reversed(counting))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something of a GPU is not known, so what is already published of it replaces it.
+
+    ``pci`` is None for any GPU of the node that was not read. With ``whole`` it is not known which devices
+    the GPU has: what is published of it counts, and what is offered of it only where nothing is published.
+    Otherwise only some attributes of its devices are missing; with ``limits`` one of them is whether the
+    NVIDIA driver holds containers to its memory. ``taints`` are for devices that cannot be read. ``away``: a
+    claim has the GPU in a form for which it left the NVIDIA driver, so nothing is wrong with it.
+    """
+
+    pci: PciAddress | None
+    whole: bool
+    taints: tuple[Taint, ...]
+    away: bool = False
+    limits: bool = False
+
+
+def elsewhere(inventory: Inventory) -> tuple[PciFunction, ...]:
+    """The physical GPUs that NVML does not have, since another kernel driver or none has them."""
+    told = {gpu.pci for gpu in inventory.gpus}
+    return tuple(
+        function
+        for function in inventory.pci.physical
+        if function.driver != NVIDIA_KERNEL_DRIVER and function.pci not in told
+    )
+
+
+def held_by(function: PciFunction) -> str:
+    """Why a GPU cannot be offered to containers: what has it instead of the NVIDIA driver."""
+    if function.driver is None:
+        return "no kernel driver has it"
+    return f"the kernel driver {function.driver} has it, and not the NVIDIA driver"
+
+
+def absent(
+    inventory: Inventory,
+    in_need: Collection[PciAddress],
+    away: Collection[frozenset[PciAddress]],
+    without_driver: Taint | None,
+) -> dict[PciAddress, Doubt]:
+    """The GPUs that should come back to the NVIDIA driver: those of claims, and those without any driver.
+
+    All GPUs of a claim's device are away as soon as NVML does not have one of them. ``in_need`` are the GPUs
+    with an offer that needs the NVIDIA driver.
+    """
+    told = {gpu.pci for gpu in inventory.gpus}
+    gone = {function.pci for function in inventory.pci.physical} - told
+    found = {
+        pci: Doubt(pci, whole=True, taints=(), away=True)
+        for together in away
+        if not together.isdisjoint(gone)
+        for pci in sorted(together)
+    }
+    if without_driver is not None:
+        found |= {
+            function.pci: Doubt(function.pci, whole=True, taints=(without_driver,))
+            for function in elsewhere(inventory)
+            if function.pci not in found and function.driver is None and function.pci in in_need
+        }
+    return found

@@ -20,13 +20,17 @@ from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.functions import PciFunction
 from driver.hardware.gpu import Gpu
-from driver.hardware.pci_products import product_name
+from driver.hardware.pci import product_name
 from driver.hardware.vgpu import parse_profile
 from driver.health.health_rules import HealthRules
+from driver.kinds.vgpu.field import offer_of
+from driver.kinds.vgpu.kind import may_get_virtual
 from driver.policy.predicate import NotTold, compile_predicate, holds
 
 if TYPE_CHECKING:
+    from driver.hardware.gpu import Inventory
     from driver.kinds.kind import Kinds, PolicyField
+    from driver.nvml.pci_address import PciAddress
 
 _TOLD_BY = {
     "productName": "name",
@@ -45,7 +49,7 @@ _OF_NVML = ("uuid", "index", "minor")
 """What else a rule can ask that NVML alone tells: without an answer NVML does not have the GPU."""
 
 _OF_SYSFS = ("pciBusID", "pcieRoot", "numaNode")
-"""What sysfs tells of every function; where it tells nothing, there is nothing to tell."""
+"""What sysfs tells of every function; where it has no value, there is none."""
 
 Values = dict[str, bool | int | str]
 
@@ -66,21 +70,21 @@ class NodeConfig:
     health: HealthRules = field(default_factory=HealthRules)
 
     def policy_of(self, gpu: Gpu) -> GpuPolicy:
-        """What is to be offered of this GPU.
+        """The policy of this GPU.
 
-        Raises ConfigError when a rule that decides cannot be evaluated for it, and NotTold when what a rule
-        asks for was never told of it: another rule might be taken for the one that is meant.
+        Raises ConfigError when a rule that decides cannot be evaluated for it, and NotTold when a value that
+        a rule asks for is not known: a later rule might be applied by mistake.
         """
         values = selectable(gpu)
-        missing = {name for name, call in _TOLD_BY.items() if call in gpu.untold and name not in values}
+        missing = {name for name, call in _TOLD_BY.items() if call in gpu.unanswered and name not in values}
         return self._policy(values, missing, "NVML does not tell")
 
     def policy_of_function(self, function: PciFunction) -> GpuPolicy:
-        """What is to be offered of a GPU that the NVIDIA driver does not have; raises as ``policy_of`` does.
+        """The policy of a GPU that the NVIDIA driver does not have; raises as ``policy_of`` does.
 
-        What sysfs tells of it can be asked; all else was never told.
+        A rule can ask for what sysfs tells of it; all other values are not known.
         """
-        values = selectable_function(function)
+        values = _selectable_function(function)
         missing = {*_TOLD_BY, *_OF_NVML}.difference(values, _OF_SYSFS)
         return self._policy(
             values, missing, f"while the NVIDIA driver does not have {function.pci}, nobody tells"
@@ -96,7 +100,7 @@ class NodeConfig:
         return GpuPolicy()
 
 
-def selectable_function(function: PciFunction) -> Values:
+def _selectable_function(function: PciFunction) -> Values:
     """What a rule can ask of a GPU that NVML does not tell of; what is not known of it is absent."""
     values = {
         "pciBusID": str(function.pci),
@@ -196,3 +200,20 @@ def _when(when: Any, path: str, errors: list[str]) -> str | None:
     except ConfigError as error:
         errors.append(f"{path}.when: {error.what}")
     return str(when)
+
+
+def virtual_to_enable(inventory: Inventory, config: NodeConfig | None) -> frozenset[PciAddress]:
+    """The GPUs of vGPU hosts that have no virtual function on, where their rule says ``virtualFunctions``."""
+    if config is None:
+        return frozenset()
+    return frozenset(
+        gpu.pci for gpu in inventory.gpus if may_get_virtual(gpu, inventory) and _asks(gpu, config)
+    )
+
+
+def _asks(gpu: Gpu, config: NodeConfig) -> bool:
+    try:
+        offer = offer_of(config.policy_of(gpu))
+    except ConfigError:
+        return False  # the offers tell why
+    return offer is not None and offer.enables_virtual

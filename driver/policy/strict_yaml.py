@@ -1,4 +1,4 @@
-"""Reads YAML in which a key may stand only once: the second would silently win otherwise."""
+"""Reads YAML in which a key may occur only once: otherwise the second would silently win."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a process stands on: log, metrics, threads, durable files."""
+"""What every process needs: log, metrics, threads, durable files."""

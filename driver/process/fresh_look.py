@@ -1,4 +1,4 @@
-"""Looks in a thread of its own when somebody asks, at most once a second, so that nobody waits for long."""
+"""Reads values in a thread of its own on request, at most once a second, so that no caller waits for long."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 2.0
-"""How long a caller waits for a look; Prometheus gives up after ten seconds unless it is told otherwise."""
+"""How long a caller waits for a reading; Prometheus gives up after ten seconds by default."""
 
 FRESH_SECONDS = 1.0
-"""A look that is not older is good for whoever asks; so nobody makes more than one a second."""
+"""A reading that is not older serves all callers, so there is at most one a second."""
 
 _log = get_logger("look")
 
 
 class FreshLook(Generic[T]):
-    """Looks while ``run`` runs, and only when somebody asks. May be asked from several threads at once."""
+    """Reads while ``run`` runs, and only on request. Several threads may ask at once."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class FreshLook(Generic[T]):
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``look`` may take its time, and raise DriverError; ``what`` it looks at is for the log."""
+        """``look`` reads: it may take long, and raise DriverError. ``what`` it reads is for the log."""
         self._what = what
         self._look = look
         self._patience_seconds = patience_seconds
@@ -61,7 +61,7 @@ class FreshLook(Generic[T]):
             return self._found if is_fresh() else None
 
     def run(self) -> None:
-        """Look whenever somebody asks, until ``stop``."""
+        """Read on request, until ``stop``."""
         while self._is_asked():
             found: T | None
             try:
@@ -76,7 +76,7 @@ class FreshLook(Generic[T]):
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Make ``run`` return once the look that is under way has ended."""
+        """Make ``run`` return once the current reading has ended."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO, get_args
 import structlog
 from structlog.contextvars import bound_contextvars, get_contextvars, merge_contextvars
 
-from driver.errors import DriverError
-from driver.process.outcome import outcome_of
+from driver.errors import DriverError, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +39,7 @@ _LIBRARIES_LEVEL = logging.WARNING
 class _Lines:
     """Writes whole lines to a stream from many threads; a line that cannot be written is dropped.
 
-    A log that nobody reads any longer must not make a claim fail.
+    A log whose reader has gone must not make a claim fail.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -51,7 +51,7 @@ class Rights:
     bounding: int
 
     def is_privileged(self, own: Rights) -> bool:
-        """Whether it has rights over the node, as whoever has ``own``, a process of the node, sees it.
+        """Whether it has rights over the node, as seen by a process of the node, which has ``own``.
 
         Root of a pod has few capabilities, and root of another user namespace has none in ours.
         """

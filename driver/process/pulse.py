@@ -21,7 +21,7 @@ AtWork = Callable[[], AbstractContextManager[None]]
 """What a loop does its work in: ``with at_work(): ...``."""
 
 HUNG_SECONDS = 900.0
-"""No work takes so long. The longest is the first look at sixteen GPUs that all hang, 30 s each."""
+"""No work takes so long. The longest is the first check of sixteen GPUs that all hang, 30 s each."""
 
 
 class Pulse:

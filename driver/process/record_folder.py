@@ -5,9 +5,9 @@ One place for what all such folders have in common:
 - A file is read once, and again when another instance may have written it and its stamp is another.
 - A file is written whole, and is remembered once the disk has it.
 - A file that makes no sense, or that the disk does not give, is damaged. Its owner decides what that means,
-  no other file suffers, and it is read again at each look until it is whole or gone.
-- A process that lacks file descriptors or memory learns nothing about a file: who asks hears of it, and all
-  is read again.
+  no other file suffers, and it is read again each time until it is whole or gone.
+- A process that lacks file descriptors or memory learns nothing about a file: the caller gets the error, and
+  all is read again.
 - A file whose name is none of the owner's is left alone.
 
 ``docs/architecture.md`` says what the owners decide.
@@ -66,7 +66,7 @@ class Damage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[T]):
-    """What is remembered of a file: ``wrong`` is empty, or why nobody knows what it says.
+    """What is remembered of a file: ``wrong`` is empty, or why its content is not known.
 
     ``record`` then is what its owner assumes instead.
     """
@@ -79,7 +79,7 @@ class Kept(Generic[T]):
 class RecordFolder(Generic[K, T]):
     """The files of one folder, remembered. Callers see to it that one of them at a time writes a record.
 
-    ``damaged`` is what is to be remembered of a damaged file, None where its owner has moved it away.
+    ``damaged`` gives what to remember of a damaged file, None where its owner has moved it away.
     ``changed_elsewhere`` tells whether another instance may have written since it was last asked. All calls
     raise StorageError.
     """
@@ -129,7 +129,7 @@ class RecordFolder(Generic[K, T]):
             return self.at_last_look(places)
 
     def at_last_look(self, places: Iterable[str]) -> tuple[T, ...]:
-        """As ``at``, without another look at the folder."""
+        """As ``at``, without listing the folder again."""
         with self._lock:
             keys = {key for place in places for key in self._at.get(place, ())}
             found = [self._known[key].record for key in sorted(keys)]

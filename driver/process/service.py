@@ -90,7 +90,7 @@ class Service:
     def catch_signals(self) -> None:
         """Keep signals for ``run`` from now on, which otherwise begins to; for the main thread.
 
-        Until ``run`` they would end the process as it stands, its sockets left behind.
+        Until ``run`` they would end the process at once, its sockets left behind.
         """
         if self._signals is None:
             self._signals = self._caught.enter_context(self._signals_as_bytes())
@@ -176,7 +176,7 @@ class Service:
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.settimeout(0)  # set_wakeup_fd asks for a socket that never blocks
-            # First the socket: a signal between the two would find a handler that leaves it to nobody.
+            # First the socket: a signal between the two would find a handler that does nothing with it.
             wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             before = {number: signal.signal(number, _leave_to_the_socket) for number in _SIGNALS}
             self._waker = writer

@@ -45,7 +45,7 @@ class DriverRoots:
 
     @classmethod
     def fixed(cls, seen: Path, on_host: Path | None = None) -> DriverRoots:
-        """The root that somebody named; it counts whether a driver lies there or not."""
+        """The root that was named by a flag; it counts whether a driver is there or not."""
         return cls(Root.given(seen, on_host), seen, seen)
 
     @classmethod
@@ -55,7 +55,7 @@ class DriverRoots:
 
     @property
     def host_root(self) -> Path | None:
-        """Where this process sees the root of the host, None where it was not told."""
+        """Where this process sees the root of the host, None where it was not given."""
         return None if self._given is not None else self._host_root
 
     def current(self) -> Root:

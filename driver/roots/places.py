@@ -58,11 +58,11 @@ _BUNDLE: Moved = (("", "/usr/local/nvidia"),)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place: its ``path`` on the host, and who installs a driver there.
+    """One place: its ``path`` on the host, and what installs a driver there.
 
     Absolute links in it lead below the place where it is a root file system of its own (``own_links``), and
     below the host's root otherwise. A file has the same path in a container as below the place, unless one of
-    the folders in ``moved`` is above it: no linker and no PATH looks into those.
+    the folders in ``moved`` is above it: no linker and no PATH searches those.
     """
 
     name: str

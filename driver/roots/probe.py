@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.roots.links import below
 from driver.roots.places import LIBRARY_FOLDERS, Place
-from driver.roots.root import Root
+from driver.roots.root import Root, below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +36,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one look at all places gave: the root to use, if there is one, and what was found where.
+    """The result of probing all places: the root to use, if there is one, and what was found where.
 
     ``library`` is where this process finds the library that proves the root.
     """

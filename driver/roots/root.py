@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.roots.links import below
 from driver.roots.places import Place, place_at
 
 SLASH = Path("/")
+
+_MOST_LINKS = 40
+"""As many as Linux follows before it answers ELOOP (path_resolution(7))."""
+
+
+def below(root: Path, path: str) -> Path | None:
+    """Where ``path`` really lies, all links followed below ``root``, which none leaves, as chroot(2) has it.
+
+    A driver root is another system's: its absolute links mean files below it, not files of this container.
+
+    None where nothing lies there, or a link leads nowhere or in a circle.
+    """
+    base = str(root).rstrip("/")
+    parts = [part for part in path.split("/") if part][::-1]
+    found: list[str] = []
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == ".":
+            continue
+        if part == "..":
+            found = found[:-1]
+            continue
+        here = "/".join((base, *found, part))
+        try:
+            target = os.readlink(here)  # noqa: PTH115 - text: every look follows some hundred
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                return None
+            found.append(part)  # it is there, and no link
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return None
+        if target.startswith("/"):
+            found = []
+        parts += [one for one in target.split("/") if one][::-1]
+    return Path("/".join((base, *found)) or "/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +65,7 @@ class Root:
 
     @classmethod
     def given(cls, seen: Path, on_host: Path | None = None) -> Root:
-        """The root that somebody named; its links lead below itself, for nothing is known above it."""
+        """The root that was named by a flag; its links lead below itself, for nothing is known above it."""
         on_host = on_host or seen
         return cls(place_at(str(on_host)), seen, on_host, seen)
 

@@ -1,9 +1,9 @@
-"""Notices that the NVIDIA driver comes, goes or is replaced, while nobody asks for it.
+"""Notices that the NVIDIA driver comes, goes or is replaced.
 
-Mounts tell of themselves: the kernel wakes whoever polls mountinfo (proc(5)), also of mounts that the host
-passes on to this container, such as a driver container's root or a system extension. Nothing tells of the
+The kernel reports mounts: it wakes a process that polls mountinfo (proc(5)), also for mounts that the host
+passes on to this container, such as a driver container's root or a system extension. Nothing reports the
 rest together: files that an installer writes into folders that are not there yet, the module, its version. So
-while no driver is there the places are looked at every second, some hundred system calls.
+while no driver is there the places are probed every second, some hundred system calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 class RootWatch:
     """Calls ``changed`` whenever another driver is there than before, or none any more.
 
-    ``every_seconds`` is how often is looked while a driver is there and nothing tells of a change.
+    While a driver is there and no mount changes, the places are probed every ``every_seconds``.
     """
 
     def __init__(self, roots: DriverRoots, changed: Callable[[], None], every_seconds: float) -> None:
@@ -83,7 +83,7 @@ class RootWatch:
 def watch_roots(
     service: Service, roots: DriverRoots, every_seconds: float, *changed: Callable[[], object]
 ) -> None:
-    """Look for the driver now, and have a thread of the service look on where its root is probed.
+    """Probe for the driver now, and go on in a thread of the service where its root is probed.
 
     The functions are called in their order whenever another driver is there, or none any more.
     """

@@ -167,7 +167,7 @@ def _taint_json(taint: Taint) -> dict[str, Any]:
 def read_devices(
     specs: Iterable[Mapping[str, Any]], kinds: Kinds = KINDS
 ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
-    """The devices and counter sets of a pool as they stand in the specs of its slices, in their order.
+    """The devices and counter sets of a pool from the specs of its slices, in their order.
 
     What has a name that this driver does not give is left out. A slice does not tell how many memory
     slices a partition without counters has: its span is then one slice at its start.
@@ -323,7 +323,7 @@ def taint_times(
     wanted: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]], former: TaintTimes
 ) -> TaintTimes:
     """Since when devices have the taints that the wanted specs give them: ``timeAdded`` as it is stored,
-    in whichever slice the device stands, else as it was ``former``.
+    in whichever slice has the device, else as it was ``former``.
 
     Evictions count from that time (tolerationSeconds), so no rewrite and no wipe may move it.
     """

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
-from driver.nvml.health.values import NvLinkState
+from driver.nvml.health.calls import NvLinkState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from driver.nvml.health.values import EccErrors, FabricHealth, RecoveryAction, RemappedRows
+    from driver.nvml.health.calls import EccErrors, FabricHealth, RecoveryAction, RemappedRows
     from fakegpu.health.state import GpuHealth
     from fakegpu.machine.spec import MachineSpec, Slot
     from fakegpu.machine.state import GpuState, MachineState

@@ -12,7 +12,7 @@ from fakegpu.health.calls import FIRST_WITH_STRUCTURED_EVENTS, release
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from driver.nvml.health.values import GpuEvent
+    from driver.nvml.health.calls import GpuEvent
     from driver.nvml.pci_address import PciAddress
     from fakegpu.machine.state import MachineState, StateStore
     from fakegpu.nvml.session import FakeSession

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.nvml.health.values import GpuEvent
+from driver.nvml.health.calls import GpuEvent
 from fakegpu.health.calls import FIRST_WITH_STRUCTURED_EVENTS, release
 from fakegpu.machine.state import with_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from driver.nvml.health.values import (
+    from driver.nvml.health.calls import (
         EccErrors,
         EventKind,
         FabricHealth,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from driver.nvml.health.values import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
+from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from driver.nvml.health.values import RecoveryAction
+    from driver.nvml.health.calls import RecoveryAction
 
 NO_ROWS = RemappedRows(0, 0, pending=False, failed=False)
 NO_ERRORS = EccErrors(0, 0)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from driver.nvml.modes.calls import ComputeMode
+    from driver.nvml.modes import ComputeMode
     from fakegpu.machine.changes import Changes
     from fakegpu.machine.holds import Holds
     from fakegpu.machine.spec import MachineSpec

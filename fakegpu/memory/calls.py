@@ -1,6 +1,6 @@
 """What a fake GPU says about the memory limits of control groups."""
 
-# ruff: noqa: D102 - the protocol of driver.nvml.memory_calls documents the calls
+# ruff: noqa: D102 - the protocol of driver.nvml.memory_limits documents the calls
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from driver.nvml.api import (
     SessionLost,
     failure,
 )
-from driver.nvml.license import LicensableFeature
+from driver.nvml.vgpu import LicensableFeature
 from fakegpu.health.calls import FakeHealthCalls
 from fakegpu.health.events import FakeEventSet
 from fakegpu.machine.spec import topology_level

@@ -1,6 +1,6 @@
 """The MIG calls of a fake GPU: they keep the hardware's rules and change the machine's state."""
 
-# ruff: noqa: D102 - the protocol of driver.nvml.mig_calls documents these methods
+# ruff: noqa: D102 - the protocol of driver.nvml.mig documents these methods
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from fakegpu.memory.state import NO_MEMORY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.mig import ComputeInstanceProfile, GpuInstanceProfile, MigDevice, MigProcess, Placement
-    from driver.nvml.mig_calls import MigActivation
+    from driver.nvml.mig import (
+        ComputeInstanceProfile,
+        GpuInstanceProfile,
+        MigActivation,
+        MigDevice,
+        MigProcess,
+        Placement,
+    )
     from fakegpu.machine.mig_profiles import MigCatalogue
     from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState
     from fakegpu.machine.spec import MachineSpec, Slot

@@ -14,7 +14,7 @@ from fakegpu.nvml.session import FAKE_GPU_CALLS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.modes.calls import ComputeMode
+    from driver.nvml.modes import ComputeMode
     from fakegpu.machine.spec import MachineSpec, Slot
     from fakegpu.machine.state import GpuState, MachineState
     from fakegpu.nvml.session import FakeSession

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driver.nvml.mig import MigDevice
-    from driver.nvml.modes.calls import ComputeMode
+    from driver.nvml.modes import ComputeMode
     from fakegpu.nvml.fake_nvml import FakeDevice
 
 MODES: dict[str, ComputeMode] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
-from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from fakegpu.memory.groups import living
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ConfigError, DriverError
 from driver.nvml.mig import Placement
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from envtest import cluster as envtest_cluster
 from envtest.client import paths
 from envtest.client.readiness import wait_until

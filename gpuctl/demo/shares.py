@@ -11,7 +11,7 @@ from rich.table import Table
 
 from driver.devices.names import unshared_name
 from driver.devices.sharing import split_shared_suffix
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from gpuctl.demo.objects import SHARE_CLASS, share_pods
 from gpuctl.demo.pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run
 from gpuctl.node.picture import GpuFacts

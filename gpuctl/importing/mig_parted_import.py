@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 
 from driver.hardware.functions import NVIDIA_VENDOR_ID
-from driver.hardware.pci_products import PRODUCTS
+from driver.hardware.pci import PRODUCTS
 from gpuctl.importing.mig_parted import Entry
 
 Mode = Literal["layout", "static"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
-from driver.hardware.pci_products import PRODUCTS
+from driver.hardware.pci import PRODUCTS
 from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.importing.mig_parted import Entry, load_mig_parted
 from gpuctl.importing.mig_parted_import import products_of, whole_instance

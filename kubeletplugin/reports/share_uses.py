@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.process.metrics.reading import Reading
+from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKinds

@@ -15,7 +15,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing

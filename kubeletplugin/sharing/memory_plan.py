@@ -6,7 +6,7 @@ claim has for itself is held to nothing, unless its configuration divides it amo
 
 from __future__ import annotations
 
-from driver.claims.memory_division import Burst, MemoryDivision
+from driver.claims.opaque import Burst, MemoryDivision
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import SharedForm
 from driver.errors import ClaimBlocked, ClaimRefused

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.memory_division import Burst
-from driver.claims.opaque import Document, GpuConfig, MigDeviceConfig, MpsSettings
+from driver.claims.opaque import Burst, Document, GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
 from driver.errors import ClaimRefused

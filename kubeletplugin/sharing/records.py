@@ -16,7 +16,7 @@ from typing import Any, get_args
 from driver.devices.sharing import Strategy
 from driver.kinds.kind import DeviceName
 from driver.kube.decode import decode_json
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json, put_aside

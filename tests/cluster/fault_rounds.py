@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from driver.nvml.api import Code
-from driver.nvml.health.values import FabricHealth, RemappedRows
+from driver.nvml.health.calls import FabricHealth, RemappedRows
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 

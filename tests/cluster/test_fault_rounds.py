@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from driver.devices.names import parse_gpu_device_name
-from driver.nvml.health.values import RemappedRows
+from driver.nvml.health.calls import RemappedRows
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace

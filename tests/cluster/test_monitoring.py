@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from driver.nvml.health.values import RemappedRows
+from driver.nvml.health.calls import RemappedRows
 from tests.cluster.monitored_cluster import FORMS, Monitored, monitored
 from tests.cluster.prometheus import Prometheus, Target, prometheus, promtool
 from tests.deploy.monitoring.rule_files import CASES, RULES, alerts, boards, filled_in, panels, records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from controller.health.incident_store import Book
+from controller.health.incident_store import IncidentStore
 from controller.intervals import Intervals
 from controller.observe.node_events import NodeEvents
 from controller.publish.publisher import Publisher
@@ -116,7 +116,7 @@ class Published:
             node="node-a",
             driver=DRIVER_NAME,
             intervals=Intervals(settle_seconds=SETTLE_SECONDS),
-            book=Book(now=self.clock),
+            incidents=IncidentStore(now=self.clock),
             follow_claims=lambda asked: self.follow(asked),  # noqa: PLW0108 - tests set it later
             at_work=lambda: self.pulse.work("publisher"),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.observe.claim_watch import ClaimWatch
+from controller.observe.allocations import ClaimWatch
 from controller.observe.observer import Observer
 from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_BLOCKED

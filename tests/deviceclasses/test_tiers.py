@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from driver.claims.memory_division import Burst, MemoryDivision
-from driver.claims.opaque import GpuConfig, decode_for
+from driver.claims.opaque import Burst, GpuConfig, MemoryDivision, decode_for
 from fakegpu.machine.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches

@@ -9,8 +9,7 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import GPU_CALLS, Code, GpuLost, MigMode, NotSupported, NvmlCallFailed, SessionLost
-from driver.nvml.mig import MigProcess, Placement
-from driver.nvml.mig_calls import MIG_CALLS
+from driver.nvml.mig import MIG_CALLS, MigProcess, Placement
 from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.nvml.api import Code
-from driver.nvml.health.values import EccErrors
+from driver.nvml.health.calls import EccErrors
 from fakegpu.machine.capabilities import access_minor
 from fakegpu.smi.program import VISIBLE_NODES
 from tests.fakegpu.programs import DEADLINE_SECONDS, Programs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.nvml.health.values import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
+from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.health.state import FakeEvent, GpuHealth, Told

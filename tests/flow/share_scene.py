@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from driver.devices.names import unshared_name
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster

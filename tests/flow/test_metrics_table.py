@@ -11,8 +11,7 @@ from functools import partial
 
 import pytest
 
-from driver.process.metrics.series import Process
-from driver.process.metrics.table import TABLE
+from driver.process.metrics.table import TABLE, Process
 from envtest.client.fresh_namespace import fresh_namespace
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from kubeletplugin.claims.journal.entry import Entry, ShareRecord
 from kubeletplugin.claims.journal.peers import Peers
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import yaml
 
 from driver.health.health_rules import SCHEMA as HEALTH_SCHEMA
-from driver.policy.config_schema import pool_schema, rule_schema
+from driver.policy.config import pool_schema, rule_schema
 from tools.chart.schema import Between, Object, OrEmpty, Schema, Text, Toggles, quantity
 
 Labels = dict[str, str]

@@ -22,7 +22,7 @@ from driver.errors import ClaimBlocked, DriverError, NodeIncomplete
 from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.nvml.api import NvmlDevice
-from driver.nvml.health.values import RecoveryAction
+from driver.nvml.health.calls import RecoveryAction
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.machine.fake_machine import FakeMachine

@@ -1,23 +1,73 @@
-"""Makes the devices of a GPU's partitions: those that exist, and those that are made on request."""
+"""Makes the devices of a GPU's partitions: those that exist, and those that are made on request.
+
+Counters say what the forms of one GPU take from each other, so that no allocation over-commits it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driver.devices.device import Device
+from driver.devices.device import MEMORY_SLICE, CounterSet, Device
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
+from driver.devices.names import gpu_device_name
 from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
-from driver.kinds.partition.counters import consumed
+from driver.kinds.partition.layouts import largest_profile, memory_slices
 from driver.kinds.partition.names import partition_device_name, static_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from driver.devices.device import AttributeValue, CounterSet
+    from driver.devices.device import AttributeValue
     from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
     from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import Engines, Placement
+    from driver.nvml.mig import Engines, GpuInstanceProfile, Placement
+
+ENGINE_COUNTERS = ("copy-engines", "decoders", "encoders", "jpeg-engines", "ofa-engines")
+
+
+def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed]) -> CounterSet:
+    """The counters that keep ``offered`` partitions and the whole GPU apart.
+
+    Each memory slice is a counter. Engines of a kind are one only where partitions that share no memory
+    slice can need more of them than the GPU has: each counter costs the scheduler time.
+    """
+    slices = memory_slices(mig)
+    counters = {f"{MEMORY_SLICE}{index}": 1 for index in range(slices)}
+    whole = largest_profile(mig)
+    there = _engines(whole.engines) if whole else {}
+    counters |= {name: count for name, count in there.items() if _most_needed(name, offered, slices) > count}
+    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, counters)
+
+
+def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Placement) -> dict[str, int]:
+    """What a partition takes: its memory slices, and its engines of the kinds that are counted."""
+    slices = range(placement.start, placement.start + placement.size)
+    engines = {name: count for name, count in _engines(profile.engines).items() if name in counters.counters}
+    return {f"{MEMORY_SLICE}{index}": 1 for index in slices} | {
+        name: count for name, count in engines.items() if count
+    }
+
+
+def _most_needed(name: str, offered: Sequence[Placed], slices: int) -> int:
+    """The most engines of a kind that partitions which share no memory slice can need together.
+
+    Worked out from the last memory slice to the first: either nothing begins there, or one partition does.
+    """
+    most = [0] * (slices + 1)
+    for start in reversed(range(slices)):
+        beginning = [
+            _engines(profile.engines)[name] + most[start + placement.size]
+            for profile, placement in offered
+            if placement.start == start
+        ]
+        most[start] = max([most[start + 1], *beginning])
+    return most[0]
+
+
+def _engines(engines: Engines) -> dict[str, int]:
+    values = (engines.copy, engines.decoders, engines.encoders, engines.jpeg, engines.ofa)
+    return dict(zip(ENGINE_COUNTERS, values, strict=True))
 
 
 def made_partitions(
@@ -45,7 +95,7 @@ def made_partitions(
 def static_partitions(gpu: Gpu, mig: GpuMig, inventory: Inventory) -> tuple[Device, ...]:
     """The partitions that exist on the GPU: small ones first, without media engines before with, by place.
 
-    The first that fits is given out, so that a media engine is not spent on who asked for none.
+    A scheduler takes the first that fits, so claims without media engines do not get partitions with them.
     """
 
     def order(partition: Partition) -> tuple[int, int, bool, int, int]:
@@ -86,7 +136,7 @@ def _memory_slices(placement: Placement) -> dict[str, int]:
 
 
 def compute_capacity(multiprocessors: int, engines: Engines) -> dict[str, int]:
-    """What a form of a GPU has besides memory, named as NVIDIA's own driver names it; 0 is told as 0."""
+    """What a form of a GPU has besides memory, named as NVIDIA's own driver names it; 0 is published as 0."""
     return {
         "multiprocessors": multiprocessors,
         "copyEngines": engines.copy,

@@ -49,7 +49,7 @@ class PartitionName:
 
     @property
     def region(self) -> Region:
-        """What the name alone tells of its place: the first memory slice, which it certainly takes."""
+        """Its place according to the name: the first memory slice, which it certainly takes."""
         return self.at(Placement(self.start, 1))
 
     def at(self, span: Placement) -> Region:

@@ -47,10 +47,10 @@ class PassthroughField:
 
 
 def is_wanted(policy: GpuPolicy | None) -> bool:
-    """Whether a GPU is to be offered to virtual machines."""
+    """Whether the policy offers a GPU to virtual machines."""
     return policy is not None and (policy.form == FORM or policy.more.get(FIELD) is True)
 
 
 def is_alone(policy: GpuPolicy) -> bool:
-    """Whether it is to be offered in no other form."""
+    """Whether the policy offers it in no other form."""
     return policy.form == FORM

@@ -1,26 +1,31 @@
-"""Says which GPUs can be passed through, which only together, and why one cannot be: pure.
+"""Says which GPUs can be passed through, which only together, and why one cannot be; and their names: pure.
 
 vfio hands out IOMMU groups. Whoever has a function of a group can reach all of it by DMA.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from driver.devices.limits import is_dns_label
+from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.kinds.passthrough.field import is_alone, is_wanted
-from driver.kinds.passthrough.names import passthrough_device_name
 from driver.kinds.whole import MODE_ON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from driver.devices.gpu_policy import GpuPolicy
     from driver.hardware.functions import IommuGroup, PciFunction, PciView
     from driver.hardware.gpu import Gpu
     from driver.kinds.kind import Policies
     from driver.nvml.pci_address import PciAddress
+
+_ADDRESS = r"[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7]"
+_NAME = re.compile(rf"gpu-(?P<addresses>{_ADDRESS}(?:-{_ADDRESS})*)-vfio", re.ASCII)
 
 NO_IOMMU = (
     "no IOMMU guards it, so a virtual machine could reach all of the node's memory: turn it on in the "
@@ -35,6 +40,28 @@ IN_A_VGPU = "it is a vGPU, which this machine cannot hand on"
 
 MOST_COUNTED = 2
 """How many counter sets a device can take from (resource.k8s.io/v1), so with how many GPUs it can contend."""
+
+
+def passthrough_device_name(gpus: Sequence[PciAddress]) -> str | None:
+    """The device name of GPUs that are passed through together: ``gpu-0000-8a-00-0-vfio`` for one.
+
+    Those of several name all of them in their order: ``gpu-0000-8a-00-0-0000-8b-00-0-vfio``. None where that
+    is longer than a name of a device can be.
+    """
+    addresses = "-".join(gpu_device_name(pci).removeprefix("gpu-") for pci in gpus)
+    name = f"gpu-{addresses}-vfio"
+    return name if is_dns_label(name) else None
+
+
+def parse_passthrough_name(unshared: str) -> tuple[PciAddress, ...] | None:
+    """The addresses of the GPUs in such a name, at least one; None for any other name."""
+    match = _NAME.fullmatch(unshared)
+    if match is None:
+        return None
+    named = re.findall(_ADDRESS, match["addresses"], re.ASCII)
+    found = [pci for one in named if (pci := parse_gpu_device_name(f"gpu-{one}")) is not None]
+    # Each name has one way to write it: in the order of the addresses, none twice.
+    return tuple(found) if passthrough_device_name(sorted(set(found))) == unshared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +82,7 @@ class Unit:
 
 
 def units(view: PciView, policies: Policies, gpus: Mapping[PciAddress, Gpu]) -> Iterator[Unit]:
-    """The GPUs of which anybody wants that they are passed through, each once, by the lowest address.
+    """The GPUs that policies want passed through, each once, by the lowest address.
 
     ``gpus`` is what NVML tells. A virtual function goes by the policy of its physical one; those that the
     NVIDIA driver has are slots of vGPUs.
@@ -106,7 +133,7 @@ def _why_not_one(function: PciFunction, gpu: Gpu | None, policy: GpuPolicy | Non
 
 
 def _leaves_mig(gpu: Gpu, policy: GpuPolicy | None) -> bool:
-    """Whether MIG mode ends with the last partition that a claim has: then counters say who is there."""
+    """Whether MIG mode ends with the last partition that a claim has: then counters keep the forms apart."""
     ours = policy is not None and policy.mig.mode in ("dynamic", "layout")
     return ours and gpu.mig is not None and gpu.mig.without_reset
 

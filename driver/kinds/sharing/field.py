@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from driver.devices.sharing import Strategy
 
 MOST_SHARES = 1000
-"""More shares of one GPU than anybody needs; their number stands in the device's name."""
+"""More shares of one GPU than are ever needed; their number is part of the device's name."""
 
 MIB = 2**20
 """The finest step of memory: MPS limits a client's memory in whole MiB."""

@@ -1,4 +1,4 @@
-"""Joins the forms in which the NVIDIA driver tells of one incident, so that it is counted once.
+"""Joins the forms in which the NVIDIA driver reports one incident, so that it is counted once.
 
 From R615 on an incident may come as an event bit, which names the XID and the partition, and as a group of
 structured events, which name severity, containment and recovery. Neither names the other: what is alike in
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from driver.nvml.health.values import GpuEvent, Severity
+    from driver.nvml.health.calls import GpuEvent, Severity
 
 HOLD_SECONDS = 0.1
 """How long a form waits for the other one; an XID has to be a taint within a second."""
 
 ALIKE_SECONDS = 2.0
-"""How long after it was told the other form of an incident is still taken for it."""
+"""How long after an incident was passed on its other form is still joined to it."""
 
 _SEVERITIES: tuple[Severity | None, ...] = (None, "informational", "corrected", "recoverable", "fatal")
 
@@ -53,9 +53,10 @@ class _Incident:
 
 
 class Incidents:
-    """What was heard and not yet told, and what was told lately; times are those of a monotonic clock.
+    """Incidents that were received and not yet passed on, and those passed on lately, by a monotonic clock.
 
-    ``structured`` are the UUIDs of the GPUs that tell of incidents in both forms: nobody waits for others.
+    ``structured`` are the UUIDs of the GPUs that report in both forms; the other form of others is not
+    awaited.
     """
 
     def __init__(self, structured: frozenset[str]) -> None:
@@ -64,7 +65,7 @@ class Incidents:
         self._told: deque[_Incident] = deque()
 
     def hear(self, heard: Heard, now: float) -> None:
-        """Take an event; it belongs to one that is held, to one that was told, or is new."""
+        """Take an event: of an incident that is held, of one that was passed on, or of a new one."""
         while self._told and self._told[0].due + ALIKE_SECONDS < now:
             self._told.popleft()
         for one in self._held:
@@ -89,11 +90,11 @@ class Incidents:
         return None
 
     def due_in(self, now: float) -> float | None:
-        """Seconds until ``ready`` has one without anything more heard; None where it has none then either."""
+        """Seconds until ``ready`` has one if no more events come; None where it has none then either."""
         return min((max(one.due - now, 0.0) for one in self._held), default=None)
 
     def hold_no_longer(self, now: float) -> None:
-        """Let everything that is held be ready: nothing more will be heard."""
+        """Make everything that is held ready: no more events will come."""
         for one in self._held:
             one.due = min(one.due, now)
 
@@ -112,7 +113,7 @@ class Incidents:
         return _Incident(heard.event, due, heard.group_size, 1, not heard.structured, heard.structured)
 
     def _late(self, one: _Incident, heard: Heard, now: float) -> None:
-        """What comes after its incident was told: the old form adds nothing, the new one no further XID."""
+        """An event after its incident was passed on: the old form adds nothing, the new one no XID."""
         was_structured = one.structured
         _join(one, heard)
         if heard.structured and not was_structured:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
-from driver.nvml.health.values import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
+from driver.nvml.health.calls import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

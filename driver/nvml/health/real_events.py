@@ -20,8 +20,8 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
 )
+from driver.nvml.health.calls import EventKind, GpuEvent, Severity
 from driver.nvml.health.incidents import Heard, Incidents
-from driver.nvml.health.values import EventKind, GpuEvent, Severity
 from driver.nvml.real_mig import handle_number
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _KINDS: dict[int, EventKind] = {
 }  # fmt: skip
 _SEVERITIES: dict[int, Severity] = {10: "informational", 20: "corrected", 30: "recoverable", 40: "fatal"}
 _NOTICE, _CORRECTED = 30, 20
-"""The least log level and severity that are told: below lie telemetry and what needs nobody."""
+"""The least log level and severity that are passed on: below are telemetry and what needs no action."""
 
 _STRUCTURED, _LEGACY_XID = 1, 1
 _UNCONTAINED, _COMPONENT_RESET, _OVERFLOW, _RECOVERED = 1 << 0, 1 << 3, 1 << 6, 1 << 0
@@ -80,7 +80,7 @@ class RealEventSet:
         return frozenset(self._uuids.values())
 
     def wait(self, seconds: float) -> GpuEvent | None:
-        """The next event; what was heard before a call failed is told before the failure."""
+        """The next event; events that came before a call failed are passed on before the failure."""
         until = time.monotonic() + seconds
         while True:
             event = self._incidents.ready(time.monotonic())
@@ -119,7 +119,7 @@ class RealEventSet:
             self._waiting.release()
 
     def _register(self, handle: Any, uuid: str) -> bool:
-        """Whether the GPU tells of anything in the old form."""
+        """Whether the GPU reports anything in the old form."""
         call = GPU_CALLS["register_events"]
         try:
             supported = int(self._ask(call, uuid, self._pynvml.nvmlDeviceGetSupportedEventTypes, handle))

@@ -1,1 +1,1 @@
-"""What NVML tells of how much of a GPU is used, and by whom."""
+"""NVML's calls about how much of a GPU is used, and by which processes."""

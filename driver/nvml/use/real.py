@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.real_mig import handle_number
-from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -16,7 +16,7 @@ from driver.process.metrics.table import TABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from driver.process.metrics.series import Process, Series
+    from driver.process.metrics.table import Process, Series
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 BEGIN = "<!-- Made from driver/process/metrics/ by python -m driver.process.metrics.page: -->\n"

@@ -1,4 +1,4 @@
-"""Counts what a process of the driver does; which series there are, the table says.
+"""Counts what a process of the driver does, in the series of the table, and serves the numbers over HTTP.
 
 Every counter whose labels are known exists at zero from the start, so that a rate is right from the first
 event on.
@@ -13,27 +13,70 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import MetricsHandler
+from prometheus_client.registry import Collector
 
-from driver.process.metrics.of_nvidia import NVIDIA_DRIVER
-from driver.process.metrics.shown import Shown
-from driver.process.metrics.table import TABLE
-from driver.process.outcome import OUTCOMES, Outcome, outcome_of
+from driver.errors import OUTCOMES, DriverError, Outcome, outcome_of
+from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
+from driver.process.log import get_logger
+from driver.process.metrics.table import NVIDIA_DRIVER, TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from driver.process.metrics.reading import Reading
-    from driver.process.metrics.series import Process
+    from driver.process.metrics.table import Process, Reading, Series
+    from driver.process.service import Service
+
+_log = get_logger("metrics")
+
+_Family = GaugeMetricFamily | CounterMetricFamily
 
 Operation = Literal["prepare", "unprepare", "publish"]
 Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "journal", "files"]
-SliceVerb = Literal["create", "update", "delete"]
+_SliceVerb = Literal["create", "update", "delete"]
 NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
 
 _OF_PROCESS: dict[Process | None, tuple[Operation, ...]] = {
     "kubeletplugin": ("prepare", "unprepare"),
     "controller": ("publish",),
 }
+
+
+class _Shown(Collector):
+    """Asks for the values of some series whenever the numbers are fetched.
+
+    A DriverError leaves all of these series out, and no others.
+    """
+
+    def __init__(self, series: Sequence[Series], read: Callable[[], Iterable[Reading]]) -> None:
+        self._series = tuple(series)
+        self._read = read
+
+    def describe(self) -> list[_Family]:
+        """The series without values."""
+        return [_family(one) for one in self._series]
+
+    def collect(self) -> list[_Family]:
+        """The series with their values now; raises ValueError for one with other labels than its own."""
+        families = {one.name: (one.labels, _family(one)) for one in self._series}
+        try:
+            for reading in self._read():
+                labels, family = families[reading.series]
+                if len(reading.labels) != len(labels):
+                    raise ValueError(f"{reading.series} has the labels {labels}, not {tuple(reading.labels)}")
+                family.add_metric([reading.labels[name] for name in labels], reading.value)
+        except DriverError as error:
+            names = ", ".join(families)
+            _log.warning("series left out of the metrics", series=names, error=str(error))
+            return []
+        return [family for _, family in families.values()]
+
+
+def _family(series: Series) -> _Family:
+    if series.kind == "counter":
+        return CounterMetricFamily(series.name, series.help, labels=series.labels)
+    return GaugeMetricFamily(series.name, series.help, labels=series.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +114,8 @@ class Metrics:
             for phase in get_args(Phase)
         }
         writes = self._counter("gpu_dra_slice_writes_total")
-        self._slice_writes: dict[SliceVerb, Counter] = {
-            verb: writes.labels(verb) for verb in get_args(SliceVerb)
+        self._slice_writes: dict[_SliceVerb, Counter] = {
+            verb: writes.labels(verb) for verb in get_args(_SliceVerb)
         }
         failures = self._counter("gpu_dra_nvml_failures_total")
         self._nvml_failures: dict[NvmlFailure, Counter] = {
@@ -92,7 +135,7 @@ class Metrics:
 
         It may raise DriverError: the other series are served all the same.
         """
-        self.registry.register(Shown([TABLE[name] for name in names], read))
+        self.registry.register(_Shown([TABLE[name] for name in names], read))
 
     def show_number(self, name: str, read: Callable[[], float]) -> None:
         """Show a series without labels, whose value ``read()`` gives whenever the numbers are fetched."""
@@ -150,7 +193,7 @@ class Metrics:
         """Note how long a request to the API server took."""
         self._requests.labels(verb, resource, outcome).observe(seconds)
 
-    def slice_written(self, verb: SliceVerb) -> None:
+    def slice_written(self, verb: _SliceVerb) -> None:
         """Count one write of a ResourceSlice that the API server took."""
         self._slice_writes[verb].inc()
 
@@ -159,11 +202,11 @@ class Metrics:
         self._nvml_failures[reason].inc()
 
     def reflector_restarted(self) -> None:
-        """Count one list and watch that begins anew."""
+        """Count one list and watch that begins again."""
         self._reflector_restarts.inc()
 
     def xid_seen(self, pci: str, code: int) -> None:
-        """Count one XID that NVML told of the GPU at this address, as sysfs writes it."""
+        """Count one XID that NVML reported of the GPU at this address, as sysfs writes it."""
         self._xids.labels(pci, str(code)).inc()
 
     def _operations(
@@ -209,6 +252,38 @@ class Metrics:
         )
 
     def _registry_of(self, name: str) -> CollectorRegistry | None:
-        """The registry where the process shows the series; None where it only counts it for nobody."""
+        """The registry where the process shows the series; None for one that it counts and does not show."""
         is_shown = self._process is None or self._process in TABLE[name].processes
         return self.registry if is_shown else None
+
+
+class _Handler(MetricsHandler):
+    server: Server
+    timeout = ANSWER_SECONDS
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self.server.places.has_read(self.connection)
+        super().do_GET()
+
+
+def endpoint(address: str, metrics: Metrics | CertificateMetrics) -> HttpEndpoint:
+    """The endpoint of these numbers at ``host:port``, bound; raises ConfigError."""
+    handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
+    return HttpEndpoint(address, lambda place: Server(place, handler), what="metrics", flag="--metrics-addr")
+
+
+def serve(service: Service, address: str, metrics: Metrics | CertificateMetrics) -> None:
+    """Serve these numbers as long as the service lives; an empty address serves none. Raises ConfigError."""
+    if address:
+        served = endpoint(address, metrics)
+        service.spawn("metrics", served.run, served.stop)
+
+
+class CertificateMetrics:
+    """The one series of a process that only serves with a certificate, in a registry of its own."""
+
+    def __init__(self, remaining_seconds: Callable[[], float]) -> None:
+        """``remaining_seconds`` is asked whenever the number is fetched."""
+        self.registry = CollectorRegistry()
+        (series,) = TABLE.of("webhook")
+        Gauge(series.name, series.help, registry=self.registry).set_function(remaining_seconds)

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.webhook.validity import expires_at
+from controller.webhook.certificate import expires_at
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
 

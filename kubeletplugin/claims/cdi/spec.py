@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from driver.roots.links import below
+from driver.roots.root import below
 from kubeletplugin.claims.cdi.hook import Hook, driver_calls, links_call
 from kubeletplugin.claims.cdi.host_paths import HostPaths
 from kubeletplugin.devices.host.device_nodes import DeviceNode

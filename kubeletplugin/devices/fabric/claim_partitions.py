@@ -12,9 +12,8 @@ from typing import Any
 
 from driver.errors import DriverError
 from driver.fabric.api import FabricPartition
-from driver.fabric.members import KnownGpu, physical_ids
 from driver.hardware.inventory import Discovery
-from driver.kinds.fabric import PARTITION_ATTRIBUTE
+from driver.kinds.fabric import PARTITION_ATTRIBUTE, KnownGpu, physical_ids
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.memory_division import Burst, MemoryDivision
-from driver.claims.opaque import Document, MpsSettings
+from driver.claims.opaque import Burst, Document, MemoryDivision, MpsSettings
 from driver.devices.sharing import Share, SharedForm, Strategy
 from driver.kinds.kind import DeviceName
 

@@ -10,7 +10,7 @@ from kubeletplugin.kubelet.wire.container_name import ContainerName
 from kubeletplugin.reports.use.node_use import Listed, NodeUse, instance_of
 
 if TYPE_CHECKING:
-    from driver.nvml.use.values import ProcessUse
+    from driver.nvml.use.calls import ProcessUse
     from kubeletplugin.claims.journal.entry import HeldDevice
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from driver.process.metrics.reading import Reading
+from driver.process.metrics.table import Reading
 from kubeletplugin.reports.use.amounts import (
     allocated_bytes,
     profile_of,

@@ -18,7 +18,7 @@ from driver.nvml.api import (
 if TYPE_CHECKING:
     from driver.nvml.api import NvmlDevice
     from driver.nvml.deadline import Watch
-    from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+    from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 
 T = TypeVar("T")
 

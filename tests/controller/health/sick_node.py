@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.health.connected import connect
+from controller.health.gpu_events import connect
 from controller.observe.observer import Observer
-from controller.publish.sick_numbers import SICK, sick_numbers
+from controller.publish.device_metrics import SICK, sick_numbers
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
@@ -44,14 +44,14 @@ class SickNode:
         self.guard = Guard(deadline_seconds)
         self.discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), self.guard)
         self.published = Published(server, folder)
-        self.book = self.published.publisher.book
+        self.incidents = self.published.publisher.incidents
         self.clock = self.published.clock
         offered = self.published.publisher.offered
         self.metrics.show(lambda: sick_numbers(offered()[0]), SICK)
         self.look_now = threading.Event()
         self.looks = 0
-        self.lane, looked = connect(
-            self.book,
+        self.listener, looked = connect(
+            self.incidents,
             self.discovery,
             self.events,
             self.metrics,
@@ -69,7 +69,7 @@ class SickNode:
         self._looking = threading.Lock()
         self._stopped = False
         self._looker = threading.Thread(target=self._look_when_asked)
-        self._hearer = threading.Thread(target=self.lane.run)
+        self._hearer = threading.Thread(target=self.listener.run)
 
     def start(self) -> SickNode:
         """Publish what there is, and hear events from then on."""
@@ -91,7 +91,7 @@ class SickNode:
         """Stop all threads."""
         self._stopped = True
         self.look_now.set()
-        self.lane.stop()
+        self.listener.stop()
         self.machine.heal()
         for thread in (self._looker, self._hearer):
             if thread.ident is not None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from controller.health.heals import Heals
-from controller.health.incident_store import Book
+from controller.health.incident_store import EndedByReset, IncidentStore
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.health.incident import Incident
@@ -15,8 +14,8 @@ PCI = PciAddress.parse("0000:8a:00.0")
 OTHER = PciAddress.parse("0000:8b:00.0")
 
 
-def sick(book: Book) -> set[PciAddress]:
-    return {verdict.scope.pci for verdict in book.verdicts()}
+def sick(incidents: IncidentStore) -> set[PciAddress]:
+    return {verdict.scope.pci for verdict in incidents.verdicts()}
 
 
 def healed(*gpus: tuple[PciAddress, int]) -> NodeState:
@@ -26,28 +25,28 @@ def healed(*gpus: tuple[PciAddress, int]) -> NodeState:
 
 
 def test_a_reset_ends_the_faults_of_its_gpu_alone() -> None:
-    book = Book()
+    incidents = IncidentStore()
     for pci in (PCI, OTHER):
-        book.told(Incident(Region(pci), 95))
-    Heals(book).plugin_tells(healed((PCI, 60)))
-    assert sick(book) == {OTHER}
+        incidents.report(Incident(Region(pci), 95))
+    EndedByReset(incidents).plugin_tells(healed((PCI, 60)))
+    assert sick(incidents) == {OTHER}
 
 
 def test_a_fault_of_after_the_reset_stays() -> None:
-    book = Book()
-    heals = Heals(book)
-    book.told(Incident(Region(PCI), 95))
-    heals.plugin_tells(healed((PCI, -60)))
-    assert sick(book) == {PCI}
+    incidents = IncidentStore()
+    resets = EndedByReset(incidents)
+    incidents.report(Incident(Region(PCI), 95))
+    resets.plugin_tells(healed((PCI, -60)))
+    assert sick(incidents) == {PCI}
 
 
 def test_the_same_reset_is_told_once() -> None:
-    book = Book()
-    heals = Heals(book)
+    incidents = IncidentStore()
+    resets = EndedByReset(incidents)
     once = healed((PCI, 60))
-    heals.plugin_tells(once)
-    book.told(Incident(Region(PCI), 95))
-    heals.plugin_tells(once)
-    assert sick(book) == {PCI}
-    heals.plugin_tells(healed((PCI, 90)))
-    assert sick(book) == set()
+    resets.plugin_tells(once)
+    incidents.report(Incident(Region(PCI), 95))
+    resets.plugin_tells(once)
+    assert sick(incidents) == {PCI}
+    resets.plugin_tells(healed((PCI, 90)))
+    assert sick(incidents) == set()

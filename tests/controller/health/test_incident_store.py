@@ -1,4 +1,4 @@
-"""The book keeps faults until something ends them, and what comes back until it was well for long."""
+"""The incidents keeps faults until something ends them, and what comes back until it was well for long."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_store import Book, Faults
+from controller.health.incident_store import Faults, IncidentStore
 from driver.devices.region import Region
-from driver.hardware.condition.condition import Condition
-from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident
 from driver.nvml.mig import Placement
@@ -29,23 +28,23 @@ RULES = HealthRules()
 
 
 class Kept:
-    """A book with a clock."""
+    """A incidents with a clock."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.changes = 0
-        self.book = Book(self._changed, now=self.clock)
+        self.incidents = IncidentStore(self._changed, now=self.clock)
 
     def _changed(self) -> None:
         self.changes += 1
 
     def look(self, *gpus: Gpu, after: float = 15.0, rules: HealthRules = RULES, seconds: float = 0.0) -> None:
         self.clock.seconds += after
-        self.book.looked(Inventory(gpus), rules, seconds)
+        self.incidents.looked(Inventory(gpus), rules, seconds)
 
     @property
     def taints(self) -> list[str]:
-        return [f"{one.kind}={one.value}" for one in self.book.verdicts()]
+        return [f"{one.kind}={one.value}" for one in self.incidents.verdicts()]
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def kept() -> Kept:
 
 
 def test_a_fault_goes_with_the_first_look_that_hears_that_nothing_is_recommended(kept: Kept) -> None:
-    assert kept.book.told(FATAL)
+    assert kept.incidents.report(FATAL)
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
     kept.look(WELL)
     assert kept.taints == []
@@ -63,16 +62,16 @@ def test_a_fault_goes_with_the_first_look_that_hears_that_nothing_is_recommended
 
 @pytest.mark.parametrize("action", ["reset", "drain-and-reset", None])
 def test_it_stays_while_nvml_recommends_something_or_cannot_be_asked(kept: Kept, action: str | None) -> None:
-    kept.book.told(FATAL)
+    kept.incidents.report(FATAL)
     kept.look(replace(WELL, condition=Condition(action)))  # type: ignore[arg-type]
     kept.look()
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
 
 
 def test_a_look_that_began_too_soon_after_the_last_event_ends_nothing(kept: Kept) -> None:
-    kept.book.told(FATAL)
+    kept.incidents.report(FATAL)
     kept.look(WELL, after=4.0)
-    kept.book.told(FATAL)
+    kept.incidents.report(FATAL)
     kept.look(WELL, after=4.0)
     kept.look(WELL, after=10.0, seconds=12.0)
     assert kept.taints
@@ -82,7 +81,7 @@ def test_a_look_that_began_too_soon_after_the_last_event_ends_nothing(kept: Kept
 
 def test_a_fault_that_comes_back_has_to_be_over_for_longer(kept: Kept) -> None:
     for _ in range(2):
-        kept.book.told(FATAL)
+        kept.incidents.report(FATAL)
         kept.look(WELL)
     assert kept.taints, "it was back"
     kept.look(WELL, after=20.0)
@@ -92,29 +91,29 @@ def test_a_fault_that_comes_back_has_to_be_over_for_longer(kept: Kept) -> None:
 
 
 def test_repeats_are_no_news(kept: Kept) -> None:
-    assert [kept.book.told(FATAL) for _ in range(1000)] == [True, *[False] * 999]
+    assert [kept.incidents.report(FATAL) for _ in range(1000)] == [True, *[False] * 999]
     assert kept.changes == 1
 
 
 def test_the_worst_fault_comes_first(kept: Kept) -> None:
     for xid in (94, 95, 79):
-        kept.book.told(Incident(Region(PCI), xid))
+        kept.incidents.report(Incident(Region(PCI), xid))
     assert [one for one in kept.taints if one.startswith("xid")] == ["xid=79", "xid=95", "xid=94"]
 
 
 def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
-    kept.book.told(FATAL)
+    kept.incidents.report(FATAL)
     sick = replace(WELL, condition=Condition("reset"))
     kept.look(sick, rules=HealthRules({95: "ignore"}))
     assert kept.taints == []
     kept.look(sick, rules=HealthRules(evict=frozenset({"needs-reset"})))
-    assert [one.effect for one in kept.book.verdicts()] == ["NoSchedule", "NoExecute"]
+    assert [one.effect for one in kept.incidents.verdicts()] == ["NoSchedule", "NoExecute"]
 
 
 def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_started(kept: Kept) -> None:
     old = Incident(Region(OTHER), 119)
-    kept.book.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], booted=3600.0)
-    kept.book.take_over(lambda: [(old, 10.0)], booted=3600.0)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], booted=3600.0)
+    kept.incidents.take_over(lambda: [(old, 10.0)], booted=3600.0)
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
 
 
@@ -124,8 +123,8 @@ def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
     kept: Kept, first: str, age_seconds: float, is_over: bool
 ) -> None:
     ways: list[Callable[[], None]] = [
-        lambda: kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0),
-        lambda: kept.book.healed(PCI, age_seconds=age_seconds),
+        lambda: kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0),
+        lambda: kept.incidents.healed(PCI, age_seconds=age_seconds),
     ]
     for way in ways if first == "the faults" else reversed(ways):
         way()
@@ -134,8 +133,8 @@ def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
 
 def test_an_older_reset_that_is_told_later_brings_no_fault_back(kept: Kept) -> None:
     for age_seconds in (50.0, 200.0):
-        kept.book.healed(PCI, age_seconds)
-    kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+        kept.incidents.healed(PCI, age_seconds)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
     assert not kept.taints
 
 
@@ -146,7 +145,7 @@ def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept
         assert kept.taints == ["lost=nvmlX"]
         kept.look(WELL)
     assert kept.taints == ["lost=nvmlX"]
-    assert [one.kind for one in kept.book.everything()] == ["lost"]
+    assert [one.kind for one in kept.incidents.everything()] == ["lost"]
     kept.look(WELL, after=31.0)
     assert kept.taints == []
 
@@ -176,11 +175,11 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
     kept = Kept()
     for what, number in happens:
         if what == "told":
-            kept.book.told(Incident(Region(PCI), number))
+            kept.incidents.report(Incident(Region(PCI), number))
             assert bool(kept.taints) or number == 31
         elif what == "healed":
             kept.clock.seconds += 1
-            kept.book.healed(PCI, float(number))
+            kept.incidents.healed(PCI, float(number))
         else:
             condition = Condition({"well": "none", "sick": "reset", "away": None}[what])
             kept.look(replace(WELL, condition=condition), after=float(number))
@@ -190,18 +189,18 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
 
 
 def test_what_a_look_ended_does_not_come_back_with_the_slices_that_still_tell_of_it(kept: Kept) -> None:
-    kept.book.told(FATAL)
+    kept.incidents.report(FATAL)
     kept.look(WELL)
-    kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
     assert not kept.taints
 
 
 PLACES = [Region(PCI), Region(PCI, Placement(0, 4)), Region(OTHER)]
-incidents = st.builds(Incident, st.sampled_from(PLACES), st.sampled_from([79, 95, 119]))
+some_incident = st.builds(Incident, st.sampled_from(PLACES), st.sampled_from([79, 95, 119]))
 moments = st.integers(0, 5).map(float)
-told = st.builds(lambda one, at: Faults({one: at}), incidents, moments)
+told = st.builds(lambda one, at: Faults({one: at}), some_incident, moments)
 over = st.builds(
-    lambda what, at: Faults(over_at={what: at}), incidents | st.sampled_from([PCI, OTHER]), moments
+    lambda what, at: Faults(over_at={what: at}), some_incident | st.sampled_from([PCI, OTHER]), moments
 )
 
 
@@ -217,10 +216,10 @@ def test_the_same_facts_make_the_same_of_the_faults_in_any_order_and_however_oft
     known = reduce(Faults.merged, facts, Faults())
     assert first.merged(second) == known
     tells = sorted(
-        ((one, at) for fact in facts for one, at in fact.told_at.items()), key=lambda tell: tell[1]
+        ((one, at) for fact in facts for one, at in fact.reported_at.items()), key=lambda tell: tell[1]
     )
     ends = [(what, at) for fact in facts for what, at in fact.over_at.items()]
-    assert known.told_at == {
+    assert known.reported_at == {
         one: at
         for one, at in dict(tells).items()
         if not any(what in (one, one.scope.pci) and end > at for what, end in ends)
@@ -228,8 +227,8 @@ def test_the_same_facts_make_the_same_of_the_faults_in_any_order_and_however_oft
 
 
 @given(
-    st.lists(incidents),
-    st.lists(st.tuples(incidents, moments)),
+    st.lists(some_incident),
+    st.lists(st.tuples(some_incident, moments)),
     st.lists(st.tuples(st.sampled_from([PCI, OTHER]), moments)),
     st.permutations(["events", "slices", "resets", "events", "slices", "resets"]),
 )
@@ -243,11 +242,11 @@ def test_events_slices_and_resets_are_told_in_any_order(
         kept = Kept()
         for what in order:
             if what == "slices":
-                kept.book.take_over(lambda: stored, booted=4.5)
+                kept.incidents.take_over(lambda: stored, booted=4.5)
             for one in events if what == "events" else ():
-                kept.book.told(one)
+                kept.incidents.report(one)
             for pci, age_seconds in resets if what == "resets" else ():
-                kept.book.healed(pci, age_seconds)
+                kept.incidents.healed(pci, age_seconds)
         return kept.taints
 
     assert taints(order) == taints(["slices", "events", "resets"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.health.health_rules import HealthRules
-from driver.nvml.health.values import RemappedRows
+from driver.nvml.health.calls import RemappedRows
 from driver.policy.rules import NodeConfig, Rule
 from envtest.embedded.api.faults import ALWAYS, Fault
 from fakegpu.machine.fake_machine import FakeMachine
@@ -118,7 +118,7 @@ def test_an_api_server_that_is_away_misses_nothing(node: SickNode) -> None:
     node.published.publishes(8)
     node.server.faults.add(Fault("*", "resourceslices", times=ALWAYS))
     node.machine.xid(1, 95)
-    node.published.becomes(lambda: bool(node.book.verdicts()))
+    node.published.becomes(lambda: bool(node.incidents.verdicts()))
     node.server.faults.clear()
     node.becomes({1: RESET_BY_95})
 
@@ -190,12 +190,12 @@ def test_a_restarted_controller_takes_faults_over_from_the_stored_slices(
 
     second = SickNode(server, tmp_path, machine).start()
     try:
-        eventually("the other controller has read the verdicts", second.book.verdicts)
+        eventually("the other controller has read the verdicts", second.incidents.verdicts)
         quiet(second)
         second.published.settles()
         second.becomes({3: RESET_BY_95})
         assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
-        second.book.healed(machine.pci(3), 0.0)
+        second.incidents.healed(machine.pci(3), 0.0)
         second.becomes({})
     finally:
         second.end()

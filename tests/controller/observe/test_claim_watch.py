@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from controller.observe.claim_watch import ClaimWatch
+from controller.observe.allocations import ClaimWatch
 from driver.kube.client import KubeClient
 from tests.controller.allocated import POOL, allocate, end_claim
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.observe.node_labels import NodeLabels
+from controller.observe.node_watch import NodeLabels
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES

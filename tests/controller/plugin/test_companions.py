@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.plugin.companions import Companions
+from controller.plugin.serving import SeveralPlugins
 
 AFTER_SECONDS = 600.0
 
@@ -11,14 +11,14 @@ class Scene:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[str] = []
-        self.companions = Companions(self.told.append, AFTER_SECONDS, lambda: self.now)
+        self.several_plugins = SeveralPlugins(self.told.append, AFTER_SECONDS, lambda: self.now)
 
     def at(self, seconds: float, count: int | None = None) -> int:
         """How often it was told by then; ``count`` is how many serve from then on."""
         self.now = seconds
         if count is not None:
-            self.companions.serving(count)
-        self.companions.check()
+            self.several_plugins.serving(count)
+        self.several_plugins.check()
         return len(self.told)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.intervals import Intervals
-from controller.plugin.driver_release import LONGEST_SECONDS, LettingGo
+from controller.plugin.driver_release import LONGEST_SECONDS, DriverRelease
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 from driver.hardware.gate import LetGo
@@ -37,15 +37,15 @@ class Controller:
         self.discovery = Discovery(self.nvml, folder / "sys", self.guard)
         self.discovery.snapshot()  # before a plugin that asks already can be heard
         self.looked_again = threading.Event()
-        self.letting_go = LettingGo(self.discovery, self.looked_again.set, longest_seconds)
+        self.driver_release = DriverRelease(self.discovery, self.looked_again.set, longest_seconds)
         self.states: list[int] = []
         self._stop = threading.Event()
         state = PluginState(
-            lambda state: self.states.append(state.let_go), self.letting_go.asks, self.letting_go.name
+            lambda state: self.states.append(state.let_go), self.driver_release.asks, self.driver_release.name
         )
         self._pool = ThreadPoolExecutor(MOST_PLUGINS)
         watch = PluginWatch(folder, self._pool, self._stop, (state.stream(),), BRISK)
-        self._threads = [threading.Thread(target=run) for run in (watch.run, self.letting_go.run)]
+        self._threads = [threading.Thread(target=run) for run in (watch.run, self.driver_release.run)]
         for thread in self._threads:
             thread.start()
 
@@ -72,7 +72,7 @@ class Controller:
         """Stop all threads."""
         self.machine.heal()
         self._stop.set()
-        self.letting_go.stop()
+        self.driver_release.stop()
         for thread in self._threads:
             thread.join(10)
             assert not thread.is_alive()
@@ -101,7 +101,7 @@ def test_it_ends_its_session_when_it_is_asked_and_looks_again_when_it_is_told(tm
         assert plugin.has_answered(1)
         assert not controller.has_session
         assert not controller.may_look()
-        assert plugin.controllers == [controller.letting_go.name]
+        assert plugin.controllers == [controller.driver_release.name]
 
         plugin.tell(asking(0))
 

@@ -13,8 +13,7 @@ from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.policy.offers import Offers
-from driver.policy.unread_gpus import Doubt
+from driver.policy.offers import Doubt, Offers
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
 
 NOBODY: frozenset[str] = frozenset()
@@ -102,7 +101,7 @@ def test_claims_are_to_be_followed_where_one_has_what_nobody_publishes_and_it_is
     assert pool.known.misses_a_claim
     assert {one.pci for one in published(pool.stored, POOL)[0]} == {offers(BALANCED).devices[-1].pci}
 
-    pool.step(offers(BALANCED), heeded=CLAIMED)
+    pool.step(offers(BALANCED), avoided=CLAIMED)
     assert pool.becomes(offers(BALANCED))
 
 

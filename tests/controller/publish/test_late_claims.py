@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.publish.changeover import Known, Seen
-from controller.publish.late_claims import followed
+from controller.publish.changeover import Known, Seen, followed
 from driver.policy.offers import Offers
 
 SECONDS = 1800.0
@@ -25,8 +24,8 @@ class Scene:
     def check(self, *stored: dict[str, Any], withdraws: bool = False, late: bool = False) -> bool:
         """One sync; whether claims are followed after it."""
         gone = {"metadata": {}, "spec": {"devices": [{"name": "gone"}] if withdraws else []}}
-        heeded = frozenset({"gone"} if late else ())
-        seen = Seen(Offers((), ()), frozenset(), [*stored, gone], heeded)
+        avoided = frozenset({"gone"} if late else ())
+        seen = Seen(Offers((), ()), frozenset(), [*stored, gone], avoided)
         self.known = followed(self.known, seen, SECONDS, self.now, NOW)
         return self.known.follow_until is not None
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from controller.publish.offered_numbers import offered_numbers
+from controller.publish.device_metrics import offered_numbers
 from driver.devices.device import Device, Taint
 from driver.devices.taints import TAINT_RESET, TAINT_XID
 from driver.hardware.inventory import Discovery

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.publish.publish_lock import Turn
+from controller.publish.publish_lock import PublishLock
 from driver.process.log import configure
 
 
@@ -16,7 +16,7 @@ class Waiting:
 
     def __init__(self, folder: Path) -> None:
         self.taken, self.stop = threading.Event(), threading.Event()
-        self.turn = Turn(folder, self.taken.set, self.stop)
+        self.turn = PublishLock(folder, self.taken.set, self.stop)
         self._thread = threading.Thread(target=self.turn.run)
         self._thread.start()
 
@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_locked_is_told_of_once(
     stop = StopsAfter(3)
     taken = threading.Event()
 
-    Turn(folder, taken.set, stop).run()
+    PublishLock(folder, taken.set, stop).run()
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "nothing is published" in line

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from controller.publish.publisher import Wanted
 from driver.devices.device import Taint
-from driver.policy.offers import Offers
-from driver.policy.unread_gpus import Doubt
+from driver.policy.offers import Doubt, Offers
 from tests.controller.published import Published, gpus
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from controller.publish.restore_missing import recalled
 from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.region import Region
-from driver.policy.offers import Offers
-from driver.policy.unread_gpus import Doubt
+from driver.policy.offers import Doubt, Offers
 from tests.controller import mig_node
 from tests.controller.mig_node import DYNAMIC, WHOLE, names, offers
 
@@ -66,7 +65,7 @@ def test_a_device_that_spans_gpus_stays_only_if_all_are_in_doubt() -> None:
 
 def test_attributes_that_were_never_told_are_those_that_are_stored_of_the_same_board() -> None:
     whole = offers(WHOLE)
-    untold = replace(
+    unanswered = replace(
         whole,
         devices=tuple(
             replace(one, attributes={"uuid": one.attributes["uuid"], "index": 7}, capacity={})
@@ -75,13 +74,13 @@ def test_attributes_that_were_never_told_are_those_that_are_stored_of_the_same_b
         doubts=(Doubt(FIRST, whole=False, taints=()),),
     )
 
-    first, second = recall(untold, whole).devices
+    first, second = recall(unanswered, whole).devices
 
     assert first.attributes == {**whole.devices[0].attributes, "index": 7}
     assert first.capacity == whole.devices[0].capacity
-    assert second == untold.devices[1]
+    assert second == unanswered.devices[1]
     exchanged = tuple(replace(one, attributes={**one.attributes, "uuid": "GPU-x"}) for one in whole.devices)
-    assert recall(untold, replace(whole, devices=exchanged)).devices == untold.devices
+    assert recall(unanswered, replace(whole, devices=exchanged)).devices == unanswered.devices
 
 
 def test_what_stays_keeps_its_place_among_the_others() -> None:
@@ -113,11 +112,11 @@ def test_while_a_gpu_is_away_the_others_say_of_their_neighbors_what_they_said() 
 
 def test_a_promise_of_memory_is_recalled_only_while_nobody_could_ask() -> None:
     before = Device("gpu-a-ts-4", FIRST, {"uuid": "a", "memoryLimits": "cgroup", "memoryIsolation": "cgroup"})
-    untold = replace(before, attributes={"uuid": "a"})
+    unanswered = replace(before, attributes={"uuid": "a"})
     older = replace(before, attributes={"uuid": "a", "memoryIsolation": "none"})
     doubt = Doubt(FIRST, whole=False, taints=())
 
-    [kept] = recalled(Offers((untold,), (), doubts=(replace(doubt, limits=True),)), [before], []).devices
+    [kept] = recalled(Offers((unanswered,), (), doubts=(replace(doubt, limits=True),)), [before], []).devices
     [ended] = recalled(Offers((older,), (), doubts=(doubt,)), [before], []).devices
 
     assert kept.attributes == before.attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from controller.publish.sick_numbers import sick_numbers
+from controller.publish.device_metrics import sick_numbers
 from driver.devices.device import Device, Taint
 from driver.devices.taints import TAINT_BLOCKED, TAINT_DRIVER, TAINT_XID
 from tests.controller.publish.test_offered_numbers import offered

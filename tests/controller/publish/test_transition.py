@@ -56,8 +56,8 @@ def test_a_claim_on_what_is_stored_no_more_keeps_its_gpu_and_no_other_off_the_po
 def test_a_claim_whose_place_the_offers_keep_free_is_in_nobodys_way() -> None:
     wanted, has = offers(BALANCED), frozenset({"gpu-0000-43-00-0-mig-1g-10gb-6"})
 
-    assert next_step(wanted, [], [], has, NOBODY, heeded=has) == Step(wanted, ())
-    without_taints = next_step(wanted, [], [], has, NOBODY, heeded=has, needs_taint=False)
+    assert next_step(wanted, [], [], has, NOBODY, avoided=has) == Step(wanted, ())
+    without_taints = next_step(wanted, [], [], has, NOBODY, avoided=has, needs_taint=False)
     assert [change.unit for change in without_taints.changes] == [str(SECOND)]
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.plugin.blocked import with_blocked
-from controller.publish.changeover import Changeover, Known, Seen, published
+from controller.publish.changeover import Changeover, Known, Seen, followed, published
 from controller.publish.feature_gates import COUNTER_FIELDS
-from controller.publish.late_claims import followed
 from driver.devices.device import Device
 from driver.devices.node_state import NodeState
 from driver.errors import ApiError

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.uninstall.cluster import RESTING, Cluster
-from controller.uninstall.retiring import NAME
-from controller.uninstall.steps import Installed, Patience, Uninstallation
+from controller.uninstall.steps import NAME, Installed, Patience, Uninstallation
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from envtest.embedded.api.server import EmbeddedApiServer

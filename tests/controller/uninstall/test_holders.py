@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.uninstall.holders import holders, named
+from controller.uninstall.cluster import holders, named
 
 
 def claim(name: str, *results: tuple[str, str], pods: tuple[str, ...] = ()) -> dict[str, Any]:

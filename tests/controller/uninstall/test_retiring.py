@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.uninstall.cluster import RESTING
-from controller.uninstall.retiring import NAME, Progress, progress, retiring
+from controller.uninstall.steps import NAME, Progress, progress, retiring
 from tests.controller.uninstall.played_cluster import daemon_set
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.webhook.certificate import ServingCertificate
-from controller.webhook.expiry import ExpiryWatch
+from controller.webhook.certificate import ExpiryWatch, ServingCertificate
 from driver.process.log import configure
 from driver.process.metrics import CertificateMetrics
 from tests.controller.webhook.peer import Pair, make_pair

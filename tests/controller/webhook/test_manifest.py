@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from controller.webhook.__main__ import main
-from controller.webhook.subject import GROUP, KINDS, VERSIONS
+from controller.webhook.subject import GROUP, REVIEWED_KINDS, VERSIONS
 
 ROOT = Path(__file__).parents[3]
 OBJECTS: dict[str, Any] = {
@@ -52,7 +52,7 @@ def test_it_has_no_rights() -> None:
 
 def test_every_kind_and_version_that_is_judged_is_sent_and_nothing_waits_long_for_it() -> None:
     sent = {resource for rule in WEBHOOK["rules"] for resource in rule["resources"]}
-    assert sent == {f"{kind.lower()}{'es' if kind.endswith('s') else 's'}" for kind in KINDS}
+    assert sent == {f"{kind.lower()}{'es' if kind.endswith('s') else 's'}" for kind in REVIEWED_KINDS}
     assert all(
         (rule["apiGroups"], rule["apiVersions"]) == ([GROUP], [*VERSIONS]) for rule in WEBHOOK["rules"]
     )

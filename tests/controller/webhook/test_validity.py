@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.webhook.validity import expires_at
+from controller.webhook.certificate import expires_at
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from controller.webhook.findings import CLASS_KINDS, CLASS_STRATEGIES
+from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES
 from controller.webhook.subject import read_subject
 from driver.claims.allocation import read_claim
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any

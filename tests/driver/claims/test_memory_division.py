@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.memory_division import Burst, MemoryDivision
-from driver.claims.opaque import GpuConfig, MalformedConfig, MpsSettings, decode_any, decode_for
+from driver.claims.opaque import (
+    Burst,
+    GpuConfig,
+    MalformedConfig,
+    MemoryDivision,
+    MpsSettings,
+    decode_any,
+    decode_for,
+)
 from driver.errors import ClaimRefused
 
 HEAD = {"apiVersion": "resource.gpu-dra.dev/v1alpha1", "kind": "SharedGpuConfig"}

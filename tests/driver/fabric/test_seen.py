@@ -32,7 +32,7 @@ def test_a_fabric_manager_that_never_told_leaves_it_open() -> None:
     fabric = FakeMachine.open(MACHINE).fabric
     fabric.fail("partitions", -8)
     seen = SeenFabric(fabric.manager())
-    assert seen.look() == FabricView(untold=True)
+    assert seen.look() == FabricView(unanswered=True)
     fabric.heal()
     assert len(seen.look().partitions) == 15
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.hardware.condition.condition import NOT_ASKED
+from driver.hardware.gpu import NOT_ASKED
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.driver_files.driver_root import build_sysfs

@@ -34,7 +34,7 @@ def test_what_another_board_has_told_is_not_known_of_the_one_that_took_its_place
     node.machine.replace_board(1)
     node.machine.fail("memory_bytes", gpu=1)
     gpu = node.discovery.snapshot().gpus[1]
-    assert (gpu.memory_bytes, gpu.untold) == (None, frozenset({"memory_bytes"}))
+    assert (gpu.memory_bytes, gpu.unanswered) == (None, frozenset({"memory_bytes"}))
 
 
 def test_the_most_counts_that_the_driver_has_kept_of_the_memory_of_a_board(node: Node) -> None:

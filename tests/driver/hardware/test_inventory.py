@@ -114,7 +114,7 @@ def test_a_field_is_absent_when_not_supported_and_a_problem_when_it_fails(
     inventory = node.discovery.snapshot()
     assert [getattr(inventory.gpus[gpu], field) for gpu in (1, 2, 3)] == [None, None, None]
     assert reasons(inventory) == {2: ["error"], 3: ["failing"]}
-    assert [gpu.untold for gpu in inventory.gpus[:4]] == [set(), set(), {call}, {call}]
+    assert [gpu.unanswered for gpu in inventory.gpus[:4]] == [set(), set(), {call}, {call}]
     node.machine.heal()
     assert reasons(node.discovery.snapshot()) == {}
 

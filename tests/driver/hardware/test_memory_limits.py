@@ -79,7 +79,7 @@ def test_what_another_driver_said_does_not_count_while_the_call_fails(four: Node
     four.machine.fail("memory_limits", gpu=1)
     inventory = four.discovery.snapshot()
     assert [gpu.memory_limits for gpu in inventory.gpus] == [True, None, True, True]
-    assert inventory.gpus[1].untold == {"memory_limits"}
+    assert inventory.gpus[1].unanswered == {"memory_limits"}
 
 
 def test_what_this_driver_said_counts_on_while_the_call_fails(four: Node) -> None:
@@ -87,7 +87,7 @@ def test_what_this_driver_said_counts_on_while_the_call_fails(four: Node) -> Non
     four.machine.fail("memory_limits", gpu=1)
     inventory = four.discovery.snapshot()
     assert [gpu.memory_limits for gpu in inventory.gpus] == [True] * 4
-    assert (inventory.gpus[1].untold, reasons(inventory)) == (frozenset(), {1: ["failing"]})
+    assert (inventory.gpus[1].unanswered, reasons(inventory)) == (frozenset(), {1: ["failing"]})
 
 
 def test_a_control_group_that_cannot_be_opened_says_nothing_about_the_gpu(four: Node) -> None:
@@ -115,6 +115,6 @@ def test_a_no_of_a_gpu_that_was_in_mig_mode_from_the_beginning_says_nothing(node
     nvml.device_by_index(0).set_mig_mode(enabled=True)
     gpus = node.discovery.snapshot().gpus
     assert (gpus[0].memory_limits, gpus[1].memory_limits) == (None, True)
-    assert "memory_limits" not in gpus[0].untold
+    assert "memory_limits" not in gpus[0].unanswered
     nvml.device_by_index(0).set_mig_mode(enabled=False)
     assert set(limits(node)) == {True}

@@ -129,7 +129,7 @@ def test_instances_that_cannot_be_read_leave_the_profiles_known(node: Node) -> N
     gpu = node.look()
     assert gpu.mig is not None
     assert gpu.mig.profiles
-    assert gpu.untold == {"gpu_instances"}
+    assert gpu.unanswered == {"gpu_instances"}
 
 
 def test_instances_that_could_not_be_read_at_first_are_known_once_they_are(node: Node) -> None:
@@ -137,14 +137,14 @@ def test_instances_that_could_not_be_read_at_first_are_known_once_they_are(node:
     node.look()
     node.machine.heal()
     gpu = node.look()
-    assert (gpu.untold, _profiles(gpu)) == (frozenset(), ["1g.10gb", "3g.40gb"])
+    assert (gpu.unanswered, _profiles(gpu)) == (frozenset(), ["1g.10gb", "3g.40gb"])
 
 
 def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:
     node.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
     gpu = node.look()
     assert gpu.mig is not None
-    assert (gpu.mig.without_reset, gpu.problems, gpu.untold) == (True, (), frozenset())
+    assert (gpu.mig.without_reset, gpu.problems, gpu.unanswered) == (True, (), frozenset())
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.hardware.pci_products import PRODUCTS, product_name
+from driver.hardware.pci import PRODUCTS, product_name
 from fakegpu.machine.spec import known_machines, load_machine
 
 

@@ -91,11 +91,11 @@ def test_a_switch_makes_one_mesh_and_a_gpu_without_links_is_in_none() -> None:
 
 
 def test_a_gpu_whose_clique_was_never_told_is_with_the_others_unless_they_differ() -> None:
-    untold = replace(_gpu(0, switch_links=18), untold=frozenset({"fabric"}))
+    unanswered = replace(_gpu(0, switch_links=18), unanswered=frozenset({"fabric"}))
     alike = [_gpu(number, switch_links=18, clique="c.1") for number in (1, 2)]
     other = _gpu(3, switch_links=18, clique="c.2")
-    assert nvlink_peers([untold, *alike])[_pci(0)] == (1, 2)
-    assert nvlink_peers([untold, *alike, other])[_pci(0)] == ()
+    assert nvlink_peers([unanswered, *alike])[_pci(0)] == (1, 2)
+    assert nvlink_peers([unanswered, *alike, other])[_pci(0)] == ()
 
 
 pairs = st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)).filter(lambda pair: pair[0] != pair[1]))

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from driver.hardware.vgpu import VgpuLicense, VgpuProfile, license_of, parse_profile
-from driver.nvml.license import LicensableFeature
-from driver.nvml.vgpu import vgpu_profile
+from driver.nvml.vgpu import LicensableFeature, vgpu_profile
 
 SOON = datetime(2026, 11, 22, 16, 0, tzinfo=UTC)
 COMPUTE, WORKSTATION = "NVIDIA Virtual Compute Server", "NVIDIA RTX Virtual Workstation"

@@ -13,7 +13,7 @@ from driver.health.health_rules import EVICTING, HealthRules
 from driver.health.incident import Incident, told_class, verdicts_of
 from driver.health.verdict import taints_of
 from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
-from driver.nvml.health.values import GpuEvent, Severity
+from driver.nvml.health.calls import GpuEvent, Severity
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 

@@ -101,7 +101,7 @@ def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone
     found = offers(discovery)
     assert len(found.devices) == 8
     assert {doubt.whole for doubt in found.doubts} == {False}
-    assert discovery.snapshot().gpus[0].untold == {FABRIC_PARTITIONS}
+    assert discovery.snapshot().gpus[0].unanswered == {FABRIC_PARTITIONS}
     machine.fabric.heal()
     assert offers(discovery).doubts == ()
 

@@ -90,11 +90,11 @@ def test_a_rule_forbids_it() -> None:
 
 
 def test_what_was_never_told_is_absent() -> None:
-    untold = node(memory_limits=None, untold=frozenset({"memory_limits"}))
-    assert told(one(f"shared: {SLICED}", untold)) == (None, None, None)
-    assert told(one(f"shared: {SERVED}", untold)) == (None, None, "mps")
-    assert [doubt.limits for doubt in offered("", untold).doubts] == [True]
-    forbidden = offered(f"memoryLimits: false, shared: {SLICED}", untold)
+    unanswered = node(memory_limits=None, unanswered=frozenset({"memory_limits"}))
+    assert told(one(f"shared: {SLICED}", unanswered)) == (None, None, None)
+    assert told(one(f"shared: {SERVED}", unanswered)) == (None, None, "mps")
+    assert [doubt.limits for doubt in offered("", unanswered).doubts] == [True]
+    forbidden = offered(f"memoryLimits: false, shared: {SLICED}", unanswered)
     assert told(forbidden.devices[0])[2] == "none"
     assert [doubt.limits for doubt in forbidden.doubts] == [False]
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.kube.backoff import Backoff
+from driver.kube.backoff import Backoff, retry_until
 from driver.kube.errors import NotFound, TooManyRequests, Unreachable
-from driver.kube.retry import retry_until
 from tests.driver.kube.stops import CountingStop
 
 

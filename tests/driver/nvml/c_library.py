@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.api import NvLinkEnd, Nvml
-    from driver.nvml.modes.calls import ComputeMode
+    from driver.nvml.modes import ComputeMode
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}

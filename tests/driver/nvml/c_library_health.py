@@ -12,9 +12,8 @@ from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.mig import MigDevice
 
 if TYPE_CHECKING:
-    from driver.nvml.health.calls import EventSet
-    from driver.nvml.health.values import GpuEvent
-    from driver.nvml.use.values import MemoryUse
+    from driver.nvml.health.calls import EventSet, GpuEvent
+    from driver.nvml.use.calls import MemoryUse
 
 INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND = 2, 3, 7, 10, 13
 VERSION_MISMATCH = 25

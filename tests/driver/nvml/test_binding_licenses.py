@@ -9,8 +9,8 @@ import pynvml
 import pytest
 
 from driver.nvml.api import NotSupported
-from driver.nvml.license import LicensableFeature
 from driver.nvml.real import RealNvml
+from driver.nvml.vgpu import LicensableFeature
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import EXPIRY_INVALID, CLibrary
 

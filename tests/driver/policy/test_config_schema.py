@@ -11,8 +11,7 @@ import yaml
 
 from driver.errors import ConfigError
 from driver.health.health_rules import SCHEMA as HEALTH
-from driver.policy.config import parse_config
-from driver.policy.config_schema import pool_schema, rule_schema
+from driver.policy.config import parse_config, pool_schema, rule_schema
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 RULE = jsonschema.Draft7Validator(rule_schema())

@@ -134,8 +134,8 @@ def test_only_the_faults_that_an_admin_names_evict_and_what_is_kept_back_of_the_
 
     first, second = node_offers(Inventory((lost, failing)), NodeConfig(health=rules)).devices
     hidden = node_offers(Inventory((lost,)), NodeConfig((Rule(None, GpuPolicy("hidden")),), rules)).withheld
-    untold = replace(lost, untold=frozenset({"mig_mode"}))
-    doubts = node_offers(Inventory((untold,)), NodeConfig(health=rules)).doubts
+    unanswered = replace(lost, unanswered=frozenset({"mig_mode"}))
+    doubts = node_offers(Inventory((unanswered,)), NodeConfig(health=rules)).doubts
 
     assert [one.taints[0].effect for one in (first, second, hidden[0], doubts[0])] == [
         *("NoExecute", "NoSchedule", "NoExecute", "NoExecute")
@@ -188,10 +188,10 @@ def test_a_rule_that_asks_for_what_was_never_told_decides_nothing() -> None:
     rules = NodeConfig(
         (Rule("has(gpu.brand) && gpu.brand == 'Tesla'", GpuPolicy("hidden")), Rule(None, GpuPolicy()))
     )
-    untold = replace(H100, brand=None, untold=frozenset({"brand"}))
-    found = node_offers(Inventory((untold, OTHER_H100)), rules)
+    unanswered = replace(H100, brand=None, unanswered=frozenset({"brand"}))
+    found = node_offers(Inventory((unanswered, OTHER_H100)), rules)
     assert [device.pci for device in found.devices] == [SECOND]
     assert [(doubt.pci, doubt.whole) for doubt in found.doubts] == [(FIRST, True)]
     assert "brand" in found.withheld[0].reason
-    [doubt] = node_offers(Inventory((untold,)), NodeConfig((Rule("gpu.index == 0", GpuPolicy()),))).doubts
+    [doubt] = node_offers(Inventory((unanswered,)), NodeConfig((Rule("gpu.index == 0", GpuPolicy()),))).doubts
     assert not doubt.whole

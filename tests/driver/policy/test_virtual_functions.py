@@ -8,9 +8,9 @@ import pytest
 
 from driver.hardware.functions import PciView
 from driver.hardware.gpu import Inventory
-from driver.kinds.vgpu.forms import BEING_MADE, NO_PLACE
+from driver.kinds.vgpu.kind import BEING_MADE, NO_PLACE
 from driver.policy.offers import node_offers
-from driver.policy.virtual_functions import virtual_to_enable
+from driver.policy.rules import virtual_to_enable
 from tests.driver.kinds.vgpu.hosts import L40S, inventory
 from tools.conformance.nodes.mig_nodes import one_rule
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.process.places import Place, Places
+from driver.process.http_endpoint import Place, Places
 from tests.controller.published import Clock
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from driver.roots.driver_roots import DriverRoots
-from driver.roots.links import below
 from driver.roots.places import PLACES
+from driver.roots.root import below
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
 from kubeletplugin.claims.cdi.host_paths import HostPaths
 from kubeletplugin.devices.host.driver_files import DriverFiles

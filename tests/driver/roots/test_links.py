@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.roots.links import below
+from driver.roots.root import below
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import DriverNotLoaded, GpuLost, NvmlCallFailed, SessionLost
-from driver.nvml.health.values import GpuEvent
+from driver.nvml.health.calls import GpuEvent
 from fakegpu.health.state import MOST_EVENTS
 from fakegpu.machine.fake_machine import FakeMachine
 

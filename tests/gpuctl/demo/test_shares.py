@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.narrator import Narrator
 from gpuctl.demo.pods import ContainerFacts, DemoFailed, PodFacts

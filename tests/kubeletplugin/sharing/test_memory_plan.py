@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.memory_division import Burst, MemoryDivision
-from driver.claims.opaque import GpuConfig
+from driver.claims.opaque import Burst, GpuConfig, MemoryDivision
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld

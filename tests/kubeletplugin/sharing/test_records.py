@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.kinds.registry import KINDS
-from driver.nvml.modes.calls import ComputeMode
+from driver.nvml.modes import ComputeMode
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples

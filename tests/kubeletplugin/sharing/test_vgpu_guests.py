@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked
-from driver.nvml.mig_calls import MIG_CALLS
+from driver.nvml.mig import MIG_CALLS
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
 from fakegpu.nvml.mig_calls import CHANGES

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driver.claims.memory_division import LARGEST_FACTOR
-from driver.claims.opaque import API_VERSION, OWN_API_VERSION, SHARED_GPU
+from driver.claims.opaque import API_VERSION, LARGEST_FACTOR, OWN_API_VERSION, SHARED_GPU
 from driver.kinds.registry import KINDS
 from tools.docs.lookup.marked import code, table
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from driver.devices.sharing import MOST_MPS_CLIENTS
 from driver.health.health_rules import SCHEMA as HEALTH
-from driver.policy.config_schema import pool_schema, rule_schema
+from driver.policy.config import pool_schema, rule_schema
 from tools.docs.lookup.marked import code, table
 
 Schema = dict[str, Any]

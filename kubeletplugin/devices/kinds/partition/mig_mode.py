@@ -6,7 +6,7 @@ from driver.errors import ClaimBlocked, ClaimRefused
 from driver.hardware.mig_walk import changes_without_reset
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
-from driver.nvml.mig_calls import MigActivation
+from driver.nvml.mig import MigActivation
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.kinds.partition.gpu_instances import processes
 

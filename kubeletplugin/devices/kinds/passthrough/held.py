@@ -12,8 +12,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncom
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
-from driver.kinds.passthrough.devices import passthrough_uuid
-from driver.kinds.passthrough.kind import PASSTHROUGH
+from driver.kinds.passthrough.kind import PASSTHROUGH, passthrough_uuid
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record

@@ -140,9 +140,9 @@ def test_static_offers_nothing_while_mig_mode_is_on_without_partitions(
 
 def test_static_keeps_a_gpu_back_that_is_in_mig_mode_and_tells_no_partitions() -> None:
     inventory = first_gpu(with_mode_on("hgx-h100"))
-    untold = replace(inventory, gpus=(replace(only(inventory), mig=None),))
+    unanswered = replace(inventory, gpus=(replace(only(inventory), mig=None),))
 
-    assert reasons(node_offers(untold)) == [
+    assert reasons(node_offers(unanswered)) == [
         ("gpu", "MIG mode is on, so the GPU cannot be used as a whole"),
     ]
 
@@ -313,9 +313,9 @@ def test_a_vgpu_guest_that_knows_mig_stays_whole_since_it_may_not_change_it() ->
 @pytest.mark.parametrize("mig", ["dynamic", "{layout: all-1g}"])
 def test_a_gpu_whose_mig_is_not_told_is_kept_back_since_partitions_of_it_may_be_in_use(mig: str) -> None:
     inventory = first_gpu("hgx-h100")
-    untold = replace(inventory, gpus=(replace(only(inventory), mig=None, mig_capable=None),))
+    unanswered = replace(inventory, gpus=(replace(only(inventory), mig=None, mig_capable=None),))
 
-    offers = node_offers(untold, rules(f"mig: {mig}"))
+    offers = node_offers(unanswered, rules(f"mig: {mig}"))
 
     assert offers.devices == ()
     assert reasons(offers) == [("gpu", "NVML does not tell what MIG can make of it")]

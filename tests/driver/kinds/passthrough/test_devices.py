@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.devices.device import Taint
 from driver.hardware.gpu import Problem
-from driver.kinds.passthrough.devices import passthrough_uuid
+from driver.kinds.passthrough.kind import passthrough_uuid
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
 
 ALONE = "offer: passthrough"

@@ -160,7 +160,7 @@ def test_a_vgpu_is_not_handed_on() -> None:
 
 
 def test_while_it_is_not_known_what_else_a_gpu_is_nothing_is_said_of_it() -> None:
-    dumb = gpu(FIRST, untold=frozenset({"mig_mode"}))
+    dumb = gpu(FIRST, unanswered=frozenset({"mig_mode"}))
     found = offered(node(function(FIRST), told=(dumb,)), BESIDE)
     assert names(found) == []
     assert [(one.pci, one.whole, one.away) for one in found.doubts] == [(FIRST, True, False)]

@@ -139,7 +139,7 @@ def test_shares_are_of_what_the_nvidia_driver_leaves_and_a_whole_gpu_has_all_its
 
 def test_only_while_it_is_not_known_what_the_driver_keeps_nothing_is_shared_by_memory() -> None:
     assert one(f"shared: {SLICED}", of_first(machine(), reserved_bytes=None)).capacity["memory"] > H100_BYTES
-    inventory = of_first(machine(), reserved_bytes=None, untold=frozenset({"memory_use"}))
+    inventory = of_first(machine(), reserved_bytes=None, unanswered=frozenset({"memory_use"}))
     assert one(f"shared: {SLICED}", inventory).capacity == {"shares": 4}
     found = offered("shared: {strategy: TimeSlicing, memory: {step: 1Gi}}", inventory)
     assert ([doubt.whole for doubt in found.doubts], found.devices) == ([True], ())

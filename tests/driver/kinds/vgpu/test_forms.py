@@ -9,7 +9,7 @@ import pytest
 from driver.errors import ConfigError
 from driver.hardware.gpu import Inventory
 from driver.kinds.forms import VGPU_MANAGER
-from driver.kinds.vgpu.forms import (
+from driver.kinds.vgpu.kind import (
     NO_HOST,
     NO_INSTANCE,
     NO_PLACE,
@@ -82,8 +82,8 @@ def test_what_cannot_be_offered_has_a_reason() -> None:
     assert gpu.vgpu is not None
     plain = replace(gpu, virtualization="none", vgpu=None)
     assert reasons(replace(found, gpus=(plain,)), vgpu("L40S-8Q")) == [NO_HOST]
-    untold = replace(gpu, vgpu=replace(gpu.vgpu, types=None), untold=frozenset({"vgpu_types"}))
-    assert reasons(replace(found, gpus=(untold,)), vgpu("L40S-8Q")) == [NOT_TOLD]
+    unanswered = replace(gpu, vgpu=replace(gpu.vgpu, types=None), unanswered=frozenset({"vgpu_types"}))
+    assert reasons(replace(found, gpus=(unanswered,)), vgpu("L40S-8Q")) == [NOT_TOLD]
     every = [one.profile for one in gpu.vgpu.types or ()]
     assert reasons(replace(found, gpus=(gpu,)), vgpu(*every)) == [TOO_MANY]
 

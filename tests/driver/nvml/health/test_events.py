@@ -9,8 +9,7 @@ from threading import Event
 import pytest
 
 from driver.nvml.api import Code, GpuLost, Nvml, NvmlCallFailed, NvmlTimeout, SessionLost
-from driver.nvml.health.calls import EventSet
-from driver.nvml.health.values import GpuEvent
+from driver.nvml.health.calls import EventSet, GpuEvent
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
+from driver.nvml.health.calls import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
 from driver.nvml.health.real import fabric_health_of
-from driver.nvml.health.values import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary

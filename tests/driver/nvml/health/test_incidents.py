@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.nvml.health.calls import GpuEvent
 from driver.nvml.health.incidents import ALIKE_SECONDS, HOLD_SECONDS, Heard, Incidents
-from driver.nvml.health.values import GpuEvent
 
 GPU = "GPU-1"
 OLD = Heard(GpuEvent("xid", GPU, 94, 2, 0))

@@ -11,7 +11,7 @@ from driver.errors import ConfigError
 from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice, NvmlTimeout
 from driver.nvml.deadline import Guard
 from driver.nvml.real import RealNvml
-from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.use.calls import IDLE_CELSIUS
 from fakegpu.use.state import ProcessState

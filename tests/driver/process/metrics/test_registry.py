@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
-from driver.process.metrics.reading import Reading
-from driver.process.metrics.registry import Metrics
-from driver.process.metrics.serving import endpoint, serve
+from driver.process.metrics.registry import Metrics, endpoint, serve
+from driver.process.metrics.table import Reading
 from driver.process.service import Service
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 
 from driver.process.metrics.page import PAGE, with_tables
 from driver.process.metrics.registry import Metrics
-from driver.process.metrics.series import Series
-from driver.process.metrics.table import TABLE
+from driver.process.metrics.table import TABLE, Series
 
 ROWS = pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.name)
 

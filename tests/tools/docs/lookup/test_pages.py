@@ -13,8 +13,8 @@ from driver.errors import DriverError
 from driver.fabric.api import NotShared
 from driver.kube.errors import Forbidden
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, NotFound
-from driver.nvml.memory_calls import MEMORY_CALLS
-from driver.nvml.mig_calls import MIG_CALLS
+from driver.nvml.memory_limits import MEMORY_CALLS
+from driver.nvml.mig import MIG_CALLS
 from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retirement import NotRetired

@@ -18,8 +18,7 @@ import yaml
 
 from driver.claims.opaque import MalformedConfig, decode_any
 from driver.errors import ConfigError
-from driver.policy.config import parse_config, parse_file
-from driver.policy.config_schema import rule_schema
+from driver.policy.config import parse_config, parse_file, rule_schema
 from envtest.client.api import APPLY
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.machine.spec import load_machine

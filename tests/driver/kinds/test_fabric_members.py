@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driver.fabric.api import FabricGpu, FabricPartition
-from driver.fabric.members import KnownGpu, by_size, physical_ids
+from driver.kinds.fabric import KnownGpu, by_size, physical_ids
 from driver.nvml.pci_address import PciAddress
 
 ONE, TWO, THREE = (PciAddress(0, bus, 0, 0) for bus in (0x1B, 0x43, 0x52))

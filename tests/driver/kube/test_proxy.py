@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.process.proxy import is_proxied
+from driver.kube.endpoint import is_proxied
 
 POD = "https://10.96.0.1:443"
 PROXY = {"HTTPS_PROXY": "http://proxy:3128"}

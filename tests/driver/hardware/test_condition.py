@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.hardware.condition.condition import NOT_ASKED, Condition, unheard
-from driver.hardware.condition.faults import problems_of
+from driver.hardware.condition import problems_of
+from driver.hardware.gpu import NOT_ASKED, Condition, unheard
 from driver.hardware.inventory import Discovery
 from driver.health.problems import health, taints
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from driver.nvml.health.values import FabricHealth, RemappedRows
+from driver.nvml.health.calls import FabricHealth, RemappedRows
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
@@ -21,7 +21,7 @@ from tests.driver.hardware.looked_at import Node, reasons
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from driver.nvml.health.values import RecoveryAction
+    from driver.nvml.health.calls import RecoveryAction
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
@@ -138,7 +138,7 @@ def test_a_call_about_health_that_hangs_costs_no_device(tmp_path: Path) -> None:
     hasty.machine.hang("remapped_rows", gpu=3)
     inventory = hasty.discovery.snapshot()
     assert reasons(inventory) == {3: ["hung"]}
-    assert (inventory.gpus[3].untold, inventory.gpus[3].memory_bytes) == (
+    assert (inventory.gpus[3].unanswered, inventory.gpus[3].memory_bytes) == (
         frozenset(),
         inventory.gpus[2].memory_bytes,
     )

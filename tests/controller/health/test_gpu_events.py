@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from controller.health.event_poster import Teller
+from controller.health.gpu_events import FaultEvents
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident, verdicts_of
@@ -20,7 +20,7 @@ SICK = tuple(verdicts_of(Incident(Region(PciAddress(0, 0x17, 0, 0)), 95, None), 
 
 def test_a_thread_that_saw_a_sick_gpu_does_not_tell_so_after_another_said_that_it_is_well() -> None:
     events = HeardEvents()
-    teller = Teller(events)
+    fault_events = FaultEvents(events)
     seen, go_on = threading.Event(), threading.Event()
 
     def saw_it_sick() -> tuple[Verdict, ...]:
@@ -28,7 +28,7 @@ def test_a_thread_that_saw_a_sick_gpu_does_not_tell_so_after_another_said_that_i
         assert go_on.wait(30)
         return SICK
 
-    threads = [threading.Thread(target=teller.tell, args=(look,)) for look in (saw_it_sick, tuple)]
+    threads = [threading.Thread(target=fault_events.tell, args=(look,)) for look in (saw_it_sick, tuple)]
     threads[0].start()
     assert seen.wait(30)
     threads[1].start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.health.damping import FORGET_SECONDS, HOLD_SECONDS, Damping, held_seconds
+from controller.health.incident_store import FORGET_SECONDS, HOLD_SECONDS, Damping, held_seconds
 
 
 def test_the_first_time_it_is_believed_at_once() -> None:

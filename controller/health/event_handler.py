@@ -1,4 +1,4 @@
-"""Makes of each event of the NVIDIA driver what follows from it: a fault, a number, a look at the GPUs."""
+"""Turns each event of the NVIDIA driver into what follows from it: a fault, a metric, a check of the GPUs."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from driver.process.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.health.incident_store import Book
+    from controller.health.incident_store import IncidentStore
     from driver.hardware.gpu import Gpu, Inventory
-    from driver.nvml.health.values import GpuEvent
+    from driver.nvml.health.calls import GpuEvent
     from driver.nvml.mig import GpuInstance, Placement
     from driver.nvml.pci_address import PciAddress
 
 _log = get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 5.0
-"""How long after a look that an event asked for the next event asks for one: a look asks every GPU a lot."""
+"""How long after a check that an event caused the next event may cause one: a check makes many NVML calls."""
 
 PROGRAM_AGAIN_SECONDS = 3600.0
-"""How long the same fault of programs on a GPU is not told again: who restarts may cause it every second."""
+"""How long the same fault of programs on a GPU is not reported again: a restarting program repeats it."""
 
 _PLACES_SECONDS = 1.0
-"""How long it counts where an instance lies: one that is destroyed leaves its number to the next."""
+"""How long a known place of an instance counts: the next instance may get the number of a destroyed one."""
 
 _LOOKED_AT = frozenset({"single-bit-ecc", "double-bit-ecc", "operational"})
-"""What says no more than that a GPU's memory, or the GPU, is to be looked at."""
+"""Events that say only that the GPU, or its memory, has to be checked."""
 
 
-class Hearing:
-    """Takes in events, in the thread that waits for them, and what looks see, in theirs.
+class EventHandler:
+    """Handles events, in the thread that waits for them; the checks of the GPUs report in their own thread.
 
-    ``instances`` asks NVML for the GPU instances of a GPU; it may raise NvmlError. ``count`` hears of each
-    XID with its GPU, ``tell`` the sentence about a fault of a program, ``look_now`` that the GPUs are to be
-    looked at.
+    ``instances`` asks NVML for the GPU instances of a GPU; it may raise NvmlError. ``count`` is called with
+    each XID and its GPU, ``tell`` with the sentence about a fault of a program, ``look_now`` when the GPUs
+    have to be checked.
     """
 
     def __init__(
         self,
-        book: Book,
+        incidents: IncidentStore,
         instances: Callable[[PciAddress], tuple[GpuInstance, ...]],
         count: Callable[[PciAddress, int], None],
         tell: Callable[[str], None],
         look_now: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._book = book
+        self._incidents = incidents
         self._instances = instances
         self._count = count
         self._tell = tell
@@ -61,11 +61,11 @@ class Hearing:
         self._strangers: set[str] = set()
         self._look_due: float | None = None
         self._looked_at = float("-inf")
-        self._told_at: dict[tuple[PciAddress, int], float] = {}
+        self._reported_at: dict[tuple[PciAddress, int], float] = {}
         self._places: dict[PciAddress, tuple[float, Mapping[int, Placement]]] = {}
 
     def saw(self, inventory: Inventory) -> None:
-        """Take in which GPUs there are."""
+        """Take in the GPUs that a check found."""
         self._gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
         self._strangers = set()
 
@@ -83,24 +83,24 @@ class Hearing:
         self.look_if_due()
 
     def seconds_left(self) -> float | None:
-        """In how many seconds ``look_if_due`` is to be called; None while no look is due."""
+        """Seconds until ``look_if_due`` has to be called; None while no check is due."""
         return None if self._look_due is None else max(0.0, self._look_due - self._now())
 
     def look_if_due(self) -> None:
-        """Ask for the look that an event has asked for, as soon as the last one is long enough ago."""
+        """Ask for the check that an event needs, once the last one is long enough ago."""
         now = self._now()
         if self._look_due is not None and now >= self._look_due:
             self._look_due, self._looked_at = None, now
             self._look_now()
 
     def _wonder(self, event: GpuEvent) -> None:
-        """Log an event of a GPU that is not known, the first one until the next look."""
+        """Log an event of a GPU that is not known, once until the next check."""
         if event.uuid not in self._strangers:
             self._strangers.add(event.uuid)
             _log.warning("event of a GPU that is not known", uuid=event.uuid, xid=event.xid)
 
     def _judge(self, gpu: Gpu, event: GpuEvent) -> None:
-        told, rules = told_class(event), self._book.rules
+        told, rules = told_class(event), self._incidents.rules
         found = rules.class_of(event.xid, told)
         if found == "ignore":
             return
@@ -112,18 +112,18 @@ class Hearing:
         if found == "informational":
             return
         incident = Incident(self._scope(gpu, event), event.xid, told)
-        if self._book.told(incident):
+        if self._incidents.report(incident):
             _log.warning("fault of a GPU", gpu=str(gpu.pci), what=described(event.xid), judged=found)
 
     def _tell_of_program(self, gpu: Gpu, event: GpuEvent) -> None:
         what, now = (gpu.pci, event.xid or 0), self._now()
-        last_at = self._told_at.get(what)
+        last_at = self._reported_at.get(what)
         if last_at is None or now - last_at >= PROGRAM_AGAIN_SECONDS:
-            self._told_at[what] = now
+            self._reported_at[what] = now
             self._tell(f"GPU {gpu.pci} is well, a program on it is not: {described(event.xid)}; see its log")
 
     def _gpu(self, event: GpuEvent) -> Gpu | None:
-        """The GPU of an event; an event that names none is of the only one, or of nobody."""
+        """The GPU of an event. An event that names none is about the node's only GPU; with several, None."""
         gpus = self._gpus
         if event.uuid or len(gpus) != 1:
             return gpus.get(event.uuid)
@@ -136,7 +136,7 @@ class Hearing:
         return Region(gpu.pci, self._place(gpu, event.gpu_instance))
 
     def _place(self, gpu: Gpu, instance: int) -> Placement | None:
-        """Where the instance lies now, else where it was at the last look; None where nobody knows."""
+        """The place of the instance now, else its place at the last check; None if neither is known."""
         now = self._now()
         known = self._places.get(gpu.pci)
         if known is None or now - known[0] > _PLACES_SECONDS:

@@ -18,7 +18,7 @@ class ModeCalls(Protocol):
         ...
 
     def set_compute_mode(self, mode: ComputeMode) -> None:
-        """Set it at once, until the kernel driver is loaded anew (nvmlDeviceSetComputeMode); needs root.
+        """Set it at once, until the kernel driver is loaded again (nvmlDeviceSetComputeMode); needs root.
 
         Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, where the
         mode stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
@@ -26,7 +26,7 @@ class ModeCalls(Protocol):
         ...
 
     def persistence_mode(self) -> bool:
-        """Whether the GPU stays initialised while nobody uses it (nvmlDeviceGetPersistenceMode).
+        """Whether the GPU stays initialised while it is unused (nvmlDeviceGetPersistenceMode).
 
         NotSupported where the platform has no such mode.
         """

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.health.incident_store import Book
-from controller.health.xid_listener import LOOK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, Hearing
+from controller.health.event_handler import LOOK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, EventHandler
+from controller.health.incident_store import IncidentStore
 from driver.hardware.gpu import Gpu, GpuMig, Inventory
 from driver.nvml.api import NvmlTimeout
-from driver.nvml.health.values import EventKind, GpuEvent
+from driver.nvml.health.calls import EventKind, GpuEvent
 from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from tests.controller.published import Clock
@@ -22,7 +22,7 @@ GPU = Gpu(PCI, "GPU-1", 0, 0, mig=GpuMig(True, True, True, (), (INSTANCE,)))
 
 @dataclass
 class Heard:
-    """A hearing of one GPU, and what it did."""
+    """A handler of one GPU, and what it did."""
 
     fresh: tuple[GpuInstance, ...] | None = ()
     asked: int = 0
@@ -32,16 +32,16 @@ class Heard:
 
     def __post_init__(self) -> None:
         self.clock = Clock()
-        self.book = Book(now=self.clock)
-        self.hearing = Hearing(
-            self.book,
+        self.incidents = IncidentStore(now=self.clock)
+        self.handler = EventHandler(
+            self.incidents,
             self._instances,
             lambda _pci, xid: self.counted.append(xid),
             self.told.append,
             self._look,
             self.clock,
         )
-        self.hearing.saw(Inventory((GPU,)))
+        self.handler.saw(Inventory((GPU,)))
 
     def _instances(self, pci: PciAddress) -> tuple[GpuInstance, ...]:
         self.asked += 1
@@ -53,11 +53,11 @@ class Heard:
         self.looks += 1
 
     def xid(self, code: int, instance: int | None = None) -> None:
-        self.hearing.hear(GpuEvent("xid", "GPU-1", code, instance, None if instance is None else 0))
+        self.handler.hear(GpuEvent("xid", "GPU-1", code, instance, None if instance is None else 0))
 
     @property
     def spans(self) -> set[Placement | None]:
-        return {verdict.scope.span for verdict in self.book.verdicts()}
+        return {verdict.scope.span for verdict in self.incidents.verdicts()}
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_a_burst_asks_for_one_look_and_for_the_places_once_and_tells_once() -> N
 def test_the_look_that_the_last_event_of_a_burst_asks_for_comes_later() -> None:
     heard = Heard()
     heard.xid(95)
-    assert (heard.looks, heard.hearing.seconds_left()) == (1, None)
+    assert (heard.looks, heard.handler.seconds_left()) == (1, None)
     heard.clock.seconds += 1
     heard.xid(95)
-    assert (heard.looks, heard.hearing.seconds_left()) == (1, LOOK_AGAIN_SECONDS - 1)
+    assert (heard.looks, heard.handler.seconds_left()) == (1, LOOK_AGAIN_SECONDS - 1)
     heard.clock.seconds += LOOK_AGAIN_SECONDS
-    heard.hearing.look_if_due()
-    assert (heard.looks, heard.hearing.seconds_left()) == (2, None)
+    heard.handler.look_if_due()
+    assert (heard.looks, heard.handler.seconds_left()) == (2, None)
 
 
 def test_a_program_that_fails_for_hours_is_told_of_every_hour() -> None:
@@ -117,23 +117,23 @@ def test_a_program_that_fails_for_hours_is_told_of_every_hour() -> None:
 )
 def test_errors_of_memory_have_the_gpu_looked_at_and_clocks_do_not(kind: EventKind, looks: int) -> None:
     heard = Heard()
-    heard.hearing.hear(GpuEvent(kind, "GPU-1"))
-    assert (heard.looks, heard.book.verdicts()) == (looks, ())
+    heard.handler.hear(GpuEvent(kind, "GPU-1"))
+    assert (heard.looks, heard.incidents.verdicts()) == (looks, ())
 
 
 def test_events_that_were_dropped_have_the_gpus_looked_at() -> None:
     heard = Heard()
-    heard.hearing.hear(GpuEvent("xid", "GPU-1", 31, dropped=True))
+    heard.handler.hear(GpuEvent("xid", "GPU-1", 31, dropped=True))
     assert heard.looks == 1
 
 
 def test_an_event_of_nobody_is_of_the_only_gpu_else_it_has_all_looked_at() -> None:
     heard = Heard()
-    heard.hearing.hear(GpuEvent("xid", "", 95))
+    heard.handler.hear(GpuEvent("xid", "", 95))
     assert heard.spans == {None}
     heard = Heard()
     other = Gpu(PciAddress.parse("0000:8b:00.0"), "GPU-2", 1, 1)
-    heard.hearing.saw(Inventory((GPU, other)))
-    heard.hearing.hear(GpuEvent("xid", "", 95))
-    heard.hearing.hear(GpuEvent("xid", "GPU-3", 95))
-    assert (heard.book.verdicts(), heard.looks) == ((), 1)
+    heard.handler.saw(Inventory((GPU, other)))
+    heard.handler.hear(GpuEvent("xid", "", 95))
+    heard.handler.hear(GpuEvent("xid", "GPU-3", 95))
+    assert (heard.incidents.verdicts(), heard.looks) == ((), 1)

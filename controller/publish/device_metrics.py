@@ -1,13 +1,15 @@
-"""Counts what a node offers, for the metrics."""
+"""Metrics of the published devices: how many there are in which state, and what is wrong with their GPUs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from driver.devices.region import overlap
-from driver.process.metrics.reading import Reading
+from driver.devices.taints import TAINT_DRIVER
+from driver.health.verdict import KINDS
+from driver.process.metrics.table import Reading
 
 if TYPE_CHECKING:
     from driver.devices.device import Device
@@ -21,18 +23,23 @@ OFFERED_SERIES = ("gpu_dra_devices",)
 _SHARED = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 _PROFILE = "profile"
 
+SICK = "gpu_dra_gpu_sick"
+
+_OF_HEALTH = {*KINDS, TAINT_DRIVER}
+"""The taints about a GPU's health; other taints say what else is in the way."""
+
 
 def offered_numbers(devices: Sequence[Device], held: frozenset[str], kinds: Kinds) -> Iterator[Reading]:
     """How many devices of each kind and profile are in each state; claims hold those in ``held``."""
     names = [name for device in held if (name := kinds.parse(device)) is not None]
     offered = {device.name: device.regions for device in devices}
     taken = tuple(region for name in names for region in offered.get(name.device, name.regions))
-    found = Counter((*_kind_and_profile(device, kinds), state_of(device, held, taken)) for device in devices)
+    found = Counter((*_kind_and_profile(device, kinds), _state_of(device, held, taken)) for device in devices)
     for (kind, profile, state), count in sorted(found.items()):
         yield Reading("gpu_dra_devices", {"kind": kind, "profile": profile, "state": state}, count)
 
 
-def state_of(device: Device, held: frozenset[str], taken: tuple[Region, ...]) -> State:
+def _state_of(device: Device, held: frozenset[str], taken: tuple[Region, ...]) -> State:
     """Whether a scheduler could hand it out: the first that holds of tainted, allocated, excluded, free.
 
     A shared device is allocated from its first share on. ``taken`` is what the held devices take of GPUs.
@@ -50,3 +57,20 @@ def _kind_and_profile(device: Device, kinds: Kinds) -> tuple[str, str]:
     if name is not None and name.shared is not None and not name.shared.fractional:
         kind = _SHARED[name.shared.strategy]
     return kind, str(device.attributes.get(_PROFILE, ""))
+
+
+def sick_numbers(devices: Iterable[Device]) -> Iterator[Reading]:
+    """One series for each taint about the health of a GPU, however many of its devices have it."""
+    uuids: dict[str, str] = {}
+    found: set[tuple[str, str, str, str]] = set()
+    for device in devices:
+        if device.pci is None:
+            continue
+        pci, told = str(device.pci), device.attributes
+        uuids[pci] = uuids.get(pci) or str(told.get("parentUUID", told.get("uuid", "")))
+        found |= {
+            (pci, taint.key, taint.value, taint.effect) for taint in device.taints if taint.key in _OF_HEALTH
+        }
+    for pci, key, value, effect in sorted(found):
+        labels = {"uuid": uuids[pci], "pci_bus_id": pci, "key": key, "value": value, "effect": effect}
+        yield Reading(SICK, labels, 1)

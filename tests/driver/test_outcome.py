@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.process.outcome import outcome_of
+from driver.errors import ClaimBlocked, ClaimRefused, outcome_of
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""How well a GPU is, as far as NVML can be asked for it."""
