@@ -14,7 +14,7 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
-from kubeletplugin.claims.cdi.hook_source import COPY
+from kubeletplugin.claims.cdi.hook import COPY
 from kubeletplugin.early_sockets import open_front
 from kubeletplugin.process_inputs import Given
 from kubeletplugin.settings import Settings

@@ -17,54 +17,50 @@ from driver.hardware.boards import Boards
 from driver.hardware.persistence import Persistence
 from kubeletplugin.claims.cdi.hooks import Hooks
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.files import ClaimFiles, Specs
 from kubeletplugin.claims.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.claims.journal.locks import KeyedLocks
-from kubeletplugin.claims.journal.peers import Peers
-from kubeletplugin.claims.metadata.claim_metadata import ClaimMetadata, sweep
-from kubeletplugin.claims.metadata.store import MetadataStore
+from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
+from kubeletplugin.claims.metadata import ClaimMetadata, MetadataStore, sweep
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.claims.specs import Specs
-from kubeletplugin.devices.fabric.activation import Activation
-from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.fabric.holders import PartitionHolders
-from kubeletplugin.devices.fabric.persistence import PersistenceOfMembers
+from kubeletplugin.devices.fabric.activation import Activation, PersistenceOfMembers
+from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric, PartitionHolders
 from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
 from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
 from kubeletplugin.devices.hardware import Hardware
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
-from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
+from kubeletplugin.devices.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
-from kubeletplugin.devices.pci_parts import healer, node_ports, virtual_functions
-from kubeletplugin.intervals import Intervals
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
+from kubeletplugin.process_inputs import Intervals
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.healing.healer import Healer
 from kubeletplugin.reports.healing.records import FOLDER as HEALING
-from kubeletplugin.reports.healing.records import gpu_of
+from kubeletplugin.reports.healing.records import HealRecords, gpu_of
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.claim_sharing import ClaimShares, Published
 from kubeletplugin.sharing.gpus import Sharing
-from kubeletplugin.sharing.keeper import SharingKeeper
 from kubeletplugin.sharing.memory.allowances import Allowances
+from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.ledger import FOLDER as MEMORY
 from kubeletplugin.sharing.memory.ledger import Ledger, place_of
 from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts
-from kubeletplugin.sharing.memory.real_cgroups import RealCgroups
 from kubeletplugin.sharing.records import FOLDER as SHARING
 from kubeletplugin.sharing.records import SharingRecords, group_of
+from kubeletplugin.sharing.sharing_reconciler import SharingReconciler
 
 _STARTING_SECONDS = 30.0
 
@@ -87,15 +83,14 @@ def _none_listed() -> Listed:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is asked of the API server and the kubelet, and told to whoever looks at a claim.
+    """What the parts need from the API server and the kubelet, and how they report to the user of a claim.
 
-    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
-    none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
-    ``in_use()`` gives the CDI device names that containers have,
-    ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
-    DriverError. ``containers()`` gives the containers that the kubelet lists, by CDI device; it raises
-    DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
+    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused if there is none.
+    ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices say, None
+    if never seen, ``published_attributes(device)`` all attributes, empty then. ``in_use()`` gives the CDI
+    device names that containers have, ``given_by_device_plugins()`` the ids of NVIDIA's devices that they
+    have from device plugins, ``containers()`` the containers that the kubelet lists, by CDI device; all three
+    raise DriverError. ``complain`` and ``note`` say that a claim waits, or what it does not get.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
@@ -119,11 +114,11 @@ class Folders:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who hears of what happens.
+    """Callbacks for what happens.
 
-    ``changed(held)`` hears how many claims hold devices, ``prepared(entry)`` of each claim that is ready,
-    ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)`` follows
-    the steps of a claim, for tests; ``timing`` hears how long they took.
+    ``changed(held)`` gets how many claims hold devices, ``prepared(entry)`` each claim that is ready,
+    ``state`` each new state of the node; ``board`` takes the health of devices. ``step(name)`` follows the
+    steps of a claim, for tests; ``timing`` counts how long they took.
     """
 
     changed: Callable[[int], None]
@@ -136,7 +131,7 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What works on claims. ``recovered`` says what was brought together when the parts were built."""
+    """The parts that work on claims. ``recovered`` says what was repaired when they were built."""
 
     peers: Peers
     kinds: HeldKinds
@@ -145,7 +140,7 @@ class Parts:
     hooks: Hooks
     preparer: Preparer
     reconciler: Reconciler
-    keeper: SharingKeeper
+    sharing_reconciler: SharingReconciler
     fabric: ClaimFabric
     virtual: VirtualFunctions
     healer: Healer
@@ -164,7 +159,7 @@ def assemble(
     intervals: Intervals,
     kinds_of: KindsOf = own_kinds,
 ) -> Parts:
-    """Drop what an earlier boot left, build the parts, and bring journal and CDI folder together.
+    """Drop what an earlier boot left, build the parts, and make journal and CDI folder agree.
 
     ``kinds_of`` gives the kinds that the node prepares. Raises StorageError.
     """
@@ -176,25 +171,33 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders, listeners.timing)
     journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(folders.cdi)
-    told = MetadataStore(folders.data.absolute() / "metadata")
+    metadata_store = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    kinds = HeldKinds(kinds_of(node_ports(identity, hardware, nodes, journal)), HeldUnknown())
+    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
-    sharing = _sharing(identity, hardware, (peers, files), kinds, listeners.step, lambda: keeper)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, _published(cluster), memory)
-    keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
+    sharing = _sharing(identity, hardware, (peers, files), kinds, listeners.step, lambda: sharing_reconciler)
+    published = Published(cluster.published_memory, cluster.published_attributes)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory)
+    sharing_reconciler = SharingReconciler(
+        sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
+    )
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
-    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
-    claim_files = _claim_files(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners)
+    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
+    metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
+    claim_files = ClaimFiles(store, metadata, listeners.step, listeners.timing)
     ports = _ports(cluster, hardware, listeners, watch, memory, lambda: reconciler)
     written = specs, claim_files, ports, intervals.patience_seconds
     preparer = Preparer(identity, journal, locks, kinds, shares, fabric, *written)
     asked = cluster.get_claim, cluster.in_use, watch.deleted
     reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), *asked)
+    sessions = hardware.discovery, hardware.controllers
+    virtual = VirtualFunctions(
+        hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks)
+    )
     recovered = recover(journal, locks, store, identity, kinds)
-    sweep(told, journal, locks, peers.alone)
+    sweep(metadata_store, journal, locks, peers.alone)
     return Parts(
         peers,
         kinds,
@@ -203,19 +206,15 @@ def assemble(
         hooks,
         preparer,
         reconciler,
-        keeper,
+        sharing_reconciler,
         fabric,
-        virtual_functions(hardware, journal, locks),
-        healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, listeners.step),
+        virtual,
+        _healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, listeners.step),
         watch,
         _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
         memory,
         recovered,
     )
-
-
-def _published(cluster: Cluster) -> Published:
-    return Published(cluster.published_memory, cluster.published_attributes)
 
 
 def _watch(
@@ -233,7 +232,7 @@ def _watch(
 
 
 def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
-    """What several instances and boots have in common on the disk, without what is left of earlier boots."""
+    """What several instances share on the disk, once the files of earlier boots are dropped."""
     data = folders.data
     peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
     records = {SHARING: group_of, FABRIC: partition_of, MEMORY: place_of, HEALING: gpu_of}
@@ -244,12 +243,8 @@ def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
     return peers, locks, files
 
 
-def _claim_files(store: CdiStore, metadata: ClaimMetadata, listeners: Listeners) -> ClaimFiles:
-    return ClaimFiles(store, metadata, listeners.step, listeners.timing)
-
-
 def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
-    """The hooks, with their copies on the host as far as that can be."""
+    """The hooks; their copies are put on the host if that is possible."""
     host_root = hardware.driver.host_root or Path("/")
     hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
     hooks.install()
@@ -283,7 +278,7 @@ def _sharing(
     disk: tuple[Peers, BootFiles],
     kinds: HeldKinds,
     step: Callable[[str], None],
-    keeper: Callable[[], SharingKeeper],
+    sharing_reconciler: Callable[[], SharingReconciler],
 ) -> Sharing:
     peers, files = disk
     records = SharingRecords(files.data / SHARING, identity.era, kinds.parse, peers.watch())
@@ -294,7 +289,7 @@ def _sharing(
         records,
         kinds,
         identity.era,
-        lambda: keeper().mps_is_used(),
+        lambda: sharing_reconciler().mps_is_used(),
         step,
     )
 
@@ -351,4 +346,42 @@ def _ports(
         memory.forget,
         listeners.step,
         listeners.timing,
+    )
+
+
+def _healer(
+    identity: Identity,
+    hardware: Hardware,
+    data: Path,
+    peers: Peers,
+    claims: tuple[Journal, KeyedLocks, ClaimShares],
+    watch: NodeWatch,
+    step: Callable[[str], None],
+) -> Healer:
+    """The healer, which resets GPUs; ``data`` is the plugin's own folder."""
+    return Healer(
+        hardware.sysfs_root,
+        (hardware.discovery, hardware.controllers),
+        hardware.users,
+        hardware.gpu_reset or GpuReset(DriverPrograms(hardware.driver, data / "libraries")),
+        claims,
+        HealRecords(data / HEALING, identity.boot_id, peers.watch()),
+        watch,
+        step,
+    )
+
+
+def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+    """What kinds of devices need of the node."""
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.kernel,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
     )

@@ -16,9 +16,8 @@ from driver.errors import ClaimBlocked
 from driver.process import probes
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.kubelet.face import Face, open_face
+from kubeletplugin.kubelet.face import Face, open_face, probes_of
 from kubeletplugin.kubelet.node_state import NodeStateBoard
-from kubeletplugin.kubelet.probes import probes_of
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.settings import Settings
@@ -27,7 +26,7 @@ _ANSWER_SECONDS = 1.0
 
 
 class LateClaims:
-    """Claims that wait until somebody can do them."""
+    """Lets calls wait until the part that prepares claims is ready."""
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
@@ -41,7 +40,7 @@ class LateClaims:
             self._ready.notify_all()
 
     def close(self) -> None:
-        """Let the calls that wait go: there will be nobody."""
+        """End the calls that wait: the process stops."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()

@@ -1,4 +1,4 @@
-"""What the plugin was told by its flags, and the paths that follow from that."""
+"""The plugin's settings: its flags, and the paths that follow from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driver.process.sockets import (
 )
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
-from kubeletplugin.claims.cdi.hook_source import COPY, HookSource, memory_hook_from_flag
+from kubeletplugin.claims.cdi.hook import COPY, HookSource, memory_hook_from_flag
 from kubeletplugin.claims.cdi.memory_hook import memory_sockets
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.names import is_safe_uid

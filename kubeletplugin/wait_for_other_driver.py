@@ -1,4 +1,6 @@
-"""Connects what waits for NVIDIA's driver to the node and the cluster, before a socket is opened.
+"""Waits until NVIDIA's driver has left the node, before a socket is opened.
+
+It connects the wait in `kubeletplugin/migration/takeover.py` to the node and the cluster.
 
 On a node where that driver never was this costs a look into two folders, and imports nothing.
 """
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
     from driver.hardware.gpu import Inventory
     from driver.kube.client import KubeClient
-    from kubeletplugin.intervals import Intervals
     from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
     from kubeletplugin.migration.takeover import TakeOver
+    from kubeletplugin.process_inputs import Intervals
     from kubeletplugin.settings import Settings
 
 
@@ -39,7 +41,7 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
     from driver.event_reasons import EventReason
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder, Reference
-    from kubeletplugin.migration.standing_back import Ports, stand_back
+    from kubeletplugin.migration.takeover import WaitPorts, wait_for_takeover
 
     said = [_LOOKS]
 
@@ -56,8 +58,8 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
     poster.start()
     try:
         with _ended_by_signals(), _answering_probes(settings.health_addr, said):
-            return stand_back(
-                Ports(
+            return wait_for_takeover(
+                WaitPorts(
                     lambda: _other(settings),
                     looks.decide,
                     tell,
@@ -82,7 +84,7 @@ def _other(settings: Settings) -> Path | None:
 
 
 class _Looks:
-    """What is looked at to decide, with what earlier looks saw of slices that may be gone by now."""
+    """Reads what the decision needs, and remembers slices that may be gone at the next look."""
 
     def __init__(self, settings: Settings, client: KubeClient) -> None:
         self._settings = settings
@@ -90,7 +92,7 @@ class _Looks:
         self._origins: dict[str, Origin] = {}
 
     def decide(self) -> TakeOver:
-        """What is to be done with the claims in the checkpoint; raises DriverError."""
+        """What to do with the claims in the checkpoint; raises DriverError."""
         from kubeletplugin.claims.journal.boot_marker import running_boot_id
         from kubeletplugin.migration.checkpoint import Checkpoint, read_checkpoint
         from kubeletplugin.migration.takeover import decide
@@ -100,8 +102,7 @@ class _Looks:
 
     def _surroundings(self) -> Surroundings:
         from kubeletplugin.claims.journal.boot_marker import running_boot_id
-        from kubeletplugin.claims.journal.generation import driver_generation
-        from kubeletplugin.claims.journal.identity import Era
+        from kubeletplugin.claims.journal.identity import Era, driver_generation
         from kubeletplugin.migration.entries import Surroundings
 
         settings = self._settings
@@ -134,7 +135,7 @@ class _Looks:
         return origins(answer.get("items") or (), self._settings.node_name)
 
     def _users(self) -> tuple[ClaimUser, ...]:
-        """Which pods have the claims, as the kubelet tells; nothing where it does not."""
+        """The pods that have the claims, as the kubelet says; none if it does not answer."""
         from driver.process.log import get_logger
         from kubeletplugin.kubelet.podresources import PodResourcesUnavailable, claims_in_use
         from kubeletplugin.migration.entries import ClaimUser

@@ -27,18 +27,15 @@ from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
-from kubeletplugin.claims.eventful_claims import EventfulClaims, tell_missing, tell_of_entry, tell_waiting
+from kubeletplugin.claims.claim_events import ClaimsWithEvents, tell_missing, tell_of_entry, tell_waiting
 from kubeletplugin.claims.journal.boot_marker import running_boot_id
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.generation import driver_generation
-from kubeletplugin.claims.journal.identity import Identity
-from kubeletplugin.devices.hardware import Hardware
+from kubeletplugin.claims.journal.identity import Identity, driver_generation
+from kubeletplugin.devices.hardware import Hardware, pci_ports
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.devices.pci_ports import pci_ports
 from kubeletplugin.early_sockets import Front
-from kubeletplugin.intervals import Intervals
 from kubeletplugin.kubelet.face import ALONE_PART, KUBELET_PART, READY_PART
 from kubeletplugin.kubelet.podresources import (
     SharedList,
@@ -50,16 +47,14 @@ from kubeletplugin.kubelet.podresources import (
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.kubelet.wire.timing import Timing
-from kubeletplugin.migration.carrying_out import carry_out
 from kubeletplugin.migration.other_driver import other_driver
-from kubeletplugin.migration.takeover import TakeOver
-from kubeletplugin.numbers import Numbers
-from kubeletplugin.process_inputs import Given
+from kubeletplugin.migration.takeover import TakeOver, take_over_claims
+from kubeletplugin.plugin_metrics import PluginMetrics
+from kubeletplugin.process_inputs import Given, Intervals
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import Now
+from kubeletplugin.reports.device_status import HealthMemory, Now
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
-from kubeletplugin.reports.status.health import HealthMemory
 from kubeletplugin.reports.status.writer import StatusWriter
 from kubeletplugin.reports.use.node_use import NodeUse
 from kubeletplugin.settings import Settings
@@ -138,12 +133,12 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     serve_metrics(service, settings.metrics_addr, metrics)
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
-            carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
+            take_over_claims(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
     hooks = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
     hooks.open()  # before claims are prepared: their containers may start at once
     service.spawn("memory hook", hooks.run, hooks.stop)
     service.on_stop("containers that wait", parts.memory.stop)
-    front.claims.ready(EventfulClaims(parts.preparer, node.events))
+    front.claims.ready(ClaimsWithEvents(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", reports.statuses.run, stop=reports.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
@@ -152,8 +147,8 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs, specs_now)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
     service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
-    service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
-    service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
+    service.spawn("MPS", parts.sharing_reconciler.follow, stop=parts.sharing_reconciler.stop)
+    service.repeat("sharing", intervals.check_seconds, parts.sharing_reconciler.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
     front.state.heals(parts.healer.heal)
@@ -276,27 +271,27 @@ def _claims(
     def listed() -> Listed:
         return containers_by_device(list_pods(settings.pod_resources_socket, _LIST_SECONDS), DRIVER_NAME)
 
-    numbers = Numbers(
+    plugin_metrics = PluginMetrics(
         node.discovery, parts, node.identity.era, published.memory_of, listed, settings.roots.host_root
     )
-    reports = _reports(node, parts, numbers, writer, front.board)
+    reports = _reports(node, parts, plugin_metrics, writer, front.board)
     if settings.mps_socket.exists():
-        parts.keeper.mps_is_used()  # it may have daemons that nobody needs
+        parts.sharing_reconciler.mps_is_used()  # it may have daemons that nobody needs
     _log_recovered(parts)
     metrics.prepared_claims.set(parts.journal.held_count())
-    numbers.show(metrics, settings.node_name)
+    plugin_metrics.show(metrics, settings.node_name)
     metrics.show_number("gpu_dra_plugin_registered", lambda: not front.face.serving.is_down(KUBELET_PART))
     return parts, reports
 
 
 def _reports(
-    node: _Node, parts: Parts, numbers: Numbers, writer: StatusWriter, board: HealthBoard
+    node: _Node, parts: Parts, plugin_metrics: PluginMetrics, writer: StatusWriter, board: HealthBoard
 ) -> _Reports:
     def changed() -> None:
         statuses.changed()
 
     def now() -> Now:
-        return Now(watch.told(), healths.told(), parts.fabric.number_of)
+        return Now(watch.known(), healths.known(), parts.fabric.number_of)
 
     events = node.events
     listeners = MemoryListeners(
@@ -304,11 +299,11 @@ def _reports(
         partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_HELD),
         changed,
     )
-    watch = MemoryWatch(parts.journal.held, parts.memory.faults, numbers.containers, listeners)
+    watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
     healths = HealthMemory(changed)
     statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, now)
-    board.on_update(healths.heard)
-    return _Reports(statuses, numbers.look, watch)
+    board.on_update(healths.update)
+    return _Reports(statuses, plugin_metrics.look, watch)
 
 
 def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:

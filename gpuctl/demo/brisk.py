@@ -35,8 +35,8 @@ def given(package: str, settle_seconds: float) -> object:
             )
         )
     if package == "kubeletplugin":
-        from kubeletplugin.intervals import Intervals as OfPlugin
         from kubeletplugin.process_inputs import Given as GivenToPlugin
+        from kubeletplugin.process_inputs import Intervals as OfPlugin
 
         return GivenToPlugin(
             OfPlugin(

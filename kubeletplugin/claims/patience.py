@@ -1,4 +1,4 @@
-"""Does the work of a call again while what stands in its way may pass, and somebody waits for it."""
+"""Repeats the work of a call while its error may pass by itself and the kubelet still waits for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_DELAY_SECONDS = 2.0
 _ANSWER_SECONDS = 2.0
 LOCK_SECONDS = 40.0
 _MOST_WAITING = 12
-"""Calls that may wait at once: the others of the server's workers stay free, for unprepare above all."""
+"""Calls that may wait at once: the server's other workers stay free, above all for unprepare."""
 
 
 class Patience:
@@ -46,7 +46,7 @@ class Patience:
         seconds: float,
         complain: Callable[[DriverError], None] | None = None,
     ) -> T:
-        """The work's result; raises its DriverError when that does not pass within ``seconds``.
+        """The work's result; raises its DriverError if that does not pass within ``seconds``.
 
         ``complain`` hears the first error that is waited for.
         """
@@ -72,5 +72,5 @@ class Patience:
 
 
 def lock_seconds(call: Call) -> float:
-    """How long a call may wait for locks: a kubelet that has given it up hears no answer."""
+    """How long a call may wait for locks: after its deadline the kubelet takes no answer."""
     return max(0.0, min(LOCK_SECONDS, call.remaining_seconds() - _ANSWER_SECONDS))

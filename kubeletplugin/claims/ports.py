@@ -1,4 +1,4 @@
-"""What the preparer of claims asks of the world besides the hardware."""
+"""What the preparer of claims needs from other parts of the plugin, besides the hardware."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Functions, each of which another part of the plugin has.
+    """Functions of other parts of the plugin.
 
-    ``get_claim(namespace, name)`` is the API object, raising ApiError or ClaimRefused when there is
-    none. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None when unknown.
-    ``look()`` begins a look at the GPUs. ``complain(claim, error)`` tells the user once that a call waits.
-    ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
-    ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
-    everything could be taken back. ``releasing(uid)`` stands around the work of taking a claim back.
-    ``let_go(uid)`` takes a claim back that nobody needs any more; whether it did. ``is_used(entry)`` is
-    whether a container has devices of the claim; it raises DriverError.
-    ``forget_memory(uid)`` gives back what the containers of a claim are held
-    to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow. ``timing`` hears
-    how long phases took.
+    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused if there is none.
+    ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None if unknown. ``look()`` makes
+    a ``Look``, which asks NVML at most once for each value. ``complain(claim, error)`` says to the user,
+    once, that a call waits. ``note(claim, text)`` says what the hardware does not do for a claim that is
+    prepared all the same.
+
+    ``prepared(entry)`` is called when a claim is ready, ``left_behind(uid)`` when not all of it could be
+    taken back, and ``releasing(uid)`` is a context manager around taking it back. ``let_go(uid)`` releases a
+    claim if nobody needs it any more, and says whether it did. ``is_used(entry)`` says whether a container
+    has devices of the claim; it raises DriverError. ``forget_memory(uid)`` forgets the memory limits of a
+    claim's containers once there are none; it raises StorageError. ``step(name)`` is for tests to follow.
+    ``timing`` counts how long phases took.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]

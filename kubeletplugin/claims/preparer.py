@@ -1,7 +1,7 @@
 """Prepares and unprepares claims, in one order of steps for all kinds of devices.
 
-Every step may be the last before a crash. What a step leaves behind is either found again by the
-next call for the claim, which does the rest or undoes it, or by the reconciler.
+Every step may be the last before a crash. What a step leaves behind is found by the next call for the claim,
+which does the rest or undoes it, or by the reconciler.
 """
 
 from __future__ import annotations
@@ -11,22 +11,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.claims.allocation import Claim
-from driver.errors import ClaimRefused, DeviceHeld, DriverError, StorageError
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
-from kubeletplugin.claims.allocations import Allocations, has_allocated, has_former
-from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.claims.late import LateCall, is_newer, refuse_late_prepare, refuse_late_unprepare
-from kubeletplugin.claims.locating import located, own_devices, with_board
 from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
-from kubeletplugin.claims.plan import answer, gpus_of, plan
+from kubeletplugin.claims.plan import (
+    Allocations,
+    answer,
+    gpus_of,
+    has_allocated,
+    has_former,
+    located,
+    own_devices,
+    plan,
+    with_board,
+)
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.progress import Progress
-from kubeletplugin.claims.release import TakingBack, without_made
-from kubeletplugin.claims.specs import Spec, Specs
+from kubeletplugin.claims.release import Progress, TakingBack, without_made
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.devices.kinds.unknown import refuse_unknown
@@ -73,10 +78,10 @@ class Preparer:
         self._patience_seconds = patience_seconds
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Hand the claim's devices out: afterwards its CDI spec is there, and stays.
+        """Prepare the claim's devices: afterwards its CDI spec is there, and stays.
 
-        What passes by itself is waited for up to the patience, since the kubelet comes back only after
-        60 to 90 s. Raises DriverError; then the claim holds nothing that it did not hold before.
+        Waits up to the patience for what passes by itself, since the kubelet tries again only after 60 to 90
+        s. Raises DriverError; then the claim holds nothing that it did not hold before.
         """
         if not is_safe_uid(claim.uid):
             raise ClaimRefused(
@@ -84,7 +89,7 @@ class Preparer:
             )
         return self._patience.until_done(
             call,
-            lambda: self._prepare_after_the_gone(claim, call),
+            lambda: self._prepare_releasing_unneeded(claim, call),
             self._patience_seconds,
             lambda error: self._ports.complain(claim, error),
         )
@@ -92,18 +97,18 @@ class Preparer:
     def unprepare(self, claim: ClaimRef, call: Call) -> DriverError | None:
         """Take the claim's devices back. A claim that was never prepared is fine.
 
-        Needs neither the API nor, unless something has to be destroyed, NVML. A partition that a process
-        still uses is waited for, not as long as in prepare, since the kubelet comes back soon.
+        Needs neither the API nor, unless something has to be destroyed, NVML. Waits for a partition that a
+        process still uses, but not as long as prepare does, since the kubelet tries again soon.
 
-        What cannot be taken back yet is no failure once the journal says so: no container has the devices any
-        more, they stay taken until the reconciler has let them go, and the pod need not wait for that. The
-        answer then is what stands in the way. Raises DriverError for whatever else keeps the claim as it was.
+        If something cannot be taken back yet and the journal says so, unprepare still succeeds and returns
+        the error: no container has the devices any more, so the pod need not wait, and the reconciler
+        releases them later. Raises DriverError if the claim stays as it was.
         """
         if not is_safe_uid(claim.uid):
             return None
 
         def still(entry: Entry | None) -> bool:
-            refuse_late_unprepare(entry, call, self._identity.boot_id)
+            _refuse_late_unprepare(entry, call, self._identity.boot_id)
             return True
 
         seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
@@ -126,10 +131,10 @@ class Preparer:
         still: Callable[[Entry | None], bool],
         patience: Callable[[], float] = lambda: LOCK_SECONDS,
     ) -> bool:
-        """Let go of a claim's devices if ``still`` holds of its entry once its locks are held.
+        """Release a claim's devices if ``still(entry)`` is true once its locks are held; whether it was.
 
-        ``patience()`` is how long a lock may be waited for. Raises DriverError; the journal then says
-        what the claim still has.
+        ``patience()`` is how long to wait for a lock. Raises DriverError; the journal then says what the
+        claim still has.
         """
         with self._locks.holding([claim_key(uid)], patience()):
             entry = self._journal.get(uid)
@@ -143,16 +148,16 @@ class Preparer:
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
                 self._taking_back.everything(uid, entry)
-                self._bury(uid, entry)
+                self._leave_tombstone(uid, entry)
                 self._ports.step("released")
             return True
 
     def adopt(self, entry: Entry) -> bool:
-        """Hold what another driver has prepared for a claim; False where the journal knows the claim already.
+        """Take over what another driver prepared for a claim; False if the journal has the claim already.
 
-        A spec of ours takes the place of that driver's and has devices of the same names, since a container
-        that starts again asks for these. Where it cannot be made yet, that driver's stays until it can.
-        Raises StorageError, ClaimBlocked.
+        A spec of ours replaces that driver's. Its devices have the same names, since a container that starts
+        again asks for these. If it cannot be made yet, that driver's spec stays until it can. Raises
+        StorageError, ClaimBlocked.
         """
         keys = [claim_key(entry.uid), *map(gpu_key, entry.places)]
         with self._locks.holding(keys, LOCK_SECONDS):
@@ -172,32 +177,32 @@ class Preparer:
     def restore(self, entry: Entry) -> bool:
         """Write the files of a prepared claim again that were lost or damaged; whether there were any.
 
-        A container that starts again needs it, and for that the kubelet does not ask again. Raises
-        DriverError.
+        A container that starts again needs them, and the kubelet does not prepare the claim again for that.
+        Raises DriverError.
         """
         if not self._is_finished(entry, self._identity.era()) or self._files.are_as_written(entry):
             return False
-        with self._unchanged(entry) as is_so:
-            if not is_so or not self._is_intact(entry, self._identity.era()):
+        with self._unchanged(entry) as is_unchanged:
+            if not is_unchanged or not self._is_intact(entry, self._identity.era()):
                 return False
             if self._files.are_as_written(entry):
-                return False  # a prepare that had noted its end has written them meanwhile
+                return False  # a prepare that had committed its entry has written them meanwhile
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
-                # The entry stays as old as it is: an unprepare that waits for this is not late by it.
+                # The entry keeps its time, so that an unprepare that waits for this lock is not late.
                 self._files.write(entry, spec)
             else:
                 self._commit(entry, spec)
             return True
 
     def renew(self, entry: Entry) -> bool:
-        """Write the CDI spec of a prepared claim anew if it would differ now; whether that was so.
+        """Write the CDI spec of a prepared claim again if it would differ now; whether it did.
 
-        What a spec mounts is gone once the driver's files are others, and for a container that starts again
-        the kubelet does not ask again. Raises DriverError.
+        An update of the NVIDIA driver removes the files that the spec mounts. A container that starts again
+        needs the new ones, and the kubelet does not prepare the claim again for that. Raises DriverError.
         """
-        with self._unchanged(entry) as is_so:
-            if not is_so or not self._is_as_made(entry):
+        with self._unchanged(entry) as is_unchanged:
+            if not is_unchanged or not self._is_as_made(entry):
                 return False
             spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.look()))
             if spec is None or spec.sha256 == entry.spec_sha256:
@@ -207,32 +212,32 @@ class Preparer:
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
-        with self._unchanged(tomb) as is_so:
-            if is_so:
+        with self._unchanged(tomb) as is_unchanged:
+            if is_unchanged:
                 self._journal.forget(tomb.uid)
 
     @contextmanager
     def _unchanged(self, entry: Entry) -> Iterator[bool]:
-        """Hold the claim's lock; whether the journal still has the entry that was read before.
+        """Hold the claim's lock; gives whether the journal still has the entry that was read before.
 
-        Whoever goes through the journal's entries comes to one late: until then its claim may have been
-        released, and a claim that is acted on then would come back.
+        A loop over the journal's entries comes to an entry late. Its claim may have been released meanwhile,
+        and would come back if the old entry were written.
         """
         with self._locks.holding([claim_key(entry.uid)], LOCK_SECONDS):
             yield self._journal.get(entry.uid) == entry
 
-    def _bury(self, uid: str, entry: Entry | None) -> None:
+    def _leave_tombstone(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
         namespace, name = (entry.namespace, entry.name) if entry else ("", "")
         tomb = Entry(uid, namespace, name, "released", self._identity.boot_id, boottime_ns())
         try:
             self._journal.put(tomb)
         except StorageError:
-            # A full disk takes no tombstone, but it lets a file go; a late retry is the smaller evil.
+            # A full disk takes no tombstone, but lets a file be removed; a late retry is the smaller evil.
             self._journal.forget(uid)
 
-    def _prepare_after_the_gone(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare the claim; where one is in the way that nobody needs any more, without that one."""
+    def _prepare_releasing_unneeded(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        """Prepare the claim; first release a claim in its way that nobody needs any more."""
         try:
             return self._prepare_once(ref, call)
         except DeviceHeld as held:
@@ -257,14 +262,16 @@ class Preparer:
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
-            # What was written since the call came in may be from a later look at the claim than this one.
-            is_so = entry is not None and (is_newer(entry, call, era.boot_id) or has_allocated(entry, claim))
-            can_verify = is_so and (is_locked or (entry is not None and not entry.shares))
+            # An entry written since the call came in may come from a newer read of the claim than ours.
+            is_current = entry is not None and (
+                _is_newer(entry, call, era.boot_id) or has_allocated(entry, claim)
+            )
+            can_verify = is_current and (is_locked or (entry is not None and not entry.shares))
             if entry is not None and can_verify and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             if not is_locked:
                 raise NotReady(f"claim {ref.uid} came to other devices meanwhile", "it is tried again")
-            refuse_late_prepare(entry, call, era.boot_id)
+            _refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, claim)
@@ -278,9 +285,9 @@ class Preparer:
             return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, look))
 
     def _without_former_devices(self, entry: Entry | None, claim: Claim) -> Entry | None:
-        """The claim's entry; none once what the claim had of an earlier allocation is taken back.
+        """The claim's entry; None once the devices of an earlier allocation are taken back.
 
-        Raises DeviceHeld while a container has that.
+        Raises DeviceHeld while a container has one of those.
         """
         if entry is None or not entry.holds or not has_former(entry, claim):
             return entry
@@ -302,7 +309,7 @@ class Preparer:
         era: Era,
         look: Look,
     ) -> tuple[HeldDevice, ...]:
-        """What the claim is about to hold; everything that can be refused is refused here."""
+        """The devices as the claim will hold them; everything that can be refused is refused here."""
         own = own_devices(before, era, self._kinds)
         held = []
         for device in planned:
@@ -328,7 +335,7 @@ class Preparer:
         try:
             changes = any(self._kinds.of(device).changes(device) for device in held)
             if entry.shares or partition is not None or changes:
-                # From here on something may be left on the hardware; before, nothing has to be known.
+                # From here on a crash may leave something on the hardware, so the journal has to know.
                 progress.write("begun", "preparing")
             self._fabric.join(progress.entry, partition)
             with self._during("hardware"):
@@ -340,13 +347,15 @@ class Preparer:
                     self._ports.note(ref, text)
             spec = self._specs.spec(progress.entry, look)
             return self._commit(progress.entry, spec, is_new=True).devices
-        except Exception:  # what nobody foresaw leaves nothing behind, either
+        except Exception:  # an unforeseen error leaves nothing behind, either
             self._undo(ref.uid, before)
             raise
 
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
-        """Note the end, then write the files: what is not there (any more) the next call writes."""
-        changed_ns = boottime_ns() if is_new else entry.changed_ns  # a spec written anew makes no call late
+        """Write the entry as prepared, then the files; the next call writes files that are missing."""
+        changed_ns = (
+            boottime_ns() if is_new else entry.changed_ns
+        )  # a spec that is written again makes no call late
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
@@ -356,7 +365,7 @@ class Preparer:
         return done
 
     def _undo(self, uid: str, before: Entry | None) -> None:
-        """Give back what a failed prepare took; an entry of before stays, but for what was destroyed.
+        """Give back what a failed prepare took; the entry from before stays, except for what was destroyed.
 
         What cannot be destroyed now stays in the journal as ``releasing``.
         """
@@ -377,7 +386,7 @@ class Preparer:
             self._journal.put(without_made(before, self._kinds))
 
     def _verify(self, entry: Entry) -> Entry:
-        """Check a finished claim against the hardware; write files again that were lost or are stale."""
+        """Check a prepared claim against the hardware; write lost or outdated files again."""
         self._shares.join(entry)
         spec = self._specs.spec(entry, self._ports.look())
         if self._files.are_there(entry, spec):
@@ -385,15 +394,64 @@ class Preparer:
         return self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim is prepared in this era, and nothing has to be known that is lost."""
+        """Whether the claim is prepared in this era, and its entry has everything that is needed."""
         return self._kinds.standing(entry, era).is_prepared
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and self._kinds.all_intact(entry)
 
     def _is_as_made(self, entry: Entry) -> bool:
-        """Whether its devices are as they were made: also where another load of the driver made no change."""
+        """Whether its devices are as they were made, perhaps by an earlier load of the NVIDIA driver."""
         now = self._kinds.standing(entry, self._identity.era())
         if now.is_prepared:
             return self._kinds.all_intact(entry)
         return now.state == "prepared" and now.ended != "boot" and self._kinds.outlive_driver(entry)
+
+
+class LateCall(ClaimBlocked):
+    """A call that came too late to be carried out; the kubelet asks again for what it needs.
+
+    A call may wait for locks, or for what passes by itself, longer than the kubelet waits for the call. By
+    then another pod may have the claim, or the claim was released. The error is retryable, since the next
+    call is not late.
+    """
+
+
+def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
+    """Raise LateCall if the claim was unprepared after the call began, or the kubelet gave the call up.
+
+    ``entry`` is the claim's newest, read under its locks; ``boot_id`` is that of the running boot.
+    """
+    if entry is not None and not entry.holds and _is_newer(entry, call, boot_id):
+        raise LateCall(
+            f"claim {entry.uid} was unprepared while this call was waiting",
+            "nothing has to be done: the kubelet asks again if it needs the claim",
+        )
+    _refuse_given_up(call)
+
+
+def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None:
+    """Raise LateCall if the claim was prepared after the call began, perhaps for another pod, or the kubelet
+    gave the call up. Arguments as above.
+
+    A rebuilt entry counts as older than the call, whenever it was written.
+    """
+    now = standing(entry, Era(boot_id))
+    if entry is not None and now.has_devices and not now.rebuilt and _is_newer(entry, call, boot_id):
+        raise LateCall(
+            f"claim {entry.uid} was prepared while this call to unprepare it was waiting",
+            "nothing has to be done: the kubelet asks again if nobody needs the claim",
+        )
+    _refuse_given_up(call)
+
+
+def _is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
+    """Whether the entry was written after the call came in; the clock is that of one boot."""
+    return entry.boot_id == boot_id and call.started_ns < entry.changed_ns
+
+
+def _refuse_given_up(call: Call) -> None:
+    if not call.is_active():
+        raise LateCall(
+            "the kubelet gave this call up before anything was done", "nothing: the kubelet asks again"
+        )

@@ -1,9 +1,9 @@
-"""Compares the journal with the CDI folder, the API and the kubelet: lets go of what nobody will unprepare.
+"""Compares the journal with CDI folder, API and kubelet, and releases claims that nobody unprepares.
 
-A claim that was deleted while the plugin was away may never be unprepared by the kubelet. It is let
-go when the API says that it is gone *and* the kubelet says that no container has it. Whenever one of
-the two does not answer, the claim is kept. One that is gone and whose devices a container still has is told
-of: the scheduler takes them for free.
+The kubelet may never unprepare a claim that was deleted while the plugin was away. The claim is released when
+the API says that it is gone *and* the kubelet says that no container has it. If one of the two does not
+answer, the claim is kept. A claim that is gone while a container still has its devices is reported, since the
+scheduler considers the devices free.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from typing import Any, Literal
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
-from kubeletplugin.claims.allocations import has_allocated
 from kubeletplugin.claims.cdi.memory_hook import MemoryHook
-from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.files import ClaimFiles, Specs
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.patience import LOCK_SECONDS
+from kubeletplugin.claims.plan import has_allocated
 from kubeletplugin.claims.preparer import Preparer
-from kubeletplugin.claims.specs import Specs
 from kubeletplugin.devices.host.driver_files import DriverFiles
 
 TOMBSTONE_SECONDS = 600.0
 
 ASK_SECONDS = 2.0
-"""How often at most one claim is asked about for those that wait for its devices."""
+"""A claim in the way of others is looked up in the API and at the kubelet at most this often."""
 
 CERTAIN_SECONDS = 10.0
-"""For how long a claim has to be gone before it is let go for another that waits.
+"""How long a claim has to be gone before it is released for another one that waits.
 
 The kubelet no longer lists a pod that was deleted by force, while it ends its containers. It gives them one
 second then, and the runtime some more.
 """
 
 _LET_GO_LOCK_SECONDS = 2.0
-"""For how long a call of the kubelet waits until nobody works on the claim that is in its way."""
+"""How long a call of the kubelet waits for the locks of the claim that is in its way."""
 
 Verdict = Literal["wanted", "gone", "unknown"]
 
@@ -99,11 +98,11 @@ class Reconciler:
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=error.logged)
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
-        """Whether the claim's spec may not be what it would be if it were made now.
+        """Whether the claim's spec might differ if it were made now.
 
-        While there is no driver, what was there before stays. So does what another version of the plugin has
-        written, unless it names another version of the driver. A container that starts again asks for its
-        memory by the hook of its spec, and is to ask by that of this version.
+        Without a driver the spec stays. A spec from another version of the plugin stays, too, unless it names
+        another version of the driver. But a claim with memory limits gets the memory hook of this version,
+        since a container that starts again calls the hook of its spec.
         """
         if files is None or not entry.holds:
             return False
@@ -144,9 +143,9 @@ class Reconciler:
         return tuple(released)
 
     def let_go(self, uid: str) -> bool:
-        """Let go of a claim in whose devices' way another waits, if nobody has needed it for a while.
+        """Release a claim in the way of another one if nobody has needed it for a while; whether it did.
 
-        Whether it was let go. Asks at most every ``ASK_SECONDS``, however many wait, and raises nothing.
+        Looks at most every ``ASK_SECONDS``, however many wait, and raises nothing.
         """
         with self._asking:
             now = self._clock()
@@ -167,7 +166,7 @@ class Reconciler:
             return False
 
     def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
-        """For how long this has been asked of the claim and it was neither wanted nor used; else none."""
+        """For how many seconds the claim has been neither wanted nor used, as far as it was asked; else 0."""
         with self._asking:
             since = self._gone_since.pop(uid, self._clock())
             if is_used:
@@ -180,13 +179,13 @@ class Reconciler:
             return self._clock() - since
 
     def _set_deleted(self, deleted: frozenset[str]) -> None:
-        """Tell of the claims that are gone while containers have their devices. The lock is held."""
+        """Report the claims that are gone while containers have their devices. The lock is held."""
         if deleted != self._deleted:
             self._deleted = deleted
             self._tell_deleted(deleted)
 
     def finish_releases(self) -> tuple[str, ...]:
-        """Try again to take back what an unprepare had to leave behind; the UIDs of the claims let go.
+        """Try again to take back what an unprepare left behind; returns the UIDs of the released claims.
 
         The kubelet tries again too, as long as it remembers the claim.
         """

@@ -1,4 +1,4 @@
-"""Brings journal and CDI folder together when the plugin starts, whatever happened before."""
+"""Makes the journal and the CDI folder agree when the plugin starts, whatever happened before."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _DEVICE = re.compile(
 class Recovered:
     """What was done, by claim UID.
 
-    ``rebuilt`` entries were made anew from their CDI spec; ``removed`` specs belonged to no claim;
-    ``failed`` says why a claim could be neither: it is tried again at the next start.
+    ``rebuilt`` entries were made again from their CDI spec; ``removed`` specs belonged to no claim;
+    ``failed`` says why neither was possible for a claim: the next start tries again.
     """
 
     rebuilt: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def recover(
 
 @dataclass(frozen=True, slots=True)
 class _Recovery:
-    """What brings one claim together."""
+    """Recovers one claim at a time."""
 
     journal: Journal
     locks: KeyedLocks

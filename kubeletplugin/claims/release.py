@@ -1,4 +1,7 @@
-"""Takes back what a claim has: what its containers are started with, then its devices."""
+"""Takes back what a claim has: first what its containers are started with, then its devices.
+
+``Progress`` writes the journal entry at each step, also while prepare makes the devices.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from dataclasses import replace
 
 from driver.errors import DriverError
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry, Record, State
 from kubeletplugin.claims.journal.identity import Era, Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.progress import Progress
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.kind import HeldKinds, Note
 from kubeletplugin.sharing.claim_sharing import ClaimShares
 
 
@@ -67,12 +69,11 @@ class TakingBack:
 def take_back(
     entry: Entry, era: Era, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
 ) -> None:
-    """Take back what the entry says was made for the claim, whatever is in the way of one of its devices.
+    """Take back everything that the entry says was made for the claim.
 
-    What is gone already is fine: nothing outlives a reboot, or a GPU that was lost, and most do not outlive
-    the driver. One device
-    that cannot be taken back does not keep the others: the first error is raised at the end, and the journal
-    then has the entry as ``releasing``.
+    What is gone already is fine: nothing outlives a reboot or a lost GPU, and little outlives the driver. If
+    one device cannot be taken back, the others are taken back all the same; the first error is raised at the
+    end, and the journal then has the entry as ``releasing``.
     """
     progress = Progress(journal, entry, step, is_written=True)
     failure: DriverError | None = None
@@ -91,6 +92,44 @@ def take_back(
 
 
 def without_made(entry: Entry, kinds: HeldKinds) -> Entry:
-    """The entry when nothing that was made for it is there."""
+    """The entry as it is when nothing that was made for it exists."""
     devices = tuple(replace(held, record=kinds.of(held).unmade(held)) for held in entry.devices)
     return replace(entry, devices=devices)
+
+
+class Progress:
+    """The journal entry of a claim whose devices are being made or taken back.
+
+    ``entry`` is the newest version. ``step(name)`` is for tests to follow.
+    """
+
+    def __init__(
+        self, journal: Journal, entry: Entry, step: Callable[[str], None], *, is_written: bool
+    ) -> None:
+        self.entry = entry
+        self._journal = journal
+        self._step = step
+        self._written = entry if is_written else None
+
+    def write(self, step: str, state: State) -> None:
+        """Write the entry with this state unless the journal has it so already; raises StorageError."""
+        entry = replace(self.entry, state=state)
+        if entry != self._written:
+            self._journal.put(entry)
+            self.entry = self._written = entry
+            self._step(step)
+
+    def is_now(self, index: int, record: Record) -> None:
+        """Remember what is known of a device; it is written with the next step."""
+        devices = list(self.entry.devices)
+        devices[index] = replace(devices[index], record=record)
+        self.entry = replace(self.entry, devices=tuple(devices))
+
+    def noting(self, index: int, state: State) -> Note:
+        """What a kind calls at each step with a device: the step is written at once, with this state."""
+
+        def note(step: str, record: Record) -> None:
+            self.is_now(index, record)
+            self.write(step, state)
+
+        return note

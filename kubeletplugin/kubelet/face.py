@@ -1,26 +1,32 @@
-"""Puts the plugin's whole gRPC face together: two sockets, opened and closed in the right order."""
+"""Opens and closes the plugin's two gRPC sockets in the right order, and answers the probes about them."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from driver.process.probes import Probes
 from kubeletplugin.kubelet import dra_service, grpc_health, health_stream, node_state, registration
-from kubeletplugin.kubelet.contact import KubeletContact
 from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1, PACKAGE, DraService
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from kubeletplugin.kubelet.node_state import NodeStateBoard
 from kubeletplugin.kubelet.registration import Registration
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.self_check import HEALTH_CHECK, SelfCheck
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.process.metrics import Metrics
+    from driver.process.pulse import Pulse
     from driver.process.service import Service
     from kubeletplugin.kubelet.wire.claim_call import Claims
+
 
 SERVICE_PART = "service socket"
 REGISTRATION_PART = "registration socket"
@@ -31,11 +37,11 @@ KUBELET_PART = "registration with the kubelet"
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """The parts of the face that others talk to.
+    """The open sockets, and the parts behind them that others talk to.
 
-    ``serving`` needs ``READY_PART`` from its owner before anybody is told that the plugin serves. Its owner
-    takes ``ALONE_PART`` down while another driver of the name answers on the node. And it needs the kubelet:
-    what is published before the plugin is registered makes pods fail.
+    ``serving`` needs ``READY_PART`` from its owner before anybody sees the plugin as serving. Its owner takes
+    ``ALONE_PART`` down while another driver of the name answers on the node. It also needs the kubelet:
+    devices that are published before the plugin is registered make pods fail.
     """
 
     serving: Serving
@@ -98,3 +104,67 @@ def open_face(
         serving.up(part)
     service.spawn("registration", announcement.explain_when_late, stop=announcement.close)
     return face
+
+
+class KubeletContact:
+    """Knows whether the kubelet has the plugin registered right now; safe to use from every thread.
+
+    It calls ``up`` and ``down`` when that changes. A kubelet that is asked to start a pod before it knows the
+    plugin fails the pod, and comes back to it only after a minute. So devices are published once the kubelet
+    has said that the plugin is registered, and not while it restarts: then its health stream breaks, and
+    stays away until it has registered us again.
+    """
+
+    def __init__(self, up: Callable[[], None], down: Callable[[], None]) -> None:
+        self._up, self._down = up, down
+        self._lock = threading.Lock()
+        self._registered = False
+        self._streams = 0
+        self._lost = False
+
+    def told(self, registered: bool) -> None:
+        """Called with what the kubelet said: whether it took the plugin."""
+        with self._lock:
+            self._registered, self._lost = registered, False
+            self._tell()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """A health stream of the kubelet is open. A kubelet without one (before 1.36) is not missed."""
+        with self._lock:
+            self._streams += 1
+            self._lost = False
+            self._tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams -= 1
+                self._lost = self._streams == 0
+                self._tell()
+
+    def _tell(self) -> None:
+        if self._registered and not self._lost:
+            self._up()
+        else:
+            self._down()
+
+
+def probes_of(face: Face, service_socket: Path, pulse: Pulse) -> Probes:
+    """Started once its own parts are up, alive while loops and server answer, ready while registered."""
+    server = SelfCheck(service_socket, HEALTH_CHECK)
+
+    def started() -> str:
+        return "" if face.serving.alive.value else f"not up yet: {', '.join(face.serving.missing())}"
+
+    def ready() -> str:
+        if face.serving.state.value:
+            return ""
+        return (
+            started()
+            or ("another driver of this name answers on the node" if face.serving.is_down(ALONE_PART) else "")
+            or face.registration.why_not()
+            or "the kubelet ended its health stream and has not registered the plugin again: see that it runs"
+        )
+
+    return Probes(started, lambda: pulse.hung() or server.why_not(), ready)

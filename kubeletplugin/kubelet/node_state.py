@@ -16,8 +16,8 @@ import grpc
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.kubelet.heal_call import heal_steps
 from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish
 from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from kubeletplugin.kubelet.wire.heal import Heal
     from kubeletplugin.kubelet.wire.streams import StreamCall
 
+
 _log = get_logger("node-state")
 
 NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"
 
 RESEND_SECONDS = 10.0
 """A connection that broke without a sign is noticed by what does not come through."""
+
+_LONGEST_WAIT_SECONDS = 3600.0
+"""How long a Heal call may wait at most: it takes one of the workers that prepare claims."""
 
 
 class NotReady(Exception):
@@ -71,11 +75,11 @@ class NodeStateBoard:
                 self._state.publish(replace(state, let_go=number))
 
     def enables_virtual(self, enable: Callable[[PciAddress], None]) -> None:
-        """Take in who turns on the virtual functions of a GPU; ``enable`` raises DriverError."""
+        """Set the function that turns on the virtual functions of a GPU; it raises DriverError."""
         self._enable_virtual = enable
 
     def enable_virtual(self, pci: PciAddress) -> str:
-        """Have them turned on; why they are not, empty where they are. Raises NotReady before anybody can."""
+        """Turn them on; why that failed, empty if it did not. Raises NotReady before it is possible."""
         if self._enable_virtual is None:
             raise NotReady
         try:
@@ -86,12 +90,12 @@ class NodeStateBoard:
         return ""
 
     def heals(self, heal: Heal) -> None:
-        """Take in who heals GPUs."""
+        """Set the function that heals GPUs."""
         self._heal = heal
 
     @property
     def heal(self) -> Heal:
-        """Who heals GPUs; raises NotReady before anybody can."""
+        """The function that heals GPUs; raises NotReady before there is one."""
         if self._heal is None:
             raise NotReady
         return self._heal
@@ -135,7 +139,7 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
 
     def heal(request: v1.HealRequest, context: grpc.ServicerContext) -> Iterator[v1.HealProgress]:
         try:
-            yield from heal_steps(board.heal, request)
+            yield from _heal_steps(board.heal, request)
         except NotReady:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
 
@@ -178,3 +182,25 @@ def answer(state: NodeState) -> v1.State:
             message=blocked.message,
         )
     return message
+
+
+def _heal_steps(heal: Heal, request: v1.HealRequest) -> Iterator[v1.HealProgress]:
+    """The steps as they are sent."""
+    wait_seconds = min(float(request.wait_seconds), _LONGEST_WAIT_SECONDS)
+    yield from map(_heal_progress, heal(HealWish(request.gpu, request.reset, wait_seconds)))
+
+
+def _heal_progress(progress: HealProgress) -> v1.HealProgress:
+    """One step as it is sent."""
+    return v1.HealProgress(
+        step=progress.step,
+        pci_bus_ids=map(str, progress.gpus),
+        claims=[
+            v1.HoldingClaim(namespace=one.namespace, name=one.name, uid=one.uid) for one in progress.claims
+        ],
+        processes=[
+            v1.UsingProcess(process_id=one.pid, name=one.name, pod_uid=one.pod_uid)
+            for one in progress.processes
+        ],
+        message=progress.message,
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from driver.errors import DriverError
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from proto import podresources_v1_pb2 as pb
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ LIST_METHOD = "/v1.PodResourcesLister/List"
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """What the kubelet's own clients accept; gRPC's default of 4 MiB is too little for a full node."""
-
 
 RECENT_SECONDS = 10.0
 """How old a list may be for those who look every 15 s: none of them is served twice by one list."""

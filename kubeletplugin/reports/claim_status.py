@@ -1,7 +1,7 @@
-"""Keeps the status of claims true: what their devices are, and how they are; from its own thread.
+"""Keeps the status of claims up to date, from a thread of its own: what their devices are, and how they are.
 
-What is to be written comes from the journal, so nothing is queued and nothing is lost while the API is
-away. Prepare neither waits for this nor fails because of it.
+What to write follows from the journal, so nothing is queued and nothing is lost while the API is away.
+Prepare neither waits for this nor fails because of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
-from kubeletplugin.reports.device_status import Now, ToldClaim, told_claims
+from kubeletplugin.reports.device_status import ClaimStatus, Now, claim_statuses
 from kubeletplugin.reports.status.writer import StatusWriter
 
 _SETTLE_SECONDS = 0.2
@@ -42,7 +42,7 @@ _log = get_logger("claim status")
 
 
 class ClaimStatuses:
-    """Keeps ``status.devices`` of the claims of one node true.
+    """Keeps ``status.devices`` of the claims of one node up to date.
 
     When a claim loses its allocation, the API server removes what drivers said of its devices.
     """
@@ -67,15 +67,15 @@ class ClaimStatuses:
         self._due = True
         self._changed_at = 0.0
         self._stopped = False
-        self._settled: dict[str, ToldClaim] = {}
+        self._settled: dict[str, ClaimStatus] = {}
         self._failures: Counter[str] = Counter()
 
     def prepared(self, _entry: Entry) -> None:
-        """Tell it that a claim was prepared."""
+        """Called when a claim was prepared."""
         self.changed()
 
     def changed(self) -> None:
-        """Tell it that the status of claims may have something new to tell; costs next to nothing."""
+        """Called when the status of claims may have to change; costs next to nothing."""
         with self._changed:
             self._changed_at = time.monotonic()
             if not self._due:  # else it is awake, or about to be
@@ -106,7 +106,7 @@ class ClaimStatuses:
             self._changed.notify_all()
 
     def _wait_for_first_look(self) -> None:
-        """Wait until it is known how the devices are, so that a restart does not look at each claim twice."""
+        """Wait for the first health of the devices, so that a restart does not write each claim twice."""
         until = time.monotonic() + _FIRST_LOOK_SECONDS
         with self._changed:
             while not self._stopped and self._now().healths is None:
@@ -130,7 +130,7 @@ class ClaimStatuses:
             return not self._stopped
 
     def _settle(self) -> None:
-        """Wait until nothing has changed for a while: claims that come together go first."""
+        """Wait until nothing has changed for a while: the kubelet's calls go first."""
         began = now = time.monotonic()
         while not self._stopped:
             calm_at = max(began, self._changed_at) + self._settle_seconds
@@ -143,11 +143,11 @@ class ClaimStatuses:
     def _write_missing(self) -> DriverError | None:
         """Write the status of each claim that lacks it, up to the first failure, which is returned.
 
-        Rights may be granted, so such a failure is not for good. What is wrong with one claim keeps none from
-        being written after it: its tenant may have meant that.
+        Such a failure is not final, since rights may be granted. An error in one claim does not stop the
+        others: its tenant may have caused it on purpose.
         """
         try:
-            told = told_claims(self._journal.held(), self._era(), self._kinds, self._now())
+            told = claim_statuses(self._journal.held(), self._era(), self._kinds, self._now())
             wanted = {claim.uid: claim for claim in told}
         except DriverError as error:
             return error

@@ -1,4 +1,4 @@
-"""Says what the status of a claim has to tell of its devices: what they are, and how they are.
+"""Says what the status of a claim contains about its devices: what they are, and how they are.
 
 The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
 """
@@ -14,7 +14,10 @@ from driver.devices.names import DRIVER_NAME
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
-from kubeletplugin.reports.status.health import Healths, Ill
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
+
+_Key = tuple[str, str]
+"""A device by its pool and the name that its claim's allocation has for it."""
 
 Object = dict[str, Any]
 
@@ -32,18 +35,78 @@ _MAX_DATA_BYTES = 10 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """What there is to tell of a device's memory now.
+class Ill:
+    """What is wrong with a device: the status, the reason and the message of its condition Ready.
 
-    ``fault`` says why its limit is not held, empty where it is; ``used_bytes`` is None where it is not to be
-    told.
+    ``Unknown`` is a device whose state cannot be found out.
+    """
+
+    status: Literal["False", "Unknown"]
+    reason: str
+    message: str
+
+
+Healths = Mapping[_Key, Ill | None]
+"""By device, None for one that is well; one that is missing was not looked at yet."""
+
+_WORDS: Mapping[str, tuple[Literal["False", "Unknown"], str]] = {
+    "unhealthy": ("False", "Unhealthy"),
+    "unknown": ("Unknown", "Unknown"),
+}
+
+
+class HealthMemory:
+    """Remembers how the devices are, as the health stream tells the kubelet, and says when that changes.
+
+    An unknown state counts only if two checks in a row find it: a driver that is busy for a moment changes
+    the status of no claim.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._known: dict[_Key, Ill | None] | None = None
+        self._doubted: frozenset[_Key] = frozenset()
+
+    def known(self) -> Healths | None:
+        """How the devices are, None before the first check."""
+        return self._known
+
+    def update(self, devices: Devices) -> None:
+        """Take in a check of all devices."""
+        doubted = frozenset((one.pool, one.device) for one in devices if one.health == "unknown")
+        before, sure = self._known, doubted & self._doubted
+        known: dict[_Key, Ill | None] = {}
+        for one in devices:
+            key = one.pool, one.device
+            if before is not None and key in doubted and key not in sure and key in before:
+                known[key] = before[key]
+            else:
+                known[key] = _ill(one)
+        self._known, self._doubted = known, doubted
+        if known != before:
+            self._changed()
+
+
+def _ill(device: DeviceHealth) -> Ill | None:
+    if device.health == "healthy":
+        return None
+    status, word = _WORDS[device.health]
+    return Ill(status, device.reason or word, device.message)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What the status says of a device's memory.
+
+    ``fault`` says why its limit is not enforced, empty if it is; ``used_bytes`` is None if the status does
+    not show it.
     """
 
     fault: str = ""
     used_bytes: int | None = None
 
 
-MemoryTold = Mapping[tuple[str, str], DeviceMemory]
+DeviceMemories = Mapping[tuple[str, str], DeviceMemory]
 """By claim UID and CDI device."""
 
 _WELL = DeviceMemory()
@@ -53,11 +116,11 @@ _WELL = DeviceMemory()
 class Now:
     """What is known besides the journal, at one moment.
 
-    ``healths`` is None where the devices were not looked at yet. ``fabric_partition(entry)`` is the number of
+    ``healths`` is None before the first check of the devices. ``fabric_partition(entry)`` is the number of
     the fabric partition that is active for a claim, None for none; it raises DriverError.
     """
 
-    memory: MemoryTold = field(default_factory=dict)
+    memory: DeviceMemories = field(default_factory=dict)
     healths: Healths | None = None
     fabric_partition: Callable[[Entry], int | None] = lambda _entry: None
 
@@ -82,11 +145,11 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldDevice:
+class DeviceStatus:
     """A device of a claim. ``data`` is for people and tools.
 
-    ``is_seen`` is False where nobody looked at the device since it was prepared, or since the plugin started:
-    what the status says of it then stays.
+    ``is_seen`` is False if the device was not checked since it was prepared, or since the plugin started: its
+    status then stays.
     """
 
     pool: str
@@ -104,8 +167,8 @@ class ToldDevice:
     def status(self, before: Mapping[str, Any], now: str) -> Object:
         """Its entry in ``status.devices``.
 
-        The time of its condition is that of ``before`` if that had the same status. Memory that is used stays
-        as ``before`` had it, unless it is much other.
+        The time of its condition is that of ``before`` if that had the same status. Used memory stays as in
+        ``before``, unless it differs much.
         """
         data, told = dict(self.data), before.get("data")
         used = told.get(USED) if isinstance(told, Mapping) else None
@@ -131,7 +194,7 @@ class ToldDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldClaim:
+class ClaimStatus:
     """A prepared claim, with its devices.
 
     ``prepared_ns`` tells one prepare of the claim from the next: in between it may have lost its
@@ -142,37 +205,39 @@ class ToldClaim:
     namespace: str
     name: str
     prepared_ns: int
-    devices: tuple[ToldDevice, ...]
+    devices: tuple[DeviceStatus, ...]
 
 
-def told_claims(
+def claim_statuses(
     entries: Iterable[Entry], era: Era, kinds: HeldKinds, now: Now | None = None
-) -> Iterator[ToldClaim]:
-    """The claims of journal entries whose status has something to tell.
+) -> Iterator[ClaimStatus]:
+    """The claims of journal entries that get a status.
 
     A device with admin access counts as well. Left out are claims of an earlier boot, which have nothing any
-    more, rebuilt entries, of which nobody knows the name, what another driver prepared, and kinds of a newer
+    more, rebuilt entries, whose names are unknown, claims that another driver prepared, and kinds of a newer
     version.
     """
     known = now or Now()
     for entry in entries:
         if entry.state != "prepared" or not entry.is_named:
             continue
-        devices: dict[tuple[str, ...], ToldDevice] = {}
+        devices: dict[tuple[str, ...], DeviceStatus] = {}
         for held in entry.devices:
             if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, era):
                 continue
             told = _told(entry, held, kinds.of(held), known)
             devices.setdefault(told.key, told)  # one that several requests look at is one in the API
         if devices:
-            yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, tuple(devices.values()))
+            yield ClaimStatus(
+                entry.uid, entry.namespace, entry.name, entry.changed_ns, tuple(devices.values())
+            )
 
 
-def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> list[Object]:
-    """Our entries for ``status.devices`` of the API object; none when it tells them already.
+def statuses_to_apply(claim: ClaimStatus, stored: Mapping[str, Any], now: str) -> list[Object]:
+    """Our entries for ``status.devices`` of the API object; none if it has them already.
 
-    It is all of them or none: what an apply leaves out, and an earlier one had, is removed. Of devices
-    that are not allocated any more the API takes no status. ``now`` is a time in RFC 3339.
+    It is all of them or none: an apply removes what it leaves out and an earlier one had. The API takes no
+    status of devices that are not allocated any more. ``now`` is a time in RFC 3339.
     """
     status = stored.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
@@ -187,7 +252,7 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
 
 
 def changed_much(before: int, now: int) -> bool:
-    """Whether an amount is other than it was told by more than five percent of that."""
+    """Whether an amount differs by more than five percent from the one in the status."""
     return abs(now - before) * 100 > before * _MUCH_PERCENT
 
 
@@ -201,7 +266,7 @@ def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
 
 
-def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> ToldDevice:
+def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> DeviceStatus:
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.told
     limits = {} if held.memory is None else _limits(held.memory, memory)
@@ -219,13 +284,13 @@ def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> ToldDevic
     ill = now.healths.get(key) if now.healths is not None else None
     well = _SHARE if share or limits else kind.condition
     ready = _ready(ill, memory.fault, well)
-    return ToldDevice(
+    return DeviceStatus(
         held.pool, held.device, held.share_id, ready, _bounded(data), is_seen or bool(memory.fault)
     )
 
 
 def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
-    """What is wrong for certain comes before what nobody can tell."""
+    """A certain fault comes before an unknown state."""
     if fault and (ill is None or ill.status == "Unknown"):
         return Ready("False", NOT_HELD, fault)
     if ill is not None:
@@ -234,7 +299,7 @@ def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
 
 
 def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """As much of it as the API takes, from the front: one value too many must not cost a claim its status."""
+    """The first values, as many as the API takes: one value too many must not cost a claim its status."""
     kept = dict(data)
     while len(json.dumps(kept, separators=(",", ":")).encode()) > _MAX_DATA_BYTES:
         kept.popitem()
@@ -246,7 +311,7 @@ def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:
-    """Whether the entry that is there says the same, besides what others may say in it."""
+    """Whether the existing entry says the same, apart from what others may add."""
     return there.get("data") == entry["data"] and entry["conditions"][0] in _conditions(there)
 
 

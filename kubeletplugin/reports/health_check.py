@@ -1,12 +1,13 @@
-"""Looks at the GPUs now and then and tells the kubelet's health stream how they are."""
+"""Checks the GPUs at intervals and sends their health to the kubelet's health stream."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Literal
 
 from driver.devices.names import gpu_device_name
+from driver.devices.node_state import BlockedPlacement
 from driver.errors import DriverError, NvmlError
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu, Inventory
@@ -18,7 +19,6 @@ from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.reports.device_plugin_pods import given_by_device_plugin
 from kubeletplugin.reports.node_watch import NodeWatch
 
 _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
@@ -27,15 +27,17 @@ _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
     "Unknown": "unknown",
 }
 
-
 _HEALTHY = Health("Healthy")
+
+_REPLICA = "::"
+"""What NVIDIA's device plugin writes between a UUID and a number, where it gives a device several times."""
 
 
 class HealthCheck:
-    """Remembers the GPUs that were seen, so that one that cannot be asked any more is not forgotten.
+    """Remembers the GPUs that were seen, so that one that no longer answers is not forgotten.
 
-    A partition, or a shared device, is as well as its GPU, but for what was told of it alone. ``watch`` also
-    gets to see what was looked at.
+    A partition, or a shared device, is as healthy as its GPU, except for faults that were reported of it
+    alone. ``watch`` gets each result, too.
     """
 
     def __init__(
@@ -110,13 +112,13 @@ class HealthCheck:
         )
 
     def _look_elsewhere(self, inventory: Inventory) -> None:
-        """Have it known what pods have from device plugins; what was known stays while it is silent."""
+        """Ask what pods have from device plugins; the last answer stays while the kubelet is silent."""
         try:
             given = self._given_elsewhere()
         except DriverError as error:
             self._log.debug("devices of device plugins are not known", error=str(error))
             return
-        self._watch.given_elsewhere(given_by_device_plugin(inventory, given))
+        self._watch.given_elsewhere(_given_by_device_plugin(inventory, given))
 
     def _entries(self, devices: Iterable[tuple[tuple[str, str], Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
@@ -132,4 +134,30 @@ class HealthCheck:
                     device=gpu_device_name(pci),
                     health=found.word,
                     message=found.message,
+                )
+
+
+def _given_by_device_plugin(
+    inventory: Inventory, device_ids: Collection[str]
+) -> tuple[BlockedPlacement, ...]:
+    """The GPUs and partitions that containers have from a device plugin, which names them by UUID.
+
+    A container keeps what it was given when its device plugin ends, and no scheduler counts it any more then.
+    """
+    return tuple(_blocked(inventory, {one.partition(_REPLICA)[0] for one in device_ids}))
+
+
+def _blocked(inventory: Inventory, uuids: set[str]) -> Iterator[BlockedPlacement]:
+    for gpu in inventory.gpus:
+        if gpu.uuid in uuids:
+            yield BlockedPlacement(
+                gpu.pci, None, "device-plugin", f"a pod has GPU {gpu.pci} from a device plugin"
+            )
+        for partition in gpu.mig.partitions if gpu.mig else ():
+            if partition.uuid in uuids:
+                yield BlockedPlacement(
+                    gpu.pci,
+                    partition.gpu_instance.placement,
+                    "device-plugin",
+                    f"a pod has partition {partition.profile} of GPU {gpu.pci} from a device plugin",
                 )

@@ -1,4 +1,4 @@
-"""Puts what claims are held to on GPUs beside what their containers use, for the metrics."""
+"""Combines the memory limits of claims with what their containers use, for the metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.claims.journal.identity import Era
-from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 
 Containers = tuple[ContainerMemory, ...]
 
@@ -73,7 +73,7 @@ def held_labels(entry: Entry, held: HeldDevice) -> dict[str, str]:
 
 
 def used_together(containers: Iterable[ContainerMemory]) -> int | None:
-    """What containers use together; None where it is not known of one of them."""
+    """What containers use together; None if one of them is not known."""
     amounts = [one.used_bytes for one in containers]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None

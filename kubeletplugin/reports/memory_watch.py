@@ -1,4 +1,4 @@
-"""Follows whether claims are held to their GPU memory, and what they use, for their status and events."""
+"""Follows whether the memory limits of claims are enforced, and what claims use, for status and events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.device_status import DeviceMemory, changed_much
 from kubeletplugin.reports.memory_uses import used_together
 
@@ -52,13 +52,13 @@ class MemoryWatch:
         self._used: Mapping[Key, int] = {}
         self._was_late = False
 
-    def told(self) -> dict[Key, DeviceMemory]:
-        """What the status of claims has to tell, by device; nothing of those that are well and not asked."""
+    def known(self) -> dict[Key, DeviceMemory]:
+        """What the status of claims says, by device; nothing for devices that are well and not shown."""
         faults, used = self._faults, self._used
         return {key: DeviceMemory(faults.get(key, ""), used.get(key)) for key in faults.keys() | used.keys()}
 
     def see_faults(self) -> None:
-        """Tell of each limit that is not held any more, or is again; raises StorageError."""
+        """Report each limit that is no longer enforced, or is again; raises StorageError."""
         before, now = self._faults, dict(self._faults_now())
         if now == before:
             return
@@ -78,10 +78,10 @@ class MemoryWatch:
         self._listeners.changed()
 
     def see_use(self) -> None:
-        """Have told what is used, where it is much other than what was told; raises StorageError.
+        """Report used memory that differs much from what was reported; raises StorageError.
 
-        What nobody knows now is not told, and neither is what claims use that have no limit. A look that is
-        late once changes nothing: a GPU that begins to hang delays it for all.
+        Unknown amounts, and claims without a limit, are not reported. One late reading changes nothing: a GPU
+        that begins to hang delays it for all.
         """
         containers = self._containers()
         was_late, self._was_late = self._was_late, containers is None

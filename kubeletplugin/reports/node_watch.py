@@ -1,13 +1,13 @@
-"""Finds out which devices claims hold and which places on GPUs are blocked, for the controller to respect.
+"""Finds out which devices claims hold and which places on GPUs are blocked, for the controller.
 
-What claims hold, and what they left behind, is told soon after it changes. What somebody else put in the
-way comes from a look at the hardware: a GPU instance that no claim accounts for.
+What claims hold, and what they left behind, is sent soon after it changes. What somebody else put in the way
+is found by checks of the hardware: a GPU instance that no claim accounts for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
@@ -20,9 +20,10 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-from kubeletplugin.reports.daemons_down import daemons_down
 
 _log = get_logger("node state")
+
+_SILENT = "the MPS supervisor of the node does not answer"
 
 
 class NodeWatch:
@@ -60,7 +61,7 @@ class NodeWatch:
         self._healed: tuple[Healed, ...] = ()
 
     def mode_changes(self, pci: str, begins: bool) -> None:
-        """Tell it that a change of a GPU's MIG mode begins or has ended."""
+        """Called when a change of a GPU's MIG mode begins or has ended."""
         address = PciAddress.parse(pci)
         with self._changed:
             if begins:
@@ -71,7 +72,7 @@ class NodeWatch:
             self._changed.notify_all()
 
     def claims_changed(self) -> None:
-        """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
+        """Called when a claim has taken or given back devices; costs the caller next to nothing."""
         with self._changed:
             if not self._due:  # else it is awake, or about to be
                 self._due = True
@@ -79,9 +80,10 @@ class NodeWatch:
 
     @contextmanager
     def releasing(self, uid: str) -> Iterator[None]:
-        """While a claim gives its devices back its MPS daemon is not missed: the plugin itself ends it.
+        """While a claim gives its devices back, its MPS daemon is not missed: the plugin itself ends it.
 
-        What it had is known until the next look at the hardware: one that is under way may have seen it.
+        What the claim had is known until the next check of the hardware, since one under way may have seen
+        it.
         """
         entry = self._journal.get(uid)
         with self._changed:
@@ -96,42 +98,42 @@ class NodeWatch:
             self.claims_changed()
 
     def left_behind(self, uid: str) -> None:
-        """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
+        """Called when a claim has ended and not all of its partitions could be destroyed."""
         with self._changed:
             self._left_behind.add(uid)
             self._due = True
             self._changed.notify_all()
 
     def deleted(self, uids: frozenset[str]) -> None:
-        """Tell it which claims are gone from the API while containers have their devices, all of them."""
+        """Takes the claims that are gone from the API while containers have their devices, all of them."""
         with self._changed:
             self._deleted = uids
             self._due = True
             self._changed.notify_all()
 
     def daemons(self, states: tuple[MpsState, ...] | None) -> None:
-        """Tell it how the MPS control daemons are; None while the supervisor is silent."""
+        """Takes the states of the MPS control daemons; None while the supervisor is silent."""
         with self._changed:
             self._daemons, self._daemons_told = states, True
             self._due = True
             self._changed.notify_all()
 
     def hanging(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Tell it for which GPUs programs of the driver do not end."""
+        """Takes the GPUs for which programs of the driver do not end."""
         with self._changed:
             self._hanging = blocked
             self._due = True
             self._changed.notify_all()
 
     def healing(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Tell it which GPUs are being reset or are waited for, none when that has ended."""
+        """Takes the GPUs that are being reset or wait for that, none when it has ended."""
         with self._changed:
             self._healing = blocked
             self._due = True
             self._changed.notify_all()
 
     def healed(self, healed: tuple[Healed, ...]) -> None:
-        """Tell it when GPUs were last reset, all of them."""
+        """Takes the times when GPUs were last reset, all of them."""
         with self._changed:
             if healed != self._healed:
                 self._healed = healed
@@ -139,7 +141,7 @@ class NodeWatch:
                 self._changed.notify_all()
 
     def given_elsewhere(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Tell it what pods have from a device plugin."""
+        """Takes what pods have from a device plugin."""
         with self._changed:
             if blocked != self._given:
                 self._given = blocked
@@ -147,7 +149,7 @@ class NodeWatch:
                 self._changed.notify_all()
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
-        """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
+        """Takes a check of the hardware; ``before`` are the journal's entries just before it."""
         with self._changed:
             released, self._released = self._released, []
         foreign = self.foreign(inventory, (*before, *released))
@@ -158,7 +160,7 @@ class NodeWatch:
             self._changed.notify_all()
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
-        """What somebody else made on the GPUs: no claim before the look or now accounts for it."""
+        """What somebody else made on the GPUs: no claim before the check or now accounts for it."""
         era = self._era()
         owners = [
             held
@@ -231,10 +233,10 @@ class NodeWatch:
 
 
 def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of what claims have that another driver published and prepared.
+    """The places of devices of claims that another driver published and prepared.
 
-    A scheduler forgot these claims with the slices of that driver, and what is published of the places now is
-    another device to it.
+    A scheduler forgot these claims with the slices of that driver, and to it the devices published there now
+    are different ones.
     """
     return tuple(
         BlockedPlacement(
@@ -252,9 +254,9 @@ def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[Block
 
 
 def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of what containers have from claims that are gone from the API: a scheduler forgot them.
+    """The places of devices that containers have from claims that are gone: a scheduler forgot them.
 
-    Another load of the driver ends none of it here: whoever else is given the place is refused all the same.
+    Another load of the driver changes nothing here: a claim that is given the place is refused all the same.
     """
     return tuple(
         BlockedPlacement(
@@ -272,7 +274,7 @@ def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlace
 
 
 def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of what claims that have ended left behind, by their entries."""
+    """The places of what ended claims left behind, by their entries."""
     return tuple(
         BlockedPlacement(
             region.pci,
@@ -285,3 +287,33 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
         if kinds.is_live(entry, held, era) and kinds.of(held).is_made(held)
         for region in kinds.of(held).occupies(held)
     )
+
+
+def daemons_down(
+    entries: Iterable[Entry], states: Sequence[MpsState] | None, era: Era, kinds: HeldKinds
+) -> tuple[BlockedPlacement, ...]:
+    """What is blocked on GPUs with MPS shares; ``states`` is None while the supervisor is silent."""
+    told = None if states is None else {state.name: state for state in states}
+    found: dict[str, BlockedPlacement] = {}
+    for entry in entries:
+        if not kinds.standing(entry, era).is_prepared:
+            continue
+        for held in entry.devices:
+            share = held.share
+            why = _why(share.group, told) if share is not None and share.strategy == "MPS" else ""
+            if why:
+                for region in kinds.of(held).occupies(held):
+                    found[held.device] = BlockedPlacement(
+                        region.pci, region.span, "mps-daemon", f"{held.device}: {why}"
+                    )
+    return tuple(found[device] for device in sorted(found))
+
+
+def _why(group: str, told: Mapping[str, MpsState] | None) -> str:
+    """Why the group's daemon does not serve, empty when it does."""
+    if told is None:
+        return _SILENT
+    state = told.get(group)
+    if state is None:
+        return "its MPS control daemon is not there"
+    return "" if state.running else f"its MPS control daemon does not serve: {state.message}"

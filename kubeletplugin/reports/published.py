@@ -20,7 +20,6 @@ from kubernetes_rules.quantity import parse_quantity
 
 _log = get_logger(__name__)
 
-
 _HEALTHY = Health("Healthy")
 
 
@@ -45,7 +44,7 @@ class PublishedDevices:
         self._on_fault = listener
 
     def health_of(self, device: str) -> Health:
-        """How the device is by what the controller heard of it and nobody can ask for; else healthy."""
+        """The health of the device by faults that only the controller can see; else healthy."""
         with self._lock:
             told = (faults[device] for faults in self._faults.values() if device in faults)
             return next(told, _HEALTHY)
@@ -80,7 +79,7 @@ class PublishedDevices:
             self._on_fault()
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
-        """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
+        """Learn from one event about a ResourceSlice; slices of another form are skipped."""
         if kind == "DELETED":
             self._gone.add(_name(stored))
             return
@@ -120,7 +119,7 @@ def _taints(device: Mapping[str, Any]) -> list[Taint]:
 
 
 def _board(attributes: Mapping[str, Any]) -> Any:
-    """The UUID of the physical GPU: a partition names its parent, its own UUID is another thing."""
+    """The UUID of the physical GPU: a partition names its parent's beside its own."""
     for name in ("parentUUID", "uuid"):
         if name in attributes:
             return attributes[name].get("string")

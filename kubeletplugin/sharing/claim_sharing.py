@@ -1,4 +1,4 @@
-"""Works out the shares of one claim, and has the GPUs of a claim shared while it and others hold them."""
+"""Works out the shares of one claim, and keeps its GPUs shared while claims hold them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WAIT = "wait for the controller to publish it"
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What this node's slices say of a device: its memory, None when that was never seen, and attributes."""
+    """What this node's slices say of a device: its memory (None if never seen) and its attributes."""
 
     memory: Callable[[str], int | None]
     attributes: Callable[[str], Mapping[str, Any]]
@@ -71,10 +71,10 @@ class ClaimShares:
     def shared(
         self, uid: str, planned: Sequence[PlannedDevice], held: Sequence[HeldDevice]
     ) -> tuple[HeldDevice, ...]:
-        """What the claim is about to hold, with its shares.
+        """The devices that the claim is about to hold, with their shares.
 
-        Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NotReady
-        while it is not known what the claim has, or what was published cannot be held, NvmlError.
+        Raises ClaimRefused for limits above a share, DeviceHeld if other claims leave no room, NotReady while
+        the share is not known yet or the published memory cannot be enforced, NvmlError.
         """
         if all(device.wish is None for device in planned):
             return tuple(held)
@@ -116,9 +116,9 @@ class ClaimShares:
             self._sharing.settle(record.group, ())
 
     def join(self, entry: Entry) -> tuple[str, ...]:
-        """Have the claim's GPUs as its shares need them; what the GPUs cannot do, in words.
+        """Set the claim's GPUs up for its shares; returns in words what the GPUs cannot do.
 
-        Raises DriverError; the claim's shares are then to leave.
+        Raises DriverError; the caller then has to call ``leave``.
         """
         notes = [
             self._sharing.settle(group, self._members(group, gpus))
@@ -127,10 +127,10 @@ class ClaimShares:
         return tuple(note for note in notes if note is not None)
 
     def leave(self, entry: Entry) -> None:
-        """Have the claim's GPUs as those who stay need them, or as they were before.
+        """Set the claim's GPUs as the remaining claims need them, or as they were before.
 
-        What fails is logged and done later, before the GPU is handed out again at the latest: nobody has
-        to wait for it who gives something back.
+        A failure is logged and the work is done later, at the latest before the GPU is handed out again: a
+        claim that gives something back need not wait for it.
         """
         for group, gpus in groups_of(entry).items():
             try:
@@ -141,7 +141,7 @@ class ClaimShares:
                 _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
 
     def settle(self, group: str, gpus: Iterable[str]) -> None:
-        """Have a group as the journal says that it has to be, looking at the GPU anew; raises DriverError.
+        """Set a group as the journal says, after reading the GPU again; raises DriverError.
 
         A share of a device that only a newer version knows stays as that version left it.
         """
@@ -166,7 +166,7 @@ class ClaimShares:
         return {entry.uid: entry for pci in gpus for entry in self._journal.holders(pci)}.values()
 
     def _rebuilt(self, gpus: Iterable[str]) -> bool:
-        """Whether a claim is on the GPUs of which only the CDI spec is known: it may have a share."""
+        """Whether the GPUs have a claim of which only the CDI spec is known: it may have a share."""
         return any(entry.rebuilt for entry in self._holders(gpus))
 
     def _shareable(self, device: PlannedDevice, held: HeldDevice) -> Shareable:
@@ -188,9 +188,10 @@ class ClaimShares:
         )
 
     def _has_limits(self, device: PlannedDevice, held: HeldDevice) -> bool:
-        """Whether the device was published as one of which the NVIDIA driver holds the memory, and it does.
+        """Whether the device was published with memory limits by the NVIDIA driver, and the driver has them.
 
-        The slice decides, since who chose the device went by it; nobody is prepared with less than that.
+        The slice decides, since the scheduler chose the device by it; no claim is prepared with less than
+        that.
         """
         wish, name = device.wish, device.allocated.device
         if wish is None or not device.name.kind.has_modes or (wish.form is None and wish.memory is None):
@@ -228,10 +229,11 @@ class ClaimShares:
     def _divided_bytes(
         self, device: PlannedDevice, held: HeldDevice, memory_bytes: int, published_bytes: int | None
     ) -> int:
-        """What claims can divide of the memory of a shared device, 0 where nobody asks; raises NvmlError.
+        """The memory of a shared device that claims can divide, 0 if none does; raises NvmlError.
 
-        The slice of a share says it, so that equal shares are equal. Of a GPU that a claim has for itself the
-        slice says all memory, with what the NVIDIA driver keeps for itself. A partition has nothing of that.
+        The slice of a share says it, so that equal shares are equal. For a GPU that a claim has for itself,
+        the slice has all memory, including what the NVIDIA driver keeps for itself. With a partition the
+        driver keeps nothing.
         """
         if device.name.shared is not None and published_bytes:
             return min(memory_bytes, published_bytes)

@@ -1,4 +1,4 @@
-"""Refuses a share that what other claims hold of its GPU leaves no room for: pure."""
+"""Refuses a share for which other claims leave no room on its GPU: pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Taken = Sequence[tuple[Entry | None, HeldDevice]]
 def refuse_conflicts(
     uid: str, devices: Sequence[HeldDevice], memory_bytes: Sequence[int], holders: Iterable[Entry]
 ) -> None:
-    """Raise DeviceHeld where the claim's shares do not go with those of other claims.
+    """Raise DeviceHeld if the claim's shares do not fit beside those of other claims.
 
-    ``memory_bytes`` is the memory of each device, 0 where it measures nothing. ``holders`` are the claims
-    on the GPUs concerned. Two schedulers, or a pod that was deleted by force, can hand out more than there
-    is. The log alone names the other claims.
+    ``memory_bytes`` is the memory of each device, 0 if it is not divided. ``holders`` are the claims on the
+    GPUs. Two schedulers, or a pod that was deleted by force, can hand out more than there is. Only the log
+    names the other claims.
     """
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for index, held in enumerate(devices):
@@ -39,10 +39,10 @@ def refuse_conflicts(
 def refuse_overpromised(
     uid: str, devices: Sequence[HeldDevice], memory_bytes: Sequence[int], holders: Iterable[Entry]
 ) -> None:
-    """Raise DeviceHeld where claims are guaranteed more memory of a GPU, together, than it has.
+    """Raise DeviceHeld if claims together are guaranteed more memory of a GPU than it has.
 
-    Arguments as above. A share that the NVIDIA driver holds nobody to counts with what it stands for: its
-    claim was promised that, too.
+    Arguments as above. A share without enforced limits counts with its nominal memory, since its claim was
+    promised that, too.
     """
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for held, total_bytes in zip(devices, memory_bytes, strict=True):

@@ -1,7 +1,7 @@
-"""Brings a GPU into the state in which the shares that claims hold can be used, and back when none is left.
+"""Sets a GPU up so that the shares that claims hold can be used, and puts it back when none is left.
 
-What a group needs follows from the shares that the journal has of it, each time anew: nothing is counted.
-Every call may be the last before a crash; the next call for the group does the rest.
+What a group needs follows each time from its shares in the journal: nothing is counted. Every call may be the
+last before a crash; the next call for the group does the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.conflicts import interval_of
-from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.mps_edits import limits_together
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
@@ -59,9 +59,9 @@ class NotReady(ClaimBlocked):
 
 
 class Sharing:
-    """The sharing of one node's GPUs. Callers hold the locks of the GPUs concerned.
+    """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``mps_is_used()`` hears of each daemon that a share needs. ``step(name)`` follows the steps.
+    ``mps_is_used()`` is called for each daemon that a share needs. ``step(name)`` is for tests to follow.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Sharing:
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
-        """Have the group's GPUs as its members need them, or as they were before when there are none.
+        """Set the group's GPUs up for its members, or as they were before if there are none.
 
-        Where it is so already, MPS is asked once whether its daemon runs, and nothing else is touched.
-        ``leaving`` are members that are none any more: they tell which GPUs a record that was lost had.
-        Returns what the GPU cannot do, in words. Raises ClaimRefused, NotReady, NvmlError, StorageError.
+        If that is done already, MPS is only asked whether its daemon runs. ``leaving`` are former members:
+        they tell which GPUs a lost record had. Returns in words what the GPU cannot do. Raises ClaimRefused,
+        NotReady, NvmlError, StorageError.
         """
         record = self._records.get(group)
         if not members:
@@ -120,7 +120,7 @@ class Sharing:
             raise NotReady(error.what, error.way_out) from error
 
     def look_again(self, group: str) -> None:
-        """Have the next ``settle`` set again what the group's GPUs do not have any more.
+        """Make the next ``settle`` set again what the group's GPUs have lost.
 
         A reset of the GPU, or somebody else, may have changed a compute mode or a time-slice. Raises
         NvmlError, StorageError, NodeIncomplete, ClaimBlocked.
@@ -235,7 +235,7 @@ class Sharing:
         return self._discovery.on_gpu(PciAddress.parse(pci), job)
 
     def _set_mode(self, pci: str, mode: ComputeMode) -> None:
-        """Set it and read it back, since some tools say that they did what they did not."""
+        """Set it and read it back, since some tools report success without having set it."""
 
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
             if _told_vgpu(device, watch):
@@ -266,7 +266,7 @@ class Sharing:
     def _undo(self, record: SharingRecord) -> None:
         """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing.
 
-        One GPU that cannot be put back does not keep the others: the first error is raised at the end.
+        If one GPU cannot be put back, the others are all the same: the first error is raised at the end.
         """
         self._begin_undo(record)
         if record.daemon:
@@ -287,7 +287,7 @@ class Sharing:
         self._step("sharing forgotten")
 
     def _begin_undo(self, record: SharingRecord) -> None:
-        """Write down that not all is as a share needs it any more: after a crash one may come back."""
+        """Write down that the GPUs are no longer as a share needs them: after a crash one may come back."""
         if not record.applied:
             return
         try:
@@ -321,7 +321,7 @@ class Sharing:
 
 
 def _told_vgpu(device: NvmlDevice, watch: Watch) -> bool:
-    """Whether the GPU is a vGPU, of which only its host can change the modes."""
+    """Whether the GPU is a vGPU; only its host can change the modes."""
     try:
         return watch("virtualization", device.virtualization) == "vgpu"
     except NotSupported:
@@ -329,7 +329,7 @@ def _told_vgpu(device: NvmlDevice, watch: Watch) -> bool:
 
 
 def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
-    """A record that was lost and assumed, with all GPUs that the members share: it knew the first alone."""
+    """A lost record that was assumed, with all GPUs of its members: it had only the first."""
     modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.has_modes}
     return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
 
@@ -359,10 +359,10 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 def members_of(
     group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
 ) -> tuple[Member, ...]:
-    """The shares of a group that claims have in this era, those of the claim ``without`` left out.
+    """The shares of a group that claims have in this era, except those of the claim ``without``.
 
-    A claim whose prepare ended before it knew its partition has no client there: it counts once it comes
-    again. What only a newer version knows counts as it is.
+    A claim whose prepare ended before it knew its partition has no client there: it counts once it is
+    prepared again. Devices that only a newer version knows count as they are.
     """
     return tuple(
         member

@@ -1,7 +1,7 @@
-"""Works out what the NVIDIA driver is to hold a claim's containers to on a GPU: pure, and refusals first.
+"""Works out the memory limits of a claim's containers on a GPU: pure, and refusals first.
 
 A share is its claim's guarantee and its limit, unless the device's class allows a burst. A device that a
-claim has for itself is held to nothing, unless its configuration divides it among the claim's containers.
+claim has for itself has no limit, unless its configuration divides it among the claim's containers.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _record(
 
 
 def _refuse_too_much(one: Shareable, division: MemoryDivision, guaranteed_bytes: int) -> None:
-    """Raise ClaimRefused where containers are to have more than the claim, together or each."""
+    """Raise ClaimRefused if containers would get more than the claim, together or each."""
     named_bytes = sum(part for _, part in division.parts)
     has = f"and the claim has {guaranteed_bytes // MIB} MiB of {one.device}"
     if named_bytes > guaranteed_bytes:

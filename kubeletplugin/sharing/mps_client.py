@@ -1,4 +1,4 @@
-"""Asks the MPS supervisor of this node to run and to end control daemons, and hears how they are.
+"""Has the MPS supervisor of this node run and end control daemons, and follows their states.
 
 Nothing is contacted before the first use: a node that shares nothing by MPS needs no supervisor.
 """
@@ -132,7 +132,7 @@ class MpsClient:
                 channel.close()
 
     def _tell(self, told: v1.State) -> None:
-        """Pass a state on, unless a newer one was: an answer and the stream come on ways of their own."""
+        """Pass a state on, unless a newer one was passed: answers and the stream may overtake each other."""
         states = tuple(MpsState(one.name, one.running, one.message) for one in told.daemons)
         with self._telling:
             if told.told_ns >= self._told_ns:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeletplugin.claims.cdi.spec import CdiMount, Edits
-from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
-from kubeletplugin.sharing.limits import limits_together
 
 PIPES_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks by itself, too
 SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it
@@ -31,11 +30,11 @@ class MpsFolders:
 
 
 def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders) -> Edits:
-    """The variables and mounts of one device of a claim, whose devices are ``devices``; none without MPS.
+    """The variables and mounts of one of the claim's ``devices``; none without MPS.
 
-    All devices of one request reach the same container: its shares of one device count together. A
-    container is held to a share by its variables where other shares of the device are larger. Whoever has
-    a daemon by the programs of MPS could end it for all, so clients get none of them.
+    All devices of one request reach the same container, so its shares of one device count together. Variables
+    limit a container to its share if other shares of the device are larger. The programs of MPS can end a
+    daemon for all its clients, so clients get none of them.
     """
     share = held.share
     if share is None or share.strategy != "MPS":
@@ -56,3 +55,10 @@ def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolde
         if pinned_mib:
             variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_mib}M")
     return Edits(variables=tuple(variables), mounts=mounts, without_programs=frozenset(MPS_PROGRAMS))
+
+
+def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
+    """The limits of a client with all these shares: percent of threads, MiB of memory (0 for none)."""
+    percentage = min(100, sum(share.active_thread_percentage for share in shares))
+    pinned = [share.pinned_memory_mib for share in shares]
+    return percentage, 0 if 0 in pinned else sum(pinned)

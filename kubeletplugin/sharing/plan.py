@@ -1,7 +1,7 @@
-"""Works out how a claim's devices are shared and what the claim may use of them: pure, and refusals first.
+"""Works out how a claim's devices are shared and what the claim may use of them: pure, refusals first.
 
-A device is shared either because it is offered so, each claim with a share of its own, or because its
-claim's configuration says so: then the pods of that one claim share a device that is the claim's alone.
+A device is shared either because it is offered so, and each claim has a share of its own, or because its
+claim's configuration says so: then the pods of that one claim share a device that only the claim has.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Shareable:
 def wish_of(
     allocated: AllocatedDevice, name: DeviceName, config: Document | None, of_class: Document | None = None
 ) -> Wish | None:
-    """How the device is to be shared, None where nothing has to be done for that.
+    """How the device is to be shared, None if it is not.
 
-    ``config`` is the one that wins, ``of_class`` the last that the device's class has. Raises ClaimRefused
-    for amounts that cannot be, a strategy that is not the device's, a division of what is not shared, and
-    limits that let nothing run. Admin access looks on and shares nothing.
+    ``config`` is the configuration that wins, ``of_class`` the last one of the device's class. Raises
+    ClaimRefused for impossible amounts, a strategy that is not the device's, a division of what is not
+    shared, and limits under which nothing runs. Admin access shares nothing.
     """
     if allocated.admin_access:
         return None
@@ -113,10 +113,10 @@ def _interval(config: Document | None) -> str:
 
 
 def share_records(devices: Sequence[Shareable]) -> tuple[ShareRecord | None, ...]:
-    """What the journal has to remember of each device's sharing; None where it is not shared.
+    """What the journal has to remember of each device's sharing; None if it is not shared.
 
-    A fractional device of which the claim took everything is not, unless its configuration asks for that.
-    Raises ClaimRefused for limits above the share, for limits of devices that the claim has not, and where
+    A fractional device that the claim took as a whole is not shared, unless its configuration asks for that.
+    Raises ClaimRefused for limits above the share, for limits of devices that the claim does not have, and if
     one request needs two MPS daemons.
     """
     groups = _groups(devices)

@@ -1,8 +1,8 @@
 """Remembers, over crashes, what was changed on GPUs so that they can be shared: one small file per group.
 
-What is shared as one is a group: a GPU, a partition, or the GPUs that one claim shares by MPS. The file is
-written before anything is changed and removed once all is as it was, so whatever a GPU is left with has a
-file that tells how to put it back. Who has a share stands in the journal alone.
+A group is what is shared as one: a GPU, a partition, or the GPUs that one claim shares by MPS. The file is
+written before anything is changed and removed once all is as it was, so every change on a GPU has a file that
+says how to put it back. Only the journal says who has a share.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class SharingRecords:
         return record
 
     def look(self) -> tuple[SharingRecord, ...]:
-        """All records as they are now, those of earlier boots among them; for any caller, locks or not.
+        """All records as they are now, also of earlier boots; any caller may ask, with or without locks.
 
-        Changes nothing: who acts on a record gets it again, with the locks of its GPUs.
+        Changes nothing: to act on a record, read it again under the locks of its GPUs.
         """
         return self._files.records()
 

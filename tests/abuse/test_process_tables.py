@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
-from kubeletplugin.sharing.mps.foreign import refuse_foreign_daemon
+from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
 from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes, own_daemon
 from tests.examples import examples
 

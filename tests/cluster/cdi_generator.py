@@ -16,11 +16,9 @@ from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
 from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
-from kubeletplugin.claims.cdi.host_paths import HostPaths
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, build_spec, file_edits
-from kubeletplugin.devices.host.driver_files import DriverRoot
+from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
+from kubeletplugin.devices.host.driver_files import DriverRoot, InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import FolderStamps, GpuNodes, drm_links
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from tests.cluster.cdi_differences import Entries
 
 HOOK = "/opt/nvidia-cdi-hook"

@@ -15,7 +15,7 @@ from envtest.client.watching import wait_for
 from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
 from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.claims.cdi.hook_copy import hooks_folder, remove_hooks
+from kubeletplugin.claims.cdi.hooks import hooks_folder, remove_hooks
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released
 

@@ -13,8 +13,7 @@ import pytest
 from envtest.real.go_programs import go_programs
 from fakegpu.machine.spec import known_machines
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.claims.metadata.attributes import told_attributes
-from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
+from kubeletplugin.claims.metadata import MetadataClaim, MetadataDevice, device_attributes, document
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.deviceclasses.published_nodes import of_machine
 from tests.kubeletplugin.claims.metadata.told import mounts
@@ -36,20 +35,20 @@ def read(*files: Path) -> list[Object]:
     return [one["Told"] for one in found]
 
 
-def told_of(published: Mapping[str, Any]) -> ToldDevice:
+def told_of(published: Mapping[str, Any]) -> MetadataDevice:
     """A device of a slice as a claim's metadata tells it."""
     name = held_kinds().parse(published["name"])
     assert name is not None
     pci = "" if name.pci is None else str(name.pci)
     held = HeldDevice("gpu", "p", published["name"], pci, "", "u-d", kind=name.kind.word)
-    attributes = told_attributes(held, held_kinds().of(held), published["attributes"])
-    return ToldDevice("node-a/gpu.nvidia.com", published["name"], attributes)
+    attributes = device_attributes(held, held_kinds().of(held), published["attributes"])
+    return MetadataDevice("node-a/gpu.nvidia.com", published["name"], attributes)
 
 
 @pytest.mark.parametrize("machine", sorted(known_machines()))
 def test_everything_that_a_machine_may_publish_can_be_told(machine: str, tmp_path: Path) -> None:
     devices = of_machine(machine)
-    claim = ToldClaim("team", "vm-gpus-x7k2p", "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11", "gpus")
+    claim = MetadataClaim("team", "vm-gpus-x7k2p", "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11", "gpus")
     files = [tmp_path / f"{index}.json" for index in range(len(devices))]
     for file, device in zip(files, devices, strict=True):
         file.write_bytes(document(claim, "gpu/sub", [told_of(device)]))

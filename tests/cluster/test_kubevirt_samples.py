@@ -11,10 +11,12 @@ import yaml
 
 from driver.devices.device import AttributeValue
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.metadata.attributes import told_attributes
-from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
-from kubeletplugin.claims.metadata.mounts import (
+from kubeletplugin.claims.metadata import (
     CONTAINER_FOLDER,
+    MetadataClaim,
+    MetadataDevice,
+    device_attributes,
+    document,
     metadata_mounts,
     pod_claim_name,
     requests_of,
@@ -69,14 +71,14 @@ def prepared(sample: Path) -> Entry:
 def files(entry: Entry, *, mdev: bool = False) -> dict[str, bytes]:
     """What the containers of a claim find, by path below the folder that they know."""
     mounts = metadata_mounts(entry, Path("/metadata"))
-    claim = ToldClaim(entry.namespace, entry.name, entry.uid, pod_claim_name(entry))
+    claim = MetadataClaim(entry.namespace, entry.name, entry.uid, pod_claim_name(entry))
     found = {}
     for devices in requests_of(entry).values():
         (held,) = devices
         own: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
-        attributes = told_attributes(held, Told(own | ({"mdevUUID": MDEV} if mdev else {})), {})
+        attributes = device_attributes(held, Told(own | ({"mdevUUID": MDEV} if mdev else {})), {})
         path = mounts[held.cdi_device].container_path.removeprefix(f"{CONTAINER_FOLDER}/")
-        found[path] = document(claim, held.request, [ToldDevice(held.pool, held.device, attributes)])
+        found[path] = document(claim, held.request, [MetadataDevice(held.pool, held.device, attributes)])
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from driver.errors import ClaimRefused
-from kubeletplugin.kubelet.wire.container_start import ContainerStart
+from kubeletplugin.kubelet.wire.containers import ContainerStart
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.memory.served_hooks import CLAIM, DEVICE, call, serving
 from tools.testbed.memory_hook import memory_hook

@@ -23,10 +23,10 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
 from kubeletplugin.claims.journal.identity import Identity, boottime_ns
-from kubeletplugin.devices.pci_ports import pretended_users
-from kubeletplugin.intervals import Intervals
+from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.process_inputs import Intervals
 from tests.kubeletplugin.fake_node import POOL, PciParts, fake_hardware, pci_parts
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 

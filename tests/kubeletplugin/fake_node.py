@@ -26,26 +26,25 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
-from kubeletplugin.claims.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
-from kubeletplugin.claims.journal.peers import Peers
+from kubeletplugin.claims.journal.locks import Peers
 from kubeletplugin.claims.recovery import Recovered
-from kubeletplugin.devices.hardware import Hardware
-from kubeletplugin.devices.host.cgroups import Cgroups
+from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.devices.pci_ports import pretended_users
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
-from kubeletplugin.intervals import Intervals
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.kubelet.wire.timing import NO_TIMING
+from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
@@ -203,7 +202,11 @@ class FakeNode:
         parts = self.parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
-        self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
+        self.reconciler, self.sharing_reconciler, self.fabric = (
+            parts.reconciler,
+            parts.sharing_reconciler,
+            parts.fabric,
+        )
         self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         self.memory, self.healer = parts.memory, parts.healer

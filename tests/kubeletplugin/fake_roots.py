@@ -18,7 +18,7 @@ from driver.roots.places import place_at
 from driver.roots.root import Root
 from fakegpu.driver_files.driver_root import build_device_nodes, build_driver_files, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 
 _INSTALLED = ("usr", "lib", "var")
 

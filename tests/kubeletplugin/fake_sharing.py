@@ -12,8 +12,8 @@ from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.reset import reset_gpus
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.kubelet.wire.mps_daemon import (
     MpsDaemon,
     MpsState,

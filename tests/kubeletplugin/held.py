@@ -13,11 +13,10 @@ from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
-from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.kubelet.wire.controllers import Controllers

@@ -8,7 +8,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.modes import ComputeMode
 from kubeletplugin.claims.journal.entry import Entry, ShareRecord
-from kubeletplugin.claims.journal.peers import Peers
+from kubeletplugin.claims.journal.locks import Peers
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.time_slices import Interval

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubeletplugin.intervals import Intervals
 from kubeletplugin.kubelet.health_stream import TIMEOUT_SECONDS
+from kubeletplugin.process_inputs import Intervals
 
 KUBELET_CALL_SECONDS = 45.0
 """How long the kubelet waits for NodePrepareResources (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""

@@ -12,7 +12,7 @@ from driver.errors import DriverError
 from driver.process.sockets import registration_socket
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.retirement import Left, NotRetired, retire, until_retired
+from kubeletplugin.retire import Left, NotRetired, retire, until_retired
 from tests.kubeletplugin.cut_node import foreign, instances
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import FakeNode

@@ -9,7 +9,7 @@ from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.found import FoundKind
+from kubeletplugin.devices.kinds.kind import FoundKind
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from tests.toy_kind.offered import TOY
 

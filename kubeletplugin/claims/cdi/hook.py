@@ -1,4 +1,4 @@
-"""Knows nvidia-cdi-hook of NVIDIA's container toolkit: which calls it understands, and what they are told.
+"""Knows nvidia-cdi-hook of NVIDIA's container toolkit: where it comes from, and which calls it understands.
 
 A hook of a release that does not know a call may fail the container that it is called for. So a hook is asked
 once, by ``--help``, and gets no call that it does not name.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from driver.errors import ClaimBlocked, NodeIncomplete
+from driver.errors import ClaimBlocked, ConfigError, NodeIncomplete
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.devices.host.driver_programs import Program, run_program
 from kubeletplugin.devices.host.library_files import Link
@@ -27,6 +27,15 @@ OLDEST_CALLS = frozenset({LINKS, CACHE})
 
 _CALLS = (LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE)
 _SECONDS = 10.0
+
+IMAGE_HOOK = Path("/usr/local/lib/gpu-dra/nvidia-cdi-hook")
+"""Where the image has it; the file beside it with ``.version`` at its end says which version it is."""
+
+IMAGE_MEMORY_HOOK = IMAGE_HOOK.with_name("gpu-memory-hook")
+"""Where the image has the driver's own hook."""
+
+COPY = "copy"
+_MOST_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +102,44 @@ def _call(hook: Hook, name: str, *arguments: str) -> dict[str, Any]:
         "args": [PurePosixPath(hook.path).name, name, *arguments],
         "env": ["NVIDIA_CTK_DEBUG=false"],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class HookSource:
+    """Where the hook comes from: a file to copy to the host, or a path of the host, else the driver root."""
+
+    copied: Path | None = None
+    on_host: str = ""
+
+    @classmethod
+    def from_flag(cls, text: str) -> HookSource:
+        """``copy`` is the image's hook, if it has one, ``copy:FILE`` another; else a path of the host.
+
+        Raises ConfigError.
+        """
+        if text == COPY:
+            return cls(IMAGE_HOOK if IMAGE_HOOK.is_file() else None)
+        kind, _, file = text.partition(":")
+        if kind == COPY and Path(file).is_absolute():
+            if Path(file).is_file():
+                return cls(Path(file))
+            raise ConfigError(
+                f"--cdi-hook: there is no file {file[:_MOST_SHOWN]}", "name the one to be copied"
+            )
+        if Path(text).is_absolute():
+            return cls(on_host=text)
+        raise ConfigError(
+            f"--cdi-hook {text[:_MOST_SHOWN]!r} is no absolute path",
+            "give copy, copy:FILE, or the path of nvidia-cdi-hook on the host",
+        )
+
+
+NO_HOOK = HookSource()
+"""Only the driver root may have a hook."""
+
+
+def memory_hook_from_flag(given: Path | None) -> Path | None:
+    """The program of the memory hook: the one of the flag, else the image's; None without either."""
+    if given is not None:
+        return given.absolute()
+    return IMAGE_MEMORY_HOOK if IMAGE_MEMORY_HOOK.is_file() else None

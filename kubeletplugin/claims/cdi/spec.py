@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from driver.roots.root import below
 from kubeletplugin.claims.cdi.hook import Hook, driver_calls, links_call
-from kubeletplugin.claims.cdi.host_paths import HostPaths
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.devices.host.library_files import Link
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
+
+_SLASH = Path("/")
 
 _LDCONFIG = "sbin/ldconfig"
 _LIBCUDA_FOLDER = "NVIDIA_CTK_LIBCUDA_DIR"
@@ -26,6 +27,35 @@ _LIBCUDA_FOLDER = "NVIDIA_CTK_LIBCUDA_DIR"
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 _FOLDER = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 _SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Where the container runtime, which runs on the host, finds what this process sees below a root.
+
+    ``host_root`` is where this process sees the root of the host, None where it was not told.
+    """
+
+    seen: Path
+    on_host: Path
+    host_root: Path | None = None
+
+    def of(self, path: str) -> str:
+        """The host's path of one below ``seen`` or ``host_root``; any other is the same on the host."""
+        for here, there in ((self.seen, self.on_host), (self.host_root or _SLASH, _SLASH)):
+            seen, on_host = str(here).rstrip("/"), str(there).rstrip("/")
+            if seen != on_host and path.startswith(f"{seen}/"):
+                return on_host + path[len(seen) :]
+        return path
+
+    def below_root(self, path: str) -> str:
+        """The host's path of the file that lies at ``path`` below ``seen``."""
+        return str(self.on_host).rstrip("/") + path
+
+    @property
+    def seen_host(self) -> Path | None:
+        """Where this process sees the host's own files, None where it does not."""
+        return self.seen if self.on_host == _SLASH else self.host_root
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Who the plugin is, the clock of the boot, and how long lasts what is made on the hardware."""
+"""The plugin's identity, the clock of the boot, and the era in which things made on the hardware last."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 def boottime_ns() -> int:
@@ -13,13 +15,13 @@ def boottime_ns() -> int:
 
 
 def unknown_generation() -> str:
-    """What is said of the NVIDIA driver's load where nobody can tell."""
+    """The generation of the NVIDIA driver where it is not known."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """How long lasts what is made on the hardware: a boot, and in it one load of the NVIDIA driver.
+    """The time in which things made on the hardware last: a boot, and in it one load of the NVIDIA driver.
 
     ``driver_generation`` tells one load from the next, empty where that is not known: without a driver.
     """
@@ -54,3 +56,21 @@ class Identity:
     def era(self) -> Era:
         """The era that is now."""
         return Era(self.boot_id, self.driver_generation())
+
+
+def driver_generation(sysfs_root: Path) -> str:
+    """What the load of the driver that is there now has and no other load of this boot; empty without one.
+
+    It is the inode number of the module's folder in sysfs, which the kernel makes when the module is loaded
+    and removes when it is unloaded. sysfs is a kernfs: the number is the node's id, which kernfs counts
+    upwards over its whole life, and every mount of sysfs shows the same. On 64-bit machines it is the whole
+    id of 64 bits since Linux 5.5; before, and on others, its lower half, which is used again after 2^31 nodes
+    at the earliest. Times are of no use: the kernel takes those of a kernfs inode from the clock when it
+    needs the inode, and again when memory was short in between.
+
+    Where sysfs does not tell, it is empty, too: who looks at the hardware finds out.
+    """
+    try:
+        return str(os.stat(f"{sysfs_root}/module/nvidia").st_ino)  # noqa: PTH116 - on every prepare
+    except OSError:
+        return ""

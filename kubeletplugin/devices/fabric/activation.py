@@ -1,7 +1,7 @@
-"""Activates and deactivates fabric partitions, each noted before and after, and restores what was activated.
+"""Activates and deactivates fabric partitions, notes each before and after, and restores lost ones.
 
 Every call may be the last before a crash; the next call for the partition does the rest. A partition that is
-active and has no record is somebody else's, and is left as it is.
+active and has no record is somebody else's, and stays as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from driver.errors import NvmlError
 from driver.fabric.api import (
     AlreadyActive,
     FabricCode,
@@ -21,9 +22,10 @@ from driver.fabric.api import (
     NotActive,
     NotShared,
 )
+from driver.hardware.persistence import Persistence
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.identity import Era
-from kubeletplugin.devices.fabric.persistence import PersistenceOfMembers
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
 
 _log = get_logger("fabric")
@@ -89,9 +91,9 @@ class Activation:
             self.partitions()
 
     def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
-        """Have a partition of these GPUs active; raises FabricError, NvmlError, StorageError.
+        """Activate a partition of these GPUs; raises FabricError, NvmlError, StorageError.
 
-        One that was active before, and by nobody here, stays as it is also when the claim ends.
+        One that was active before, and not by this plugin, also stays active when the claim ends.
         """
         with self._talk:
             number, era = partition.number, self._era()
@@ -152,7 +154,7 @@ class Activation:
         return self._manager.partitions()
 
     def _activate_anew(self, number: int) -> None:
-        """Activate what a claim has lost; what fails is tried again, and keeps no other claim."""
+        """Activate again what a claim has lost; a failure is tried again, and stops no other claim."""
         try:
             self._manager.activate(number)
         except FabricError as error:
@@ -172,3 +174,31 @@ class Activation:
             active = [record.partition for record in self._records.look() if record.active]
             self._manager.set_activated(tuple(active))
             self._manager.activate(number)
+
+
+class PersistenceOfMembers:
+    """The persistence mode of a partition's GPUs: off before it is activated, on again at the end.
+
+    NVIDIA's own driver turns it off, too: nothing may keep GPUs initialised while their partition is
+    activated. GPUs are named by their addresses.
+    """
+
+    def __init__(self, persistence: Persistence) -> None:
+        self._persistence = persistence
+
+    def on_of(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Those of the GPUs whose mode is on; one that NVML does not have has none. Raises NvmlError."""
+        return tuple(pci for pci in gpus if self._persistence.is_on(PciAddress.parse(pci)))
+
+    def turn_off(self, gpus: Iterable[str]) -> None:
+        """Turn the mode off; raises NvmlError."""
+        for pci in self.on_of(gpus):
+            self._persistence.set(PciAddress.parse(pci), on=False)
+
+    def turn_on(self, gpus: Iterable[str]) -> None:
+        """Turn the mode on again; what fails is logged, since it costs the next user a second and no more."""
+        for pci in gpus:
+            try:
+                self._persistence.set(PciAddress.parse(pci), on=True)
+            except NvmlError as error:
+                _log.warning("persistence mode is not put back", gpu=pci, error=str(error))

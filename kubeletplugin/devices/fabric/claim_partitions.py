@@ -1,4 +1,4 @@
-"""Has the fabric partition of each claim active while the claim is held; what is needed says the journal.
+"""Keeps the fabric partition of each claim active while the claim is held, as the journal says.
 
 In shared NVSwitch mode a GPU has no NVLink, and CUDA does not start, before a partition with it is active. A
 partition is activated before anything else is done with its GPUs, above all before they leave the NVIDIA
@@ -8,22 +8,24 @@ driver for vfio, and deactivated after they are back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from driver.errors import DriverError
 from driver.fabric.api import FabricPartition
 from driver.hardware.inventory import Discovery
-from driver.kinds.fabric import PARTITION_ATTRIBUTE, KnownGpu, physical_ids
+from driver.kinds.fabric import PARTITION_ATTRIBUTE, WITH_LINKS, KnownGpu, physical_ids
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.fabric.activation import Activation
-from kubeletplugin.devices.fabric.holders import PartitionHolders
 from kubeletplugin.devices.fabric.matching import PartitionTaken, partition_of, refuse_taken
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
-from kubeletplugin.devices.kinds.kind import Look
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 _LOCK_SECONDS = 5.0
@@ -34,8 +36,8 @@ _log = get_logger("fabric")
 class ClaimFabric:
     """The fabric partitions of the claims of one node.
 
-    Callers hold the locks of the claim and of its GPUs, but to ``run_once``. ``published(device)``
-    are the attributes of a device as last published, empty when that was never seen.
+    Callers hold the locks of the claim and of its GPUs, except for ``run_once``. ``published(device)`` are
+    the attributes of a device as last published, empty if never seen.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class ClaimFabric:
         return found
 
     def join(self, entry: Entry, partition: FabricPartition | None) -> None:
-        """Have the claim's partition active; raises DriverError, and the claim is to leave then."""
+        """Activate the claim's partition; raises DriverError, and then the caller has to call ``leave``."""
         if partition is not None:
             gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
             self._activation.begin(partition, gpus, outlives_driver=outlives)
@@ -108,9 +110,9 @@ class ClaimFabric:
     def leave(self, entry: Entry) -> None:
         """Deactivate the claim's partition unless others need it.
 
-        The journal says before that the claim is not prepared any more: who asks for it again gets the
-        partition anew. What fails is logged and done later, before a GPU of it is handed out again at the
-        latest.
+        Before that the journal says that the claim is no longer prepared: another prepare activates the
+        partition again. A failure is logged; the partition is deactivated later, at the latest before one of
+        its GPUs is handed out again.
         """
         try:
             for record in self._records.on(entry.gpus):
@@ -151,7 +153,7 @@ class ClaimFabric:
         return next((record for record in found if self._holders.need(record)), None)
 
     def _known(self, pci: PciAddress, look: Look) -> KnownGpu:
-        """Who the GPU is, as far as NVML tells: one that vfio has it does not know. Raises NvmlError."""
+        """The GPU as far as NVML knows it, which is not the case while vfio has it. Raises NvmlError."""
         try:
             uuid = look.identity(pci).uuid
             module = self._discovery.on_gpu(pci, lambda device, watch: watch("module_id", device.module_id))
@@ -160,3 +162,53 @@ class ClaimFabric:
         except (NotFound, DriverNotLoaded):
             return KnownGpu(pci)
         return KnownGpu(pci, uuid, module)
+
+
+class PartitionHolders:
+    """Says by the journal whether claims hold the GPUs of a fabric partition with their NVLinks.
+
+    ``step(name)`` follows the steps.
+    """
+
+    def __init__(
+        self, kinds: HeldKinds, journal: Journal, era: Callable[[], Era], step: Callable[[str], None]
+    ) -> None:
+        self._kinds = kinds
+        self._journal = journal
+        self._era = era
+        self._step = step
+
+    def need(self, record: FabricRecord, without: str = "") -> bool:
+        """Whether a claim other than that of the UID ``without`` needs the partition of a record."""
+        era = self._era()
+        return record.is_live(era) and any(
+            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, era)
+            for pci in record.gpus
+            for entry in self._journal.holders(pci)
+            if entry.uid != without
+            for held in entry.devices
+        )
+
+    def outlive_driver(self, devices: Iterable[HeldDevice]) -> bool:
+        """Whether a GPU of theirs is not with the NVIDIA driver, so that loading it again ends nothing."""
+        return any(self._kinds.leaves_driver(held) for held in devices)
+
+    def note_release(self, uid: str) -> None:
+        """Write down that a claim is not prepared any more, if it was; raises StorageError."""
+        entry = self._journal.get(uid)
+        if entry is not None and entry.state == "prepared":
+            self._journal.put(replace(entry, state="releasing"))
+            self._step("releasing")
+
+    def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
+        """The addresses of the GPUs whose NVLinks the devices come with; an unknown kind may come with them.
+
+        A claim with admin access has no NVLinks.
+        """
+        kinds = self._kinds
+        return {
+            pci
+            for held in devices
+            if not held.admin_access and (not kinds.knows(held) or kinds.of(held).offered.word in WITH_LINKS)
+            for pci in held.gpus
+        }

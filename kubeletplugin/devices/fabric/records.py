@@ -1,7 +1,7 @@
 """Remembers, over crashes, which fabric partitions the plugin has activated: one small file for each.
 
-The file is written before a partition is activated and removed once it is deactivated. So whatever is active
-and has no file is somebody else's. Who needs a partition stands in the journal alone.
+The file is written before a partition is activated and removed once it is deactivated. So a partition that is
+active and has no file is somebody else's. Only the journal says which claims need a partition.
 """
 
 from __future__ import annotations

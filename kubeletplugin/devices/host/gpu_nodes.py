@@ -1,24 +1,39 @@
-"""Finds the device nodes that open a GPU, or one MIG instance of it and nothing else."""
+"""Finds or makes the device nodes that open a GPU, only one MIG instance of it, or a device of vfio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from driver.errors import NodeIncomplete
 from driver.hardware.pci import drm_folder, drm_nodes
 from driver.nvml.pci_address import PciAddress
 from driver.process.stamp import Stamp, stamp_of
-from kubeletplugin.devices.host.capabilities import Capabilities
 from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.library_files import Link
-from kubeletplugin.devices.host.uvm_nodes import make_uvm_nodes
 
 _DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
 
 _MISSING = (0, 0, 0)
+
+_MINOR = re.compile(r"^DeviceFileMinor:[ \t]*([0-9]{1,7})[ \t]*$", re.MULTILINE | re.ASCII)
+_MODE = re.compile(r"^DeviceFileMode:[ \t]*([0-9]{1,5})[ \t]*$", re.MULTILINE | re.ASCII)
+_CAPS_MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-caps[ \t]*$", re.MULTILINE | re.ASCII)
+_CAPABILITIES = Path("driver/nvidia/capabilities")
+_ON_NODE = Path("/proc") / _CAPABILITIES
+_MOST_CHARACTERS = 64 * 1024
+
+_UVM_MINORS = {"/dev/nvidia-uvm": 0, "/dev/nvidia-uvm-tools": 1}
+_UVM_MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-uvm[ \t]*$", re.MULTILINE | re.ASCII)
+_PARAMETER = re.compile(r"^(\w+):[ \t]*([0-9]{1,10})[ \t]*$", re.MULTILINE | re.ASCII)
+_EVERYBODY = 0o666
+"""The driver's own default (DeviceFileMode 438); the kernel module decides what a process may do."""
 
 
 class FolderStamps:
@@ -80,7 +95,7 @@ class GpuNodes:
 
         def find() -> Nodes:
             folder = DeviceFolder.below(*roots)
-            make_uvm_nodes(folder)
+            _make_uvm_nodes(folder)
             return folder.control()
 
         return self._unless_changed(f"{roots[0]} control", stamps.of(_folders(roots, "dev")), find)
@@ -116,3 +131,162 @@ def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
 def _folders(roots: tuple[Path, ...], name: str) -> tuple[str, ...]:
     """The folders of that name below the roots, and this process's own."""
     return tuple(dict.fromkeys((*(f"{str(root).rstrip('/')}/{name}" for root in roots), f"/{name}")))
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The device nodes that let a container use one MIG instance: nvidia-capabilities of the kernel driver.
+
+    Each instance has a file below /proc/driver/nvidia/capabilities that names the minor of its node in
+    /dev/nvidia-caps (MIG user guide, "Device Nodes and Capabilities"). The minors follow the GPU's minor, so
+    they are read each time. The first user of a new instance makes its node, as nvidia-modprobe does, since
+    nobody else may have. ``proc`` is the /proc that is read.
+    """
+
+    proc: Path
+
+    @classmethod
+    def below(cls, driver_root: Path, proc: Path = Path("/proc")) -> Capabilities:
+        """Those below a driver root that shows any, else those of the node itself."""
+        own = driver_root / "proc"
+        return cls(own if (own / _CAPABILITIES).is_dir() else proc)
+
+    def nodes(
+        self, devices: DeviceFolder, gpu_minor: int, gpu_instance_id: int, compute_instance_id: int
+    ) -> tuple[DeviceNode, DeviceNode]:
+        """The nodes of a GPU instance and of a compute instance inside, fresh.
+
+        Raises NodeIncomplete where the driver tells of no such instance, or a node is missing or is not
+        the one that the driver means.
+        """
+        major = self._major()
+        instance = f"gpu{gpu_minor}/mig/gi{gpu_instance_id}"
+        return (
+            self._node(devices, f"{instance}/access", major),
+            self._node(devices, f"{instance}/ci{compute_instance_id}/access", major),
+        )
+
+    def _node(self, devices: DeviceFolder, name: str, major: int | None) -> DeviceNode:
+        file = self.proc / _CAPABILITIES / name
+        text = _read(file)
+        minor = _number(_MINOR, text)
+        if minor is None:
+            raise NodeIncomplete(
+                f"the capability file {file} of a MIG instance is missing or names no minor",
+                "look for NVIDIA messages in the kernel log; --driver-root must be that of the loaded driver",
+            )
+        path = f"/dev/nvidia-caps/nvidia-cap{minor}"
+        node = devices.find(path)
+        if node is None and major is not None:
+            node = devices.make(path, major, minor, _number(_MODE, text) or 0)
+        # The major is given out anew with each load of the driver: a node from before opens something else.
+        if node is None or (major is not None and (node.major, node.minor) != (major, minor)):
+            what = "missing" if node is None else f"{node.major}:{node.minor} and not {major}:{minor}"
+            raise NodeIncomplete(
+                f"the device node {path} of a MIG instance is {what} below {devices.root or '/'}",
+                f"remove it if it is there, then run nvidia-modprobe -f {_ON_NODE / name} on the node",
+            )
+        return node
+
+    def _major(self) -> int | None:
+        """The major of capability nodes, which the kernel chose; None where it names none."""
+        return _number(_CAPS_MAJOR, _read(self.proc / "devices"))
+
+
+def _number(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    return None if found is None else int(found[1])
+
+
+def _read(file: Path) -> str:
+    """The beginning of a file; nothing where there is none."""
+    try:
+        with file.open(errors="replace") as stream:
+            return stream.read(_MOST_CHARACTERS)
+    except OSError:
+        return ""
+
+
+def _make_uvm_nodes(devices: DeviceFolder) -> None:
+    """Make the device nodes of nvidia-uvm that are missing, unless the driver's parameters forbid it.
+
+    CUDA's first program on a host makes them by nvidia-modprobe; a host that runs only containers may have
+    none. They are made the same way: numbers from /proc/devices, owner and mode from the driver's parameters.
+    Does nothing where the module is not loaded.
+
+    Raises NodeIncomplete for a node that is of an earlier load of the module: it opens something else now.
+    """
+    proc = Path(f"{devices.root}/proc")
+    major = _number(_UVM_MAJOR, _read(proc / "devices"))
+    if major is None:
+        return
+    missing = []
+    for path, minor in _UVM_MINORS.items():
+        node = devices.find(path)
+        if node is None:
+            missing.append((path, minor))
+        elif (node.major, node.minor) != (major, minor):
+            raise NodeIncomplete(
+                f"the device node {path} is {node.major}:{node.minor}, /proc/devices says {major}:{minor}",
+                "remove it; it is made anew",
+            )
+    if not missing:
+        return
+    parameters = {
+        name: int(value) for name, value in _PARAMETER.findall(_read(proc / "driver/nvidia/params"))
+    }
+    if parameters.get("ModifyDeviceFiles", 1) == 0:
+        return
+    owner = parameters.get("DeviceFileUID", 0), parameters.get("DeviceFileGID", 0)
+    mode = parameters.get("DeviceFileMode", _EVERYBODY)
+    for path, minor in missing:
+        devices.make(path, major, minor, mode, owner, for_all=True)
+
+
+class VfioNodes:
+    """The device nodes by which a process reaches devices of vfio, as they are now.
+
+    They are looked for below the driver's root, then the host's, then this process's own. A node that hands
+    out GPUs only to virtual machines has no NVIDIA driver, so no driver root either.
+    """
+
+    def __init__(self, driver: InstalledDriver) -> None:
+        self._driver = driver
+
+    def of_group(self, number: int, *, with_api: bool) -> tuple[DeviceNode, ...]:
+        """What opens all of an IOMMU group, and with ``with_api`` what a monitor maps its memory with.
+
+        Raises NodeIncomplete.
+        """
+        paths = [f"/dev/vfio/{number}", *(["/dev/vfio/vfio"] if with_api else [])]
+        found = {path: self._find(path) for path in paths}
+        missing = [path for path, node in found.items() if node is None]
+        if missing:
+            raise NodeIncomplete(
+                f"the device node {missing[0]} is missing",
+                "look for vfio in the kernel log (dmesg); the plugin needs the host's /dev",
+            )
+        return tuple(node for node in found.values() if node is not None)
+
+    def of_iommufd(self, names: Sequence[str | None], *, with_api: bool) -> tuple[DeviceNode, ...] | None:
+        """The same through IOMMUFD, a node for each function; None where this kernel does not have it.
+
+        ``names`` are the functions' (``vfio3``), None for one without. Linux has /dev/iommu since 6.2, and
+        the nodes of devices since 6.6 (CONFIG_VFIO_DEVICE_CDEV).
+        """
+        api = self._find("/dev/iommu")
+        devices = [self._find(f"/dev/vfio/devices/{name}") if name else None for name in names]
+        if api is None or not devices or None in devices:
+            return None
+        return (*(node for node in devices if node is not None), *([api] if with_api else []))
+
+    def _find(self, path: str) -> DeviceNode | None:
+        found = (DeviceFolder(root).find(path) for root in self.roots())
+        return next((node for node in found if node is not None), None)
+
+    def roots(self) -> tuple[str, ...]:
+        """Below which folders nodes are looked for, in this order, without a slash at the end."""
+        roots = [self._driver.host_root, Path("/")]
+        with suppress(NodeIncomplete):
+            roots.insert(0, self._driver.now().path)
+        return tuple(dict.fromkeys(str(root).rstrip("/") for root in roots if root is not None))

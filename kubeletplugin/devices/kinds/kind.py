@@ -1,7 +1,9 @@
-"""The seam on the node: what prepare and unprepare do for a kind of device, one object a kind.
+"""What prepare and unprepare need of a kind of device on the node: one object for each kind.
 
-The other half of a kind, how it is offered, is ``driver.kinds.kind``; both say the same word. Sharing is no
-kind: it lies on top of one.
+The other half of a kind, how it is offered, is ``driver.kinds.kind``; both use the same word for the kind.
+Sharing is not a kind: it works on top of one.
+
+``DriverKind`` and ``FoundKind`` have what several kinds have in common.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from driver.devices.names import unshared_name
 from driver.kinds.kind import Kinds
-from kubeletplugin.claims.journal.entry import standing
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
 from kubeletplugin.devices.host.gpu_nodes import FolderStamps
 
 if TYPE_CHECKING:
@@ -23,11 +26,11 @@ if TYPE_CHECKING:
     from driver.hardware.inventory import GpuIdentity
     from driver.health.verdict import Health
     from driver.kinds.kind import DeviceName, OfferedKind
-    from driver.nvml.pci_address import PciAddress
     from kubeletplugin.claims.cdi.spec import Edits
-    from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing
+    from kubeletplugin.claims.journal.entry import Standing
     from kubeletplugin.claims.journal.identity import Era
     from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
 
 Note = Callable[[str, "Record"], None]
 """``note(step, record)`` writes down what is known of a device at a step, between changes of hardware.
@@ -37,7 +40,7 @@ It has written it when it returns; raises StorageError.
 
 
 class Look:
-    """One look at the GPUs, for one call of the kubelet: what was asked once is not asked again."""
+    """The GPUs during one call of the kubelet: NVML is asked at most once for each value."""
 
     def __init__(self, boards: Boards) -> None:
         self.stamps = FolderStamps()
@@ -55,7 +58,7 @@ class Look:
 class HeldKind(Protocol):
     """A kind of device on the node. Callers hold the locks of the claim and of its GPUs.
 
-    Everything that asks the hardware raises NvmlError; then it can be repeated as it was.
+    Every method that asks the hardware raises NvmlError; the call can then be repeated as it was.
 
     ``condition`` is how the status of a claim says that a device is ready: a reason and a message.
     """
@@ -66,21 +69,21 @@ class HeldKind(Protocol):
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """What the device is on this node, before anything is changed.
 
-        ``own`` is the device as an earlier try of the same claim left it in this era, None where there was
-        none. Raises ClaimRefused for what the hardware cannot be or has no more, ClaimBlocked for what it
-        is not yet.
+        ``own`` is the device as an earlier try of the same claim left it in this era, None if there was none.
+        Raises ClaimRefused if the hardware cannot be that or no longer has it, ClaimBlocked if it is not
+        ready yet.
         """
         ...
 
     def board(self, held: HeldDevice, look: Look) -> str | None:
-        """The UUID of the board that sits in its place now, of its GPU or the first of them.
+        """The UUID of the board that is in the device's place now: its GPU, or the first of its GPUs.
 
-        None where it lies on no GPU, and where nobody can tell now.
+        None if the device lies on no GPU, and if the board is not known now.
         """
         ...
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """What of GPUs a claim with the device takes from others, as far as that is known."""
+        """The parts of GPUs that a claim with the device takes from others, as far as they are known."""
         ...
 
     def changes(self, held: HeldDevice) -> bool:
@@ -88,7 +91,7 @@ class HeldKind(Protocol):
         ...
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Have the device at this place of the entry usable; its record then.
+        """Make the device at this index of the entry usable; returns its record.
 
         Raises DriverError; what was noted then says how far it came, and ``unmake`` undoes it.
         """
@@ -103,7 +106,7 @@ class HeldKind(Protocol):
         ...
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Take back what was made for the device; its record then. What is gone already is fine."""
+        """Take back what was made for the device; returns its record. What is gone already is fine."""
         ...
 
     def unmade(self, held: HeldDevice) -> Record:
@@ -111,11 +114,11 @@ class HeldKind(Protocol):
         ...
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """What a container gets with the device, fresh; raises NodeIncomplete, ClaimBlocked."""
+        """The CDI edits of the device as it is now; raises NodeIncomplete, ClaimBlocked."""
         ...
 
     def cuda_uuid(self, held: HeldDevice) -> str:
-        """What CUDA knows the device by, empty where that is not known or CUDA does not know it."""
+        """The UUID by which CUDA knows the device, empty if it is not known or CUDA does not know it."""
         ...
 
     def memory_bytes(self, held: HeldDevice) -> int:
@@ -123,21 +126,21 @@ class HeldKind(Protocol):
         ...
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """How the device is, where its GPUs are so; None where that is not known."""
+        """The health of the device if its GPUs are as given; None if it is not known."""
         ...
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """What the status of the claim tells of the device, besides its UUID and its GPU's address.
+        """What the status of the claim says of the device, besides its UUID and its GPU's address.
 
         A few short values: the API takes 10 KiB for each device.
         """
         ...
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """What containers read of the device (KEP-5304) that no slice tells, or that one tells otherwise.
+        """What containers read of the device (KEP-5304) that the slice does not say, or says differently.
 
-        Asked once the device is made. Keys are names of attributes, bare where the domain is the driver's; a
-        text has at most 64 bytes. What is unknown is left out, and empty is nothing.
+        Called once the device is made. Keys are names of attributes, bare if the domain is the driver's; a
+        text has at most 64 bytes. Unknown values are left out.
         """
         ...
 
@@ -170,13 +173,13 @@ class HeldKinds:
         return self._by_word[name.kind.word]
 
     def leaves_driver(self, held: HeldDevice) -> bool:
-        """Whether its GPU is not with the NVIDIA driver while the claim has it, as far as anybody knows."""
+        """Whether its GPU is not with the NVIDIA driver while the claim has it, as far as is known."""
         return not self.knows(held) or self.of(held).offered.leaves_driver
 
     def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
-        """Whether what the entry says of this device of it means anything in this era.
+        """Whether what the entry says of this device of it is still true in this era.
 
-        What left the NVIDIA driver outlives that driver's being loaded anew.
+        A device that left the NVIDIA driver outlives another load of that driver.
         """
         return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
 
@@ -189,9 +192,9 @@ class HeldKinds:
         return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
-        """Whether its devices are there with any load of the driver: nothing was made for the claim.
+        """Whether its devices exist with any load of the driver: nothing was made for the claim.
 
-        Of a rebuilt entry, which knows neither shares nor records, that can be said of whole GPUs alone.
+        A rebuilt entry knows neither shares nor records, so that is certain only for whole GPUs.
         """
         return not entry.shares and all(
             self.knows(held)
@@ -208,3 +211,45 @@ class HeldKinds:
     def of(self, held: HeldDevice) -> HeldKind:
         """The kind of a held device, by its word."""
         return self._by_word.get(held.kind, self._unknown)
+
+
+class DriverKind:
+    """The members of ``HeldKind`` that all kinds share whose GPUs stay with the NVIDIA driver."""
+
+    condition = ("DeviceReady", "The device can be used.")
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """The UUID that NVML gives."""
+        return look.identity(PciAddress.parse(held.pci)).uuid if held.pci else None
+
+
+class FoundKind(DriverKind):
+    """The half of ``HeldKind`` that is about making, for a kind that makes nothing."""
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Nothing."""
+        return False
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Nothing to do."""
+        return entry.devices[index].record
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Never."""
+        return False
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Nothing to do."""
+        return entry.devices[index].record
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is."""
+        return held.record
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Nothing: where nothing is made, the slice tells all."""
+        return {}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """Nothing: where nothing is made, nothing is in the way."""
+        return ()

@@ -1,4 +1,4 @@
-"""The kinds of devices that this driver prepares. Who connects a process may hand it others."""
+"""The kinds of devices that this driver prepares; the starter of the process may give others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from pathlib import Path
 from driver.hardware.inventory import Discovery
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.kind import HeldKind
-from kubeletplugin.devices.kinds.partition.made import HeldMade
+from kubeletplugin.devices.kinds.partition.held import HeldMade, HeldStatic
 from kubeletplugin.devices.kinds.partition.making import Partitions
-from kubeletplugin.devices.kinds.partition.static import HeldStatic
 from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-from kubeletplugin.devices.kinds.passthrough.held import HeldPassthrough
-from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
-from kubeletplugin.devices.kinds.passthrough.units import Bus
+from kubeletplugin.devices.kinds.passthrough.held import Bus, HeldPassthrough
 from kubeletplugin.devices.kinds.vgpu.held import HeldVgpu
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.whole import HeldWhole
@@ -29,12 +26,11 @@ from kubeletplugin.kubelet.wire.controllers import Controllers
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """What a kind may ask of the node: its GPUs, their nodes, what claims hold, and which era it is.
+    """What a kind may need of the node: its GPUs, their nodes, what claims hold, and the current era.
 
-    ``sysfs_root``, ``kernel``, ``binder``, ``users`` and ``vfio_nodes`` are for functions of virtual
-    machines: where they are seen, who is told of them, what binds them, who has them open, and how they are
-    opened.
-    ``controllers`` are those of the node, which have GPUs open as well.
+    The others are for functions that go to virtual machines: ``sysfs_root`` is where they are seen,
+    ``kernel`` is told of changes, ``binder`` binds them, ``users`` says who has them open, and ``vfio_nodes``
+    opens them. ``controllers`` are those of the node, which have GPUs open as well.
     """
 
     discovery: Discovery

@@ -1,6 +1,7 @@
-"""Stands in for a kind that this version does not know, of entries that a newer one wrote.
+"""Replaces a kind that this version does not know, in entries that a newer version wrote.
 
-Its devices are held, their GPUs are nobody else's, and only who knows the kind can take back what it made.
+Its devices stay held and their GPUs go to nobody else; only a version that knows the kind can take back what
+it made.
 """
 
 from __future__ import annotations

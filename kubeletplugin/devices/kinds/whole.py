@@ -1,4 +1,4 @@
-"""The whole GPU on the node: nothing is made, but MIG mode that is on has to go off."""
+"""The whole GPU on the node: nothing is made, but MIG mode has to be off."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, drm_links
-from kubeletplugin.devices.kinds.found import FoundKind
-from kubeletplugin.devices.kinds.kind import Look, Note
+from kubeletplugin.devices.kinds.kind import FoundKind, Look, Note
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
@@ -48,7 +47,7 @@ class HeldWhole(FoundKind):
         return (Region(_pci(held)),)
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Turn MIG mode off where it is on; who looks on by admin access leaves it as it is."""
+        """Turn MIG mode off if it is on; a claim with admin access leaves it as it is."""
         held = entry.devices[index]
         pci = _pci(held)
         if not held.admin_access and self._discovery.mig_enabled(pci):
@@ -56,11 +55,11 @@ class HeldWhole(FoundKind):
         return held.record
 
     def intact(self, held: HeldDevice) -> bool:
-        """Always: whether it is the same board, its UUID tells."""
+        """Always: the UUID tells whether it is the same board."""
         return True
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The GPU's nodes, as its minor is now, with the links to its DRM nodes."""
+        """The GPU's nodes by its present minor, with the links to its DRM nodes."""
         pci = _pci(held)
         nodes = self._nodes.whole(pci, look.identity(pci).minor, look.stamps)
         return Edits(nodes, links=drm_links(pci, nodes))
@@ -80,11 +79,11 @@ class HeldWhole(FoundKind):
         return gpus.get(_pci(held))
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Nothing but where it is and who, which is told of every device."""
+        """Nothing: its address and UUID are in the status of every device."""
         return {}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """Its place on the bus, which is known without any slice, too."""
+        """Its address on the bus, which is known without a slice."""
         return {"resource.kubernetes.io/pciBusID": held.pci}
 
 

@@ -1,7 +1,7 @@
-"""Binds an IOMMU group to vfio and gives it back, so that any step can be the last before a crash.
+"""Binds an IOMMU group to vfio and gives it back; any step can be the last before a crash.
 
-What is done next follows from what the kernel shows, never from how far somebody believes to have come. What
-was there before the first change is the only thing that has to be remembered, so that is written down first.
+The next step always follows from what the kernel shows, never from a memory of earlier steps. Only the state
+before the first change has to be remembered, so that is written down first.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.errors import ClaimBlocked
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, iommu_group_of
 from driver.process.log import get_logger
-from kubeletplugin.devices.vfio.aliases import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, in_use, moved
+from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionNotMoved, in_use, moved
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
-from kubeletplugin.devices.vfio.modules import load_module
-from kubeletplugin.devices.vfio.plan import functions_to_bind
+from kubeletplugin.devices.vfio.modules import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module, load_module
 from kubeletplugin.devices.vfio.record import Done, FunctionRecord, GroupRecord
-from kubeletplugin.devices.vfio.unbind import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from driver.hardware.functions import IommuGroup, PciFunction
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.claims.journal.entry import Record
     from kubeletplugin.devices.host.kernel import Kernel
@@ -59,14 +57,14 @@ class GroupBinder:
         self._deadlines = deadlines or Deadlines()
 
     def bind(self, pci: PciAddress, gpus: Collection[PciAddress], record: Record, note: Note) -> Record:
-        """Have the whole group of a function bound to vfio; the record to keep then.
+        """Bind the whole group of a function to vfio; returns the record to keep.
 
         ``gpus`` are all GPUs that may be given away with it. ``record`` is what an earlier try left, empty
-        for none: a try goes on where the one before it ended. ``note`` is called before each change and
-        after the last. Functions that a vfio driver has already are left alone, and not given back either.
+        for none: a try goes on where the one before it ended. ``note`` is called before each change and after
+        the last. Functions that a vfio driver has already are left alone, and not given back either.
 
-        Raises NodeIncomplete, ClaimRefused, ClaimBlocked and its kinds in ``failures``: everything is as
-        before then. After FunctionInDoubt and StorageError it is not, since the kernel, or the journal,
+        Raises NodeIncomplete, ClaimRefused, ClaimBlocked and its kinds in ``failures``; everything is then as
+        before. This is not so after FunctionInDoubt and StorageError, since the kernel, or the journal,
         allows no change: another ``bind`` goes on, or ``restore`` undoes it.
         """
         before = GroupRecord.read(record)
@@ -95,11 +93,11 @@ class GroupBinder:
         return writing.record.written
 
     def restore(self, record: Record, note: Note) -> Record:
-        """Give every function of the record back, the last first; the record to keep then.
+        """Give every function of the record back, the last first; returns the record to keep.
 
-        A function that somebody else gave another driver meanwhile is left as it is; the log says so. What
-        cannot be given back does not keep the others from it. Raises ClaimBlocked and its kinds in
-        ``failures``, StorageError; it can be called again then.
+        A function that somebody else gave another driver meanwhile is left as it is, which is logged. A
+        function that cannot be given back does not stop the others. Raises ClaimBlocked and its kinds in
+        ``failures``, StorageError; it can then be called again.
         """
         writing = _Writing(GroupRecord.read(record), note)
         first: ClaimBlocked | None = None
@@ -107,7 +105,7 @@ class GroupBinder:
             if not one.may_have_changed:
                 continue
             try:
-                give_back(one, self._files(one.address), partial(writing.done, one))
+                _give_back(one, self._files(one.address), partial(writing.done, one))
             except ClaimBlocked as error:
                 _log.warning("function not given back", function=one.pci, error=error.logged)
                 first = first or error
@@ -191,3 +189,101 @@ class _Writing:
         """Write a record down; it counts from then on."""
         self.note(step, record.written)
         self.record = record
+
+
+def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done], None]) -> None:
+    """Restore the driver and the ``driver_override`` from before; ``done`` is called before each change.
+
+    A function that is gone, or that somebody else gave another driver, is left alone; an override that
+    somebody else wrote decides which driver it gets. If its former driver is not loaded any more, it stays
+    without one: a driver takes such functions by itself when it is loaded.
+
+    Raises FunctionInUse while a process has it open, FunctionInDoubt, FunctionNotMoved.
+    """
+    if not files.is_there:
+        _log.warning("function is gone, nothing to give back", function=one.pci)
+        return
+    override, driver = files.override(), files.driver()
+    is_ours = override in {one.vfio, one.driver, one.override}
+    if not is_ours:
+        _log.warning("driver_override of somebody else is left", function=one.pci, override=override)
+    if driver == one.vfio:
+        if users := files.users():
+            raise in_use(one.address, driver, users)
+        done("giving-back")
+        if is_ours:
+            # It names the driver of before already: whatever binds meanwhile binds that.
+            _set(files, one.driver or one.override)
+        files.unbind(driver, one.driver)
+        driver = ""
+    if driver == "":
+        done("giving-back")
+        _bind_former(one, files, is_ours=is_ours)
+    elif driver != one.driver:
+        _log.warning("function bound by somebody else is left", function=one.pci, driver=driver)
+    if is_ours:
+        done("giving-back")
+        _set(files, one.override)
+
+
+def _bind_former(one: FunctionRecord, files: FunctionFiles, *, is_ours: bool) -> None:
+    if not one.driver:
+        return
+    if not is_ours:
+        files.offer("the driver that its driver_override names")
+        return
+    if not files.has_driver(one.driver):
+        _log.warning("former driver is not loaded", function=one.pci, driver=one.driver)
+        return
+    _set(files, one.driver)
+    try:
+        files.probe(one.driver)
+    except FunctionNotMoved:
+        _set(files, one.override)  # whoever loads the driver anew then gets the function
+        raise
+
+
+def _set(files: FunctionFiles, name: str) -> None:
+    if files.override() != name:
+        files.set_override(name)
+
+
+def functions_to_bind(
+    pci: PciAddress, group: IommuGroup | None, gpus: Collection[PciAddress]
+) -> tuple[PciFunction, ...]:
+    """All of the group but bridges; GPUs come first, since they are what may be in use.
+
+    ``pci`` is the function that was asked for, ``gpus`` all GPUs that may be given away with it. A bridge
+    keeps its driver: vfio counts a group as usable with pcieport or no driver there (vfio_dev_viable), and
+    vfio-pci takes no bridges.
+
+    Raises NodeIncomplete where no IOMMU guards the function, ClaimRefused for a group with GPUs that were not
+    asked for, ClaimBlocked for a physical function that has virtual ones, and for a function of somebody else
+    that works for the node, as a disk may: publishing keeps such a group back, but it may have changed since.
+    """
+    if group is None or all(one.pci != pci for one in group.functions):
+        raise NodeIncomplete(
+            f"{pci} is in no IOMMU group, so a virtual machine could reach all of the node's memory by it",
+            "turn on the IOMMU in the firmware and for the kernel (intel_iommu=on), then restart the node; "
+            "vfio's mode without an IOMMU is never used",
+        )
+    others = [str(one.pci) for one in group.gpus if one.pci not in gpus]
+    if others:
+        raise ClaimRefused(
+            f"{pci} shares IOMMU group {group.number} with {', '.join(others)}, which was not asked for",
+            "a group goes to one virtual machine as a whole: ask for all of its GPUs in one claim",
+        )
+    for one in group.endpoints:
+        if one.virtual:
+            raise ClaimBlocked(
+                f"{one.pci} has {len(one.virtual)} virtual functions, which would be without their GPU",
+                f"end what uses them, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
+            )
+    others_at_work = (one for one in group.at_work_for_the_node if one.pci not in gpus)
+    at_work = [f"{one.pci} ({one.driver})" for one in others_at_work]
+    if at_work:
+        raise ClaimBlocked(
+            f"{pci} shares IOMMU group {group.number} with {', '.join(at_work)}, which the node would lose",
+            "unbind that from its driver if nothing needs it, or move it to another slot",
+        )
+    return tuple(sorted(group.endpoints, key=lambda one: (not one.is_gpu, one.pci)))

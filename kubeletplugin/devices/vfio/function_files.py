@@ -1,4 +1,4 @@
-"""The files of sysfs by which a function gets another driver; each write is looked after by reading."""
+"""The files of sysfs by which a function gets another driver; each write is checked by reading."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FunctionFiles:
         return "" if name == _NO_OVERRIDE else name
 
     def set_override(self, name: str) -> None:
-        """Have only this driver take it; any that fits where the name is empty."""
+        """Let only this driver take it, or any that fits if the name is empty."""
         what = f"setting its driver_override to {name or 'nothing'}"
         # The kernel takes a lone line end for no name; a write of nothing never reaches it.
         self._tell(self._override, f"{name}\n", what, self._deadlines.override)
@@ -109,10 +109,10 @@ class FunctionFiles:
             )
 
     def unbind(self, driver: str, to: str) -> None:
-        """Have the driver let go of it; fine where it has done so meanwhile.
+        """Make the driver let go of it; fine if it has done so meanwhile.
 
-        So it is where the driver ``to``, which ``driver_override`` names, has it by then: whoever loads a
-        module or rescans the bus has functions without a driver offered to all.
+        Also fine if the driver ``to``, which ``driver_override`` names, has it by then: loading a module or
+        rescanning the bus offers functions without a driver to all.
         """
         what = f"taking it from {driver}"
         try:
@@ -125,7 +125,7 @@ class FunctionFiles:
             raise not_as_told(self.pci, f"it was taken from {driver}", f"the driver {found}")
 
     def probe(self, driver: str) -> None:
-        """Have the driver take it, which its ``driver_override`` names."""
+        """Make the driver take it that its ``driver_override`` names."""
         self.offer(driver)
         found = self.driver()
         if found != driver:
@@ -134,9 +134,9 @@ class FunctionFiles:
             )
 
     def offer(self, to: str) -> None:
-        """Have the kernel look for a driver that takes it, where it has none.
+        """Make the kernel look for a driver if the function has none.
 
-        The kernel says that all is well whatever comes of it (drivers_probe_store).
+        The kernel reports success whatever comes of it (drivers_probe_store).
         """
         path = self._sysfs_root / "bus" / "pci" / "drivers_probe"
         self._tell(path, str(self.pci), f"giving it to {to}", self._deadlines.probe)

@@ -12,8 +12,14 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from driver.hardware.pci import drm_nodes
 from driver.process.privileges import CAP_SYS_ADMIN, rights_of
+
+if TYPE_CHECKING:
+    from driver.hardware.functions import PciFunction
+
 
 PROC = Path("/proc")
 MOST_NAMED = 5
@@ -43,6 +49,8 @@ _LOCAL = frozenset(
     }
 )
 """Where device nodes are. Of files elsewhere nothing is asked: a server that is gone would be waited for."""
+
+_MINOR = re.compile(r"^Device Minor:[ \t]*([0-9]{1,4})[ \t]*$", re.MULTILINE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +202,36 @@ def _text(file: Path) -> str:
             return opened.read(_MOST_CHARACTERS)
     except OSError:
         return ""
+
+
+class FunctionUsers:
+    """Says who has a function open. ``device_root`` has the node's ``dev`` and ``proc`` below it."""
+
+    def __init__(self, device_root: Path, sysfs_root: Path, proc: Path = PROC) -> None:
+        self._device_root = device_root
+        self._sysfs_root = sysfs_root
+        self._proc = proc
+
+    def __call__(self, function: PciFunction) -> tuple[User, ...]:
+        """The processes, sorted by their ids; none where the function has no nodes."""
+        return users_of(self.nodes(function), self._proc)
+
+    def nodes(self, function: PciFunction) -> Iterator[Path]:
+        """Where the function's nodes are or would be, whoever holds it now.
+
+        A driver that is to let go loses its name first. A legacy group has one node for its functions.
+        """
+        devices = self._device_root / "dev"
+        if function.iommu_group is not None:
+            yield devices / "vfio" / str(function.iommu_group)
+        if function.vfio_device is not None:
+            yield devices / "vfio" / "devices" / function.vfio_device
+        information = self._device_root / "proc/driver/nvidia/gpus" / str(function.pci) / "information"
+        try:
+            minor = _MINOR.search(information.read_text(errors="replace"))
+        except OSError:
+            minor = None
+        if minor is not None:
+            yield devices / f"nvidia{minor[1]}"
+        for name in drm_nodes(self._sysfs_root, function.pci):
+            yield devices / "dri" / name

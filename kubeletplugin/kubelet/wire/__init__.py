@@ -1,1 +1,1 @@
-"""What several rooms of the plugin speak: calls, streams, sockets, names, the spec of an MPS daemon."""
+"""What several folders of the plugin share: calls, streams, sockets, names, settings of an MPS daemon."""

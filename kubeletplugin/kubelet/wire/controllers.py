@@ -1,7 +1,7 @@
-"""Has the controllers of this node let go of NVML, and waits until each of them has said that it did.
+"""Asks the controllers of this node to let go of NVML, and waits until each of them says that it did.
 
-Two of them may listen in a rolling update. What they say is a courtesy: whoever is about to take a GPU from
-its kernel driver looks for himself who still has it open.
+Two of them may listen in a rolling update. Their answer is only a courtesy: before a GPU is taken from its
+kernel driver, the plugin checks itself who still has it open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the healing of a GPU is, and what is in the way of it, as the plugin tells whoever asked for it."""
+"""How far the healing of a GPU is, and what is in its way: what the plugin sends to the caller."""
 
 from __future__ import annotations
 

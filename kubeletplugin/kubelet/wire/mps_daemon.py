@@ -1,4 +1,4 @@
-"""What an MPS control daemon shall be, as a value: checked, written down and read again."""
+"""The wanted settings of an MPS control daemon, as a value: checked, written to a file and read again."""
 
 from __future__ import annotations
 

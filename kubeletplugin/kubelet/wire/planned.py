@@ -1,4 +1,4 @@
-"""What a claim's device is to become on this node, decided before anything is touched."""
+"""A device as prepare plans it, before anything is touched."""
 
 from __future__ import annotations
 

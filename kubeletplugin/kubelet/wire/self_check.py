@@ -1,4 +1,4 @@
-"""Asks the own gRPC server something over its own socket, as whoever calls it would."""
+"""Calls the process's own gRPC server over its own socket, as any client would."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SelfCheck:
         self._answered_at = clock()
 
     def why_not(self) -> str:
-        """Ask; why the server counts as hanging, and empty as long as it has not been silent for long."""
+        """Call the server; says why it counts as hanging, empty if it was not silent for long."""
         if self._is_answered():
             self._answered_at = self._clock()
             return ""

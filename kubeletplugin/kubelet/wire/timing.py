@@ -1,4 +1,4 @@
-"""Tells whoever counts how long the steps of a claim took."""
+"""Counts how long the steps of a claim took."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _nobody_counts(_phase: Phase, _seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Who hears of seconds: of phases, of writes of the journal, and of those of a claim's files."""
+    """Callbacks that take seconds: of phases, of writes of the journal, and of those of a claim's files."""
 
     phase: Callable[[Phase, float], None] = _nobody_counts
     journal: Callable[[float], None] = _nobody

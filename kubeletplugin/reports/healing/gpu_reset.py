@@ -23,7 +23,7 @@ class ResetFailed(ClaimBlocked):
 
 
 class GpuReset:
-    """The resets of the node's GPUs. Whoever has one of them open keeps it from being reset."""
+    """Resets the node's GPUs. A process that has a GPU open keeps it from being reset."""
 
     def __init__(self, programs: DriverPrograms, timeout_seconds: float = RESET_SECONDS) -> None:
         self._programs = programs

@@ -8,7 +8,8 @@ nothing is changed, so whoever asked may call it off by going away.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -18,16 +19,16 @@ from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_view import read_function
+from driver.hardware.persistence import Persistence
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.locks import gpu_key
+from kubeletplugin.devices.vfio.users import named
 from kubeletplugin.kubelet.wire.heal import HealProgress, HoldingClaim, UsingProcess
-from kubeletplugin.reports.healing.reset_group import reset_together
-from kubeletplugin.reports.healing.resetting import Resetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from driver.hardware.inventory import Discovery
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kubeletplugin.reports.healing.records import HealRecords
     from kubeletplugin.reports.node_watch import NodeWatch
     from kubeletplugin.sharing.claim_sharing import ClaimShares
+
 
 LOOK_SECONDS = 1.0
 """So often a heal looks whether what it waits for has gone: processes that end tell nobody."""
@@ -56,6 +58,9 @@ _LETS_GO = frozenset({"gpu-dra-control", "gpu-dra-kubelet"})
 """Our own programs, which have GPUs open until they are asked to let go; the same holds of their names."""
 
 _log = get_logger("heal")
+
+_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
+"""The architectures with NVLinks before Ampere, as the published attribute has them."""
 
 
 class Healer:
@@ -79,7 +84,7 @@ class Healer:
         self._sysfs_root = sysfs_root
         self._discovery = sessions[0]
         self._users = users
-        self._resetting = Resetting(sessions, gpu_reset, records, self._using, step)
+        self._resetting = _Resetting(sessions, gpu_reset, records, self._using, step)
         self._journal, self._locks, self._shares = claims
         self._records = records
         self._watch = watch
@@ -91,7 +96,7 @@ class Healer:
     def heal(self, wish: HealWish) -> Iterator[HealProgress]:
         """Do what is wished, step by step; the last step says how it ended.
 
-        Whoever asks for no further step calls it off. Raises nothing but what no error of the driver is.
+        The caller cancels by taking no further step. A DriverError becomes the step ``failed``.
         """
         gpus: tuple[PciAddress, ...] = ()
         try:
@@ -162,7 +167,7 @@ class Healer:
         return found
 
     def _look(self, step: HealStep, gpus: tuple[PciAddress, ...]) -> HealProgress:
-        """What is in the way now, but for our own processes, which let go when they are asked."""
+        """What is in the way now, except our own processes, which let go when they are asked."""
         claims = {
             entry.uid: HoldingClaim(entry.namespace, entry.name, entry.uid)
             for place in self._places(gpus)
@@ -176,7 +181,7 @@ class Healer:
         return HealProgress(step, gpus, tuple(claims.values()), tuple(processes.values()))
 
     def _places(self, gpus: Sequence[PciAddress]) -> Iterator[str]:
-        """Where claims may have something of the GPUs: they themselves, and their virtual functions."""
+        """The addresses where claims may have something: the GPUs and their virtual functions."""
         for pci in gpus:
             function = read_function(self._sysfs_root, pci)
             yield from map(str, (pci, *(function.virtual if function else ())))
@@ -188,7 +193,7 @@ class Healer:
 
     @contextmanager
     def _kept_away(self, gpus: Sequence[PciAddress]) -> Iterator[None]:
-        """Have the scheduler choose none of the GPUs' devices in the block."""
+        """Keep the scheduler from choosing the GPUs' devices during the block."""
         why = "it is being reset, or waits for that"
         self._watch.healing(tuple(BlockedPlacement(pci, None, "healing", why) for pci in gpus))
         try:
@@ -212,7 +217,7 @@ class Healer:
             self._journal.wait_for_release(LOOK_SECONDS)
 
     def _reset(self, gpus: tuple[PciAddress, ...]) -> None:
-        """Reset them with what claims have left there put away."""
+        """Reset the GPUs after undoing what shares of claims have left there."""
         reach = self._shares.reach(map(str, gpus))
         with self._locks.holding(sorted(map(gpu_key, reach)), _LOCK_SECONDS):
             seen = self._look("looked", gpus)
@@ -256,3 +261,136 @@ def _named(seen: HealProgress) -> str:
         for one in seen.processes
     ]
     return ", ".join((*claims, *processes))
+
+
+def reset_together(pci: PciAddress, gpus: Iterable[Gpu]) -> tuple[PciAddress, ...]:
+    """The GPUs that are reset together with one of them, itself included, sorted: the rules of nvidia-smi(1).
+
+    From the Ampere architecture on a GPU is reset by itself. With an older one go all GPUs that NVLinks
+    connect with it, directly, over others or over NVSwitches.
+    """
+    known = {gpu.pci: gpu for gpu in gpus}
+    found, following = {pci}, [pci]
+    while following:
+        for other in _linked(known.get(following.pop()), known):
+            if other not in found:
+                found.add(other)
+                following.append(other)
+    return tuple(sorted(found))
+
+
+def _linked(gpu: Gpu | None, known: Mapping[PciAddress, Gpu]) -> set[PciAddress]:
+    if gpu is None or gpu.architecture not in _TOGETHER:
+        return set()
+    over_switches = {pci for pci, other in known.items() if gpu.switch_links and other.switch_links}
+    return {link.peer for link in gpu.links} | over_switches
+
+
+class _Resetting:
+    """Resets GPUs that nobody uses any more, and restores their settings. Callers hold the locks of the GPUs.
+
+    A reset needs what passthrough needs: the NVML sessions of this process and of the controllers are closed,
+    and persistence mode is off. Only the mode outlives this process, so it is written down before it goes
+    off; any step can be the last before a crash.
+
+    ``using(gpus)`` are the processes that have any of them open, but for this one.
+    """
+
+    def __init__(
+        self,
+        sessions: tuple[Discovery, Controllers],
+        gpu_reset: GpuReset,
+        records: HealRecords,
+        using: Callable[[Sequence[PciAddress]], Sequence[User]],
+        step: Callable[[str], None],
+    ) -> None:
+        """``sessions`` are who has NVML open on this node; ``step(name)`` follows the steps."""
+        self._discovery, self._controllers = sessions
+        self._persistence = Persistence(self._discovery)
+        self._gpu_reset = gpu_reset
+        self._records = records
+        self._using = using
+        self._step = step
+
+    def run(self, gpus: Sequence[PciAddress]) -> None:
+        """Reset them together; raises DriverError, and then restores their settings as far as possible."""
+        try:
+            self._without_persistence(gpus)
+            self._reset(gpus)
+        except DriverError:
+            self._put_back_if_possible(gpus)
+            raise
+        self.put_back(gpus)
+        for pci in gpus:
+            self._check(pci)
+
+    def put_back(self, gpus: Sequence[PciAddress]) -> None:
+        """Turn persistence mode on again where it was on before; raises NvmlError, StorageError."""
+        for pci in gpus:
+            record = self._records.get(pci)
+            if record.persistent:
+                self._persistence.set(pci, on=True)
+                self._step("persistence on")
+                self._records.put(replace(record, persistent=False))
+                self._step("persistence put back")
+
+    def _without_persistence(self, gpus: Sequence[PciAddress]) -> None:
+        """Keep nvidia-persistenced, or the kernel driver itself, from keeping the GPUs initialised."""
+        for pci in gpus:
+            if self._is_persistent(pci):
+                self._records.put(replace(self._records.get(pci), persistent=True))
+                self._step("persistence noted")
+                self._persistence.set(pci, on=False)
+                self._step("persistence off")
+
+    def _is_persistent(self, pci: PciAddress) -> bool:
+        try:
+            return bool(self._persistence.is_on(pci))
+        except NvmlError as error:  # it is ill, so that it may not answer
+            _log.warning("persistence mode is not known", gpu=str(pci), error=error.logged)
+            return False
+
+    def _reset(self, gpus: Sequence[PciAddress]) -> None:
+        """Reset them while no session of NVML is open on this node, and write down when."""
+        with self._controllers.letting_go(), self._own_session_ended():
+            self._step("let go")
+            using = self._using(gpus)
+            if using:
+                raise ClaimBlocked(
+                    f"not reset, since it is used by {named(using)}", "end them, then try again"
+                )
+            self._gpu_reset.reset(gpus)
+            self._step("reset")
+            now = time.time_ns() // 1_000_000
+            for pci in gpus:
+                self._records.put(replace(self._records.get(pci), healed_unix_milliseconds=now))
+                self._step("healed noted")
+
+    @contextmanager
+    def _own_session_ended(self) -> Iterator[None]:
+        """Raises ClaimBlocked where a call into a GPU hangs: what hangs has the GPU open."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._discovery.let_go())
+            except NvmlError as error:
+                raise ClaimBlocked(
+                    f"not reset: {error.what}",
+                    "delete the plugin's pod on the node and ask again; where it stays, restart the machine",
+                ) from error
+            yield
+
+    def _put_back_if_possible(self, gpus: Sequence[PciAddress]) -> None:
+        """As ``put_back``; what cannot be put back now is put back later."""
+        try:
+            self.put_back(gpus)
+        except DriverError as error:
+            _log.warning("persistence mode not put back yet", error=error.logged)
+
+    def _check(self, pci: PciAddress) -> None:
+        """Raise ClaimBlocked unless NVML has the GPU again."""
+        try:
+            self._discovery.identity(pci)
+        except NvmlError as error:
+            raise ClaimBlocked(
+                f"GPU {pci} was reset and does not answer: {error.what}", "restart the machine"
+            ) from error

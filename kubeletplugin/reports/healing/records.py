@@ -1,7 +1,7 @@
-"""What of a GPU's healing outlives the plugin: what has to be put back, and when it was last reset.
+"""Remembers what outlives the plugin of a GPU's reset: what has to be put back, and when it ended.
 
-One file for each GPU. It means something within one boot only, and the next one drops it. What cannot be read
-is as if it were not there: a verdict then stays longer, or a mode is off that nothing depends on.
+One file for each GPU, valid within one boot; the next boot drops it. A file that cannot be read counts as
+missing: a verdict then stays longer, or a mode is off that nothing depends on.
 """
 
 from __future__ import annotations

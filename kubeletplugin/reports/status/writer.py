@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME
@@ -11,11 +12,11 @@ from driver.event_reasons import EventReason
 from driver.kube.errors import Invalid
 from driver.kube.events import Reference
 from driver.kube.paths import claim_path
-from kubeletplugin.reports.device_status import ToldClaim, key_of, ready_of, statuses_to_apply
-from kubeletplugin.reports.status.changes import health_change
+from kubeletplugin.reports.device_status import NOT_HELD, ClaimStatus, key_of, ready_of, statuses_to_apply
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
+
 
 FIELD_MANAGER = "gpu-dra-kubeletplugin"
 
@@ -30,10 +31,10 @@ Object = dict[str, Any]
 
 
 class StatusWriter:
-    """Only our own fields are applied (server-side apply), so what others say of a claim stays.
+    """Writes with server-side apply, so only our own fields: what others say of a claim stays.
 
-    Where the API server does not take an apply, since it would rewrite the claim's allocation, the claim is
-    replaced as it is stored (stored_bytes); an object that changed meanwhile is refused then, and written the
+    If the API server does not take an apply, since that would rewrite the claim's allocation, the claim is
+    replaced as it is stored (stored_bytes). An object that changed meanwhile is then refused, and written the
     next time.
     """
 
@@ -45,9 +46,9 @@ class StatusWriter:
         self._as_stored: set[str] = set()
 
     def saw(self, stored: Mapping[str, Any]) -> None:
-        """Take in a claim that somebody has read to prepare it.
+        """Take in a claim that was read to prepare it.
 
-        One that has no status of ours needs no look at it when it is written.
+        If it has no status of ours, it need not be read again before writing.
         """
         uid = (stored.get("metadata") or {}).get("uid", "")
         devices = (stored.get("status") or {}).get("devices") or ()
@@ -65,7 +66,7 @@ class StatusWriter:
             self._fresh.discard(uid)
         self._as_stored.discard(uid)
 
-    def write(self, claim: ToldClaim) -> bool:
+    def write(self, claim: ClaimStatus) -> bool:
         """Have the status tell this; whether it does now.
 
         It does not where what it says of a device's health stays, since nobody has looked at that device yet.
@@ -84,8 +85,8 @@ class StatusWriter:
         self._tell(claim, status, entries)
         return _tells_all(claim, entries)
 
-    def _write_fresh(self, claim: ToldClaim) -> bool:
-        """Write without a look what nobody told before and has no history; whether that went well."""
+    def _write_fresh(self, claim: ClaimStatus) -> bool:
+        """Write without reading a claim that has no status of ours yet; whether that succeeded."""
         with self._lock:
             is_fresh = claim.uid in self._fresh
             self._fresh.discard(claim.uid)
@@ -97,7 +98,7 @@ class StatusWriter:
             return False  # it may have lost its allocation: the look tells
         return True
 
-    def _send(self, claim: ToldClaim, entries: list[Object]) -> None:
+    def _send(self, claim: ClaimStatus, entries: list[Object]) -> None:
         if claim.uid in self._as_stored:
             self._replace(claim, entries)
             return
@@ -108,7 +109,7 @@ class StatusWriter:
                 raise
             self._as_stored.add(claim.uid)
 
-    def _apply(self, claim: ToldClaim, entries: list[Object]) -> None:
+    def _apply(self, claim: ClaimStatus, entries: list[Object]) -> None:
         body = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -124,8 +125,8 @@ class StatusWriter:
             timeout_seconds=_REQUEST_SECONDS,
         )
 
-    def _replace(self, claim: ToldClaim, entries: list[Object]) -> bool:
-        """Write into the claim as it is stored; False where the server does not show it so."""
+    def _replace(self, claim: ClaimStatus, entries: list[Object]) -> bool:
+        """Write into the claim as it is stored; False if the server does not show it so afterwards."""
         from kubeletplugin.reports.status import stored_bytes
 
         path = self._path(claim)
@@ -145,7 +146,7 @@ class StatusWriter:
         )
         return True
 
-    def _tell(self, claim: ToldClaim, status: Mapping[str, Any], entries: list[Object]) -> None:
+    def _tell(self, claim: ClaimStatus, status: Mapping[str, Any], entries: list[Object]) -> None:
         change = health_change(status.get("devices") or (), entries)
         if not (change.sick or change.well):
             return
@@ -165,11 +166,11 @@ class StatusWriter:
         return self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @staticmethod
-    def _path(claim: ToldClaim) -> str:
+    def _path(claim: ClaimStatus) -> str:
         return claim_path(claim.namespace, claim.name)
 
 
-def _tells_all(claim: ToldClaim, entries: Any) -> bool:
+def _tells_all(claim: ClaimStatus, entries: Any) -> bool:
     """Whether the health of each device stands in the entries as it is known, so that nothing is to come."""
     told = {key_of(one): ready_of(one) for one in entries}
     return all(
@@ -177,3 +178,36 @@ def _tells_all(claim: ToldClaim, entries: Any) -> bool:
         for device in claim.devices
         if not device.is_seen
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChange:
+    """Sentences for people: of the devices that have fallen ill, or otherwise ill, and of those that are well
+    again.
+    """
+
+    sick: tuple[str, ...] = ()
+    well: tuple[str, ...] = ()
+
+
+def health_change(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> HealthChange:
+    """The difference between the stored entries of ``status.devices`` and those that are written.
+
+    A memory limit that is not enforced is not a question of the GPU's health, and has events of its own.
+    """
+    there = {key_of(entry): ready_of(entry) for entry in before}
+    sick, well = [], []
+    for entry in after:
+        now, was = ready_of(entry), there.get(key_of(entry))
+        if now is None:
+            continue
+        if _is_ill(now):
+            if was is None or not _is_ill(was) or was.get("reason") != now["reason"]:
+                sick.append(f"{entry['device']}: {now['message'] or now['reason']}")
+        elif was is not None and _is_ill(was):
+            well.append(f"{entry['device']} is well again")
+    return HealthChange(tuple(sick), tuple(well))
+
+
+def _is_ill(ready: Mapping[str, Any]) -> bool:
+    return ready.get("status") != "True" and ready.get("reason") != NOT_HELD

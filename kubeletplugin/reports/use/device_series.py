@@ -1,26 +1,29 @@
-"""The series of the devices that claims have, and of the GPUs below them."""
+"""The metric series of the devices that claims have, and of the GPUs below them.
+
+What a device gives its claim of a GPU and what the claim uses of it are None where that is not known. The
+processes that use a GPU are found by their containers, and by the devices that the kubelet lists for these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from driver.process.metrics.table import Reading
-from kubeletplugin.reports.use.amounts import (
-    allocated_bytes,
-    profile_of,
-    share_ratio,
-    used_bytes,
-    utilisation,
-)
-from kubeletplugin.reports.use.attributed import Attributed, attributed
-from kubeletplugin.reports.use.node_use import is_part
+from kubeletplugin.devices.kinds.partition.record import record_of as partition_record
+from kubeletplugin.devices.kinds.vgpu.record import record_of as vgpu_record
+from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.reports.use.node_use import Listed, NodeUse, instance_of, is_part
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu
+    from driver.nvml.use.calls import ProcessUse
     from kubeletplugin.claims.journal.entry import Entry, HeldDevice
     from kubeletplugin.devices.kinds.kind import HeldKinds
-    from kubeletplugin.reports.use.node_use import Listed, NodeUse
+    from kubeletplugin.devices.kinds.partition.record import PartitionRecord
+    from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord
+    from kubeletplugin.reports.use.gpu_reading import Instance
 
 USE_SERIES = (
     "gpu_dra_device_info",
@@ -41,9 +44,12 @@ USE_SERIES = (
 
 _SHARING = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 
+_CUT = frozenset({"partition", "static", "vgpu"})
+"""The kinds whose records, or names, tell a part of a GPU."""
+
 
 class UseSeries:
-    """Tells of the claims of one node; ``published_memory(device)`` is what the node's slices say."""
+    """The series for the claims of one node; ``published_memory(device)`` is what the node's slices say."""
 
     def __init__(self, kinds: HeldKinds, published_memory: Callable[[str], int | None]) -> None:
         self._kinds = kinds
@@ -59,7 +65,7 @@ class UseSeries:
         allocated: dict[str, list[int | None]] = {pci: [] for pci in by_pci}
         for entry, held in devices:
             labels = self._labels(entry, held, listed)
-            memory_bytes = allocated_bytes(held, self._kinds, self._published_memory, by_pci)
+            memory_bytes = _allocated_bytes(held, self._kinds, self._published_memory, by_pci)
             for pci in held.gpus if not held.admin_access else ():
                 whole = len(held.gpus) > 1 and pci in by_pci
                 allocated.setdefault(pci, []).append(by_pci[pci].memory_bytes if whole else memory_bytes)
@@ -97,14 +103,14 @@ class UseSeries:
     def _infos(
         self, held: HeldDevice, labels: Mapping[str, str], gpus: Mapping[str, Gpu]
     ) -> Iterator[Reading]:
-        profile = profile_of(held, self._kinds)
+        profile = _profile_of(held, self._kinds)
         for pci in held.gpus or ("",):
             uuid = gpus[pci].uuid if pci in gpus else held.uuid if pci == held.pci else ""
             more = {"pool": held.pool, "gpu_uuid": uuid, "pci_bus_id": pci, "profile": profile}
             yield Reading("gpu_dra_device_info", {**labels, **more}, 1)
 
 
-def _containers(held: HeldDevice, labels: Mapping[str, str], owners: Attributed) -> Iterator[Reading]:
+def _containers(held: HeldDevice, labels: Mapping[str, str], owners: _Attributed) -> Iterator[Reading]:
     of_device = owners.devices.get(held.cdi_device)
     for name, amount in sorted(of_device.containers.items(), key=str) if of_device is not None else ():
         if amount is not None:
@@ -137,3 +143,184 @@ def _of_gpu(pci: str, gpu: Gpu, use: NodeUse, allocated: list[int | None]) -> It
 
 def _thousandth(amount: int | None) -> float | None:
     return None if amount is None else amount / 1000
+
+
+def _profile_of(held: HeldDevice, kinds: HeldKinds) -> str:
+    """The MIG profile or vGPU type of the device, or of what it is a share of; empty for whole GPUs."""
+    name = kinds.parse(held.device)
+    word = name.kind.word if name is not None else ""
+    found: PartitionRecord | VgpuRecord | None = None
+    if word in ("partition", "static"):
+        found = partition_record(held)
+    elif word == "vgpu":
+        found = vgpu_record(held)
+    return "" if found is None else found.profile
+
+
+def _allocated_bytes(
+    held: HeldDevice, kinds: HeldKinds, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
+) -> int | None:
+    """The memory that a claim has with a device; of a share that is counted, its even part."""
+    if held.memory is not None:
+        return held.memory.guaranteed_bytes
+    share = held.share
+    if share is not None and share.memory_bytes:
+        return share.memory_bytes
+    name = kinds.parse(held.device)
+    if name is not None and name.kind.word in _CUT:
+        all_bytes = kinds.of(held).memory_bytes(held) or published(held.device)
+    else:
+        all_bytes = published(held.device) or _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
+    if share is None or not share.is_part:
+        return all_bytes or None
+    most = None if name is None or name.shared is None else name.shared.shares
+    return all_bytes * share.shares // most if all_bytes and most else None
+
+
+def share_ratio(
+    held: HeldDevice, kinds: HeldKinds, memory_bytes: int | None, gpus: Mapping[str, Gpu]
+) -> float | None:
+    """The part of its GPUs that a claim has with a device, from 0 to 1."""
+    name = kinds.parse(held.device)
+    if name is not None and name.kind.word not in _CUT and not is_part(held):
+        return 1.0
+    total = _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
+    if memory_bytes and total:
+        return min(1.0, memory_bytes / total)
+    if name is None or name.shared is None or not name.shared.shares or held.share is None:
+        return None
+    return held.share.shares / name.shared.shares if name.kind.word not in _CUT else None
+
+
+def used_bytes(
+    entry: Entry, held: HeldDevice, use: NodeUse, owners: _Attributed, listed: Listed
+) -> int | None:
+    """The memory that a claim uses of a device.
+
+    A device that the claim has alone is asked itself. For a share with limits it is what the NVIDIA driver
+    counts for its containers, and for other shares what its processes have.
+    """
+    if held.memory is not None:
+        if use.memory is None:
+            return None
+        key = entry.uid, held.cdi_device
+        return _sum(one.used_bytes for one in use.memory if (one.claim_uid, one.cdi_device) == key)
+    if is_part(held):
+        if not _are_known(held, use, owners, listed):
+            return None
+        return _sum(owners.devices.get(held.cdi_device, _OfDevice()).containers.values())
+    return _sum(_used_alone(held, use, pci) for pci in held.gpus) if held.gpus else None
+
+
+def utilisation(held: HeldDevice, use: NodeUse, owners: _Attributed, listed: Listed) -> float | None:
+    """How busy a device is, or how busy the processes of a share keep its GPU, from 0 to 1."""
+    instance = instance_of(held)
+    if not is_part(held):
+        busy = [_busy_alone(use, pci, instance) for pci in held.gpus]
+        known = [one for one in busy if one is not None]
+        return sum(known) / len(known) if known and len(known) == len(busy) else None
+    if instance is not None or not _are_known(held, use, owners, listed):
+        return None
+    of_device = owners.devices.get(held.cdi_device, _OfDevice())
+    found = 0.0
+    for pci in held.gpus:
+        told = use.gpus[pci].busy
+        if told is None:
+            return None
+        found += sum(one.compute for one in told if one.pid in of_device.pids.get(pci, ()))
+    return min(1.0, found / len(held.gpus))
+
+
+def _has(held: HeldDevice, gpu: Gpu | None) -> int | None:
+    """The memory of a GPU of which the device is all or a part; shares have none of what the driver keeps."""
+    if gpu is None:
+        return None
+    return gpu.shareable_bytes if is_part(held) and instance_of(held) is None else gpu.memory_bytes
+
+
+def _busy_alone(use: NodeUse, pci: str, instance: Instance | None) -> float | None:
+    reading = use.gpus.get(pci)
+    if reading is None:
+        return None
+    if instance is not None:
+        return reading.partition_busy.get(instance)
+    return None if reading.utilisation is None else reading.utilisation.compute
+
+
+def _used_alone(held: HeldDevice, use: NodeUse, pci: str) -> int | None:
+    reading, instance = use.gpus.get(pci), instance_of(held)
+    if reading is None:
+        return None
+    memory = reading.memory if instance is None else reading.partitions.get(instance)
+    return None if memory is None else memory.used_bytes
+
+
+def _are_known(held: HeldDevice, use: NodeUse, owners: _Attributed, listed: Listed) -> bool:
+    """Whether the containers of all processes on its GPUs are known."""
+    return held.cdi_device in listed and all(
+        pci in use.gpus and use.gpus[pci].processes is not None and pci not in owners.unknown
+        for pci in held.gpus
+    )
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    found = list(amounts)
+    known = [one for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+@dataclass(slots=True)
+class _OfDevice:
+    """The processes of one device of a claim; the memory of a container is None where a part is not known."""
+
+    containers: dict[ContainerName, int | None] = field(default_factory=dict)
+    pids: dict[str, set[int]] = field(default_factory=dict)
+
+    def add(self, pci: str, name: ContainerName, process: ProcessUse) -> None:
+        """Count a process of a container on the GPU at this address."""
+        before, more = self.containers.get(name, 0), process.memory_bytes
+        self.containers[name] = None if before is None or more is None else before + more
+        self.pids.setdefault(pci, set()).add(process.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributed:
+    """The processes of devices, by CDI device; ``unknown`` are GPUs with a process of an unknown owner."""
+
+    devices: Mapping[str, _OfDevice]
+    unknown: frozenset[str]
+
+
+def attributed(held: Iterable[HeldDevice], use: NodeUse, listed: Listed) -> _Attributed:
+    """The processes on the GPUs by the devices of their containers.
+
+    A container with several devices on a GPU, or on a partition, counts for the first of them: NVML does not
+    say through which of them a process runs there.
+    """
+    on_gpu: dict[str, list[HeldDevice]] = {}
+    for one in held:
+        for pci in one.gpus:
+            on_gpu.setdefault(pci, []).append(one)
+    devices: dict[str, _OfDevice] = {}
+    unknown: set[str] = set()
+    for pci, reading in use.gpus.items():
+        for process in reading.processes or ():
+            if process.pid not in use.containers:
+                unknown.add(pci)
+                continue
+            name = use.containers[process.pid]
+            owner = None if name is None else _owner(on_gpu.get(pci, ()), name, process, listed)
+            if name is not None and owner is not None:
+                devices.setdefault(owner.cdi_device, _OfDevice()).add(pci, name, process)
+    return _Attributed(devices, frozenset(unknown))
+
+
+def _owner(
+    held: Iterable[HeldDevice], name: ContainerName, process: ProcessUse, listed: Listed
+) -> HeldDevice | None:
+    at = None
+    if process.gpu_instance is not None and process.compute_instance is not None:
+        at = process.gpu_instance, process.compute_instance
+    return next(
+        (one for one in held if name in listed.get(one.cdi_device, ()) and instance_of(one) == at), None
+    )

@@ -31,7 +31,7 @@ _OF_ALL_CALLS = (DriverNotLoaded, GpuLost, NvmlTimeout, SessionLost)
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What a GPU told; None for what it did not. Partitions that it did not tell of are left out."""
+    """What a GPU answered; None for what it did not. Partitions that did not answer are left out."""
 
     memory: MemoryUse | None = None
     utilisation: Utilisation | None = None
@@ -46,10 +46,10 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of a GPU besides what is asked of all.
+    """What to ask a GPU besides what every GPU is asked.
 
-    ``partitions`` are those that claims have alone, ``processes`` whether some process is looked for, and
-    ``busy`` whether shares are told apart by their processes.
+    ``partitions`` are those that claims have alone, ``processes`` is whether to list processes, and ``busy``
+    whether processes tell shares apart.
     """
 
     partitions: frozenset[Instance] = frozenset()

@@ -1,4 +1,4 @@
-"""Looks at everything that the metrics tell of use: the GPUs, the limits of containers, who has what."""
+"""Reads what the metrics about use need: the GPUs, the memory of containers, and their processes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from driver.nvml.api import NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.reports.use.gpu_reading import GpuReading, Instance, Wanted, reading_of
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu
     from driver.hardware.inventory import Discovery
     from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-    from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+    from kubeletplugin.kubelet.wire.containers import ContainerMemory
     from kubeletplugin.reports.use.process_containers import ProcessContainers
 
 Listed = Mapping[str, frozenset[ContainerName]]
@@ -29,10 +29,10 @@ _log = get_logger("use")
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One look. GPUs that did not answer are left out of ``gpus``, by the addresses that sysfs writes.
+    """One reading. GPUs that did not answer are missing in ``gpus``, whose keys are addresses as in sysfs.
 
-    ``memory`` is what containers with limits use, None where that is not known. ``containers`` are those of
-    processes on the GPUs, None for a process that is in none; one that is missing is not known.
+    ``memory`` is what containers with limits use, None if not known. ``containers`` are those of processes on
+    the GPUs, None for a process outside of containers; a missing process is not known.
     """
 
     gpus: Mapping[str, GpuReading] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class NodeLook:
 
 
 def wanted_of(entries: Iterable[Entry]) -> dict[str, Wanted]:
-    """What has to be asked of each GPU, by its address, so that the devices of the claims can be told of."""
+    """What to ask each GPU, by its address, for the metrics of the claims' devices."""
     instances: dict[str, set[Instance]] = {}
     shared: dict[str, bool] = {}
     for pci, held in _on_gpus(entries):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 
 LINKS = "var/log/containers"
 """Where the kubelet keeps the links, below the host's root (legacyLogSymlink of pkg/kubelet/kuberuntime)."""

@@ -1,4 +1,4 @@
-"""What claims are allowed to have of GPUs, which the journal alone says."""
+"""What claims may have of GPUs, according to the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeletplugin.sharing.memory.division import extras
 if TYPE_CHECKING:
     from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
     from kubeletplugin.claims.journal.journal import Journal
-    from kubeletplugin.kubelet.wire.container_start import ContainerStart
+    from kubeletplugin.kubelet.wire.containers import ContainerStart
 
 Device = tuple[str, str]
 """Claim UID and CDI device."""

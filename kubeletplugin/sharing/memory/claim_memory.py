@@ -1,32 +1,35 @@
-"""Holds each container of a claim to its memory of a GPU, from before its first process till it has ended.
+"""Limits each container of a claim to its memory of a GPU, from before its first process until it has ended.
 
-A claim has its memory once, and may be used by many containers; NVML has limits for each control group. So
-what a claim may have is divided among its containers, by the ledger of what each has. Who is allowed what
-stands in the journal alone. One GPU is worked on under one lock, by one instance of the plugin at a time.
+A claim has its memory once and many containers may use it, but NVML has limits for each control group. So a
+claim's memory is divided among its containers, and the ledger says what each has. Only the journal says what
+a claim is allowed. One instance of the plugin at a time works on a GPU, under one lock.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from driver.errors import ClaimBlocked, DriverError
+from driver.errors import ClaimBlocked, DriverError, NvmlError
 from driver.process.log import get_logger
-from kubeletplugin.kubelet.wire.container_name import ContainerName
-from kubeletplugin.kubelet.wire.container_start import ContainerStart, NotAnswered
+from kubeletplugin.kubelet.wire.containers import (
+    ContainerMemory,
+    ContainerName,
+    ContainerStart,
+    NotAnswered,
+)
 from kubeletplugin.sharing.memory.allowances import Allowance, Device
 from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Part
 from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts, OneGpu
-from kubeletplugin.sharing.memory.uses import MemoryUses
 
 if TYPE_CHECKING:
+    from driver.nvml.memory_limits import MemoryLimits
     from kubeletplugin.claims.journal.locks import KeyedLocks
-    from kubeletplugin.devices.host.cgroups import Cgroup
-    from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+    from kubeletplugin.sharing.memory.cgroups import Cgroup
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts is kept waiting; the last try then ends within the hook's own 30 s."""
@@ -63,7 +66,7 @@ class ClaimMemory:
         self._generation = generation
         self._listed = listed
         self._patience_seconds = min(patience_seconds, PATIENCE_SECONDS)
-        self._uses = MemoryUses(ports)
+        self._uses = _MemoryUses(ports)
         self._guard = threading.Lock()
         self._faults: dict[str, dict[Device, str]] = {}
         self._held_in: dict[str, str] = {}
@@ -83,12 +86,13 @@ class ClaimMemory:
         return self._ports.limits.shareable_bytes(pci)
 
     def start(self, start: ContainerStart) -> None:
-        """Hold a container that is about to run to its part of its claim's memory.
+        """Limit a container that is about to run to its part of its claim's memory.
 
-        What passes by itself is waited for: a container that is refused may be its pod's end. So is a kubelet
-        that does not list containers: the first of a claim would have all of its memory, and the second be
-        refused. Only at the end of the patience do those count alone that run. Raises ClaimRefused,
-        ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container must not run.
+        Waits for what passes by itself, since a refused container may be its pod's end. It also waits for a
+        kubelet that does not list containers: otherwise the first container of a claim would get all of its
+        memory, and the second be refused. Only at the end of the patience do just the running containers
+        count. Raises ClaimRefused, ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then
+        the container must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
         while True:
@@ -122,9 +126,9 @@ class ClaimMemory:
                     OneGpu(pci, self._ports).leave(uid)
 
     def run_once(self) -> None:
-        """Read every limit back, set those that are missing, and divide anew what claims have.
+        """Read every limit back, set missing ones again, and divide the claims' memory again.
 
-        A GPU that cannot be worked on keeps no other: see ``faults``. Raises StorageError.
+        A GPU that fails does not stop the others: see ``faults``. Raises StorageError.
         """
         looked_in = self._generation()
         self._has_parts = False  # before the ledger is read: a container that starts meanwhile sets it again
@@ -148,7 +152,7 @@ class ClaimMemory:
         self._bursts = bursts
 
     def look_at_driver(self) -> None:
-        """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more.
+        """Set the limits at once if the NVIDIA driver was loaded again, which lost them.
 
         Does nothing while no container of this instance has limits.
         """
@@ -161,7 +165,7 @@ class ClaimMemory:
             self.wanted.set()
 
     def claims_changed(self) -> None:
-        """Hear that claims hold other devices; where containers have a burst, it may have to end."""
+        """Called when claims hold other devices: a burst of a container may have to end then."""
         if self._bursts:
             self.wanted.set()
 
@@ -235,7 +239,7 @@ class ClaimMemory:
         return faults
 
     def _ask_kubelet(self) -> Listed | None:
-        """What the kubelet lists; None where it does not tell, and then those that are there count alone."""
+        """What the kubelet lists; None if it does not answer, and then only running containers count."""
         try:
             return self._listed()
         except DriverError as error:
@@ -243,7 +247,7 @@ class ClaimMemory:
             return None
 
     def _refuse_unreadable(self, allowance: Allowance) -> None:
-        """Raise ClaimBlocked where nobody knows what the other containers of the claim have."""
+        """Raise ClaimBlocked if what the other containers of the claim have cannot be read."""
         wrong = self._ports.ledger.wrong(allowance.device[0], allowance.pci)
         if wrong:
             raise ClaimBlocked(
@@ -262,3 +266,60 @@ def _part(start: ContainerStart, allowance: Allowance, group: Cgroup) -> Part:
     """The part of a container that has none yet."""
     name = ContainerName(start.namespace, start.pod, start.container)
     return Part(*allowance.device, allowance.pci, group, start.container_id, name, Portion())
+
+
+class _MemoryUses:
+    """What each live container uses of the memory that it may have, looked up at each call.
+
+    It takes no lock of a GPU, so no container waits for it.
+    """
+
+    def __init__(self, ports: MemoryPorts) -> None:
+        self._ports = ports
+
+    def now(self) -> tuple[ContainerMemory, ...]:
+        """What containers have and use, sorted by claim, device and group; raises StorageError."""
+        gpus = sorted({pci for _, pci in self._ports.ledger.places()})
+        return tuple(one for pci in gpus for one in self._on_gpu(pci))
+
+    def _on_gpu(self, pci: str) -> Iterable[ContainerMemory]:
+        parts = [part for part in self._ports.ledger.on_gpu(pci) if self._ports.cgroups.is_there(part.cgroup)]
+        allowed = self._ports.allowances.on_gpu(pci, lambda: 0, ())
+        try:
+            told = self._ports.limits.glance(pci, (part.cgroup.path for part in parts))
+        except NvmlError as error:
+            _log.warning("used memory is not known", gpu=pci, error=error.logged)
+            told = {}
+        left = {part.cgroup: _used(told.get(part.cgroup.path)) for part in parts}
+        counts = {group: sum(part.cgroup == group for part in parts) for group in left}
+        for part in sorted(parts, key=lambda one: (*one.key[:2], one.cgroup.path)):
+            one = allowed.get((part.claim_uid, part.cdi_device))
+            counts[part.cgroup] -= 1
+            used_bytes = _fill(left, part, last=not counts[part.cgroup])
+            yield ContainerMemory(
+                part.claim_uid,
+                part.cdi_device,
+                one.name if one is not None else "",
+                pci,
+                one.uuid if one is not None else "",
+                part.name.namespace,
+                part.name.pod,
+                part.name.container,
+                part.portion.soft_bytes,
+                part.portion.hard_bytes,
+                used_bytes,
+            )
+
+
+def _used(told: MemoryLimits | None) -> int | None:
+    return None if told is None else told.used_bytes
+
+
+def _fill(left: dict[Cgroup, int | None], part: Part, *, last: bool) -> int | None:
+    """What of the use of a group counts for one of its parts: the first are filled before the next."""
+    rest = left[part.cgroup]
+    if rest is None:
+        return None
+    used_bytes = rest if last else min(rest, part.portion.hard_bytes)
+    left[part.cgroup] = rest - used_bytes
+    return used_bytes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kubeletplugin.claims.journal.entry import MemoryRecord
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 
 MIB = 1 << 20
 

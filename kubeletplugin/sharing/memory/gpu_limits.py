@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _ROUNDING_BYTES = 256 * MIB
 """By so much NVML may hold more than it was asked for, since it counts in units of its own."""
 
-
 _MOST_REMEMBERED = 1024
 """Of so many limits it is remembered how NVML rounded them; one that is forgotten is set once more."""
 
@@ -152,10 +151,10 @@ def _all_of(paths: Iterable[str]) -> Callable[[NvmlDevice, Watch], dict[str, Mem
 
 
 def _read(device: NvmlDevice, watch: Watch, cgroup: str) -> MemoryLimits | None:
-    """The limits of a group; None where it has none.
+    """The limits of a group; None if it has none.
 
-    Where the NVIDIA driver counts by itself it may say NOT_SUPPORTED of a group without limits (see
-    ``limits_probe``). Whoever then sets some hears whether they are.
+    If the NVIDIA driver counts by itself, it may say NOT_SUPPORTED for a group without limits (see
+    ``limits_probe``). Setting limits then shows whether they are supported.
     """
     try:
         return watch("memory_limits", lambda: device.memory_limits(cgroup))

@@ -15,9 +15,9 @@ from typing import Any
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.record_folder import Kept, RecordFiles, RecordFolder, compact_json
-from kubeletplugin.devices.host.cgroups import Cgroup
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
+from kubeletplugin.sharing.memory.cgroups import Cgroup
 from kubeletplugin.sharing.memory.division import Portion
 
 FOLDER = "memory/claims"
@@ -52,9 +52,9 @@ class Part:
 
 
 class Ledger:
-    """The files of one folder, remembered. Whoever writes holds the lock of the GPU (see ``claim_memory``).
+    """The files of one folder, remembered. Writers hold the lock of the GPU (see ``claim_memory``).
 
-    ``boot_id`` is that of the running boot: what another one has left says nothing. ``changed_elsewhere``
+    ``boot_id`` is that of the running boot: a file of another boot counts as empty. ``changed_elsewhere``
     tells whether another instance may have written since it was last asked. All calls raise StorageError.
     """
 

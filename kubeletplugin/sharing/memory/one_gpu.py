@@ -15,8 +15,8 @@ from kubeletplugin.sharing.memory.ledger import Ledger, Part, PartKey
 
 if TYPE_CHECKING:
     from driver.nvml.memory_limits import MemoryLimits
-    from kubeletplugin.devices.host.cgroups import Cgroup, Cgroups
-    from kubeletplugin.kubelet.wire.container_name import ContainerName
+    from kubeletplugin.kubelet.wire.containers import ContainerName
+    from kubeletplugin.sharing.memory.cgroups import Cgroup, Cgroups
     from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 
 Listed = Mapping[str, frozenset["ContainerName"]]
@@ -108,7 +108,7 @@ class OneGpu:
         return portion
 
     def restore(self) -> dict[Device, str]:
-        """Set every limit that is not as the ledger says; what could not be set, with the reason in words."""
+        """Set every limit that differs from the ledger; returns the limits that failed, with the reason."""
         if not self._parts:
             return {}
         allowed = self._allowed()
@@ -127,7 +127,7 @@ class OneGpu:
         return faults
 
     def divide(self, listed: Listed) -> dict[Device, str]:
-        """Divide what each claim may have now anew; what could not be set, with the reason in words."""
+        """Divide again what each claim may have now; returns the limits that failed, with the reason."""
         faults: dict[Device, str] = {}
         allowed = self._allowed()
         by_device = {device: one for device, one in allowed.items() if self._of(device)}

@@ -15,16 +15,14 @@ from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.process.service import Service
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder, roots_from_flags
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
-from kubeletplugin.sharing.mps.keeper import Site
+from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.memory import NodeMemory, OwnMemory
-from kubeletplugin.sharing.mps.probes import probes_of
 from kubeletplugin.sharing.mps.service import handlers
-from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor
-from kubeletplugin.sharing.mps.watchdog import watch
+from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_of, watch
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 

@@ -1,10 +1,11 @@
-"""All MPS control daemons of a node: who keeps which, and what is told of them."""
+"""The MPS supervisor: runs all control daemons of a node, says how they are, and watches over itself."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
 from driver.process.log import get_logger, operation
+from driver.process.probes import Probes
 from kubeletplugin.kubelet.wire.mps_daemon import MpsStates, checked_daemon, checked_name
+from kubeletplugin.kubelet.wire.self_check import MPS_WATCH, SelfCheck
 from kubeletplugin.kubelet.wire.streams import Published
 from kubeletplugin.sharing.mps.alarms import Alarms
+from kubeletplugin.sharing.mps.daemon_keeper import DaemonKeeper, Retired, Ties
 from kubeletplugin.sharing.mps.folders import known_names, make_folder
-from kubeletplugin.sharing.mps.keeper import Keeper, Retired, Ties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from driver.process.service import Service
     from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
     from kubeletplugin.kubelet.wire.streams import StreamCall
-    from kubeletplugin.sharing.mps.keeper import Site
+    from kubeletplugin.sharing.mps.daemon_keeper import Site
 
 RESTART_WORKERS = 16
 """Daemons that are started again at the same time, one for each GPU of the largest machine."""
@@ -38,6 +41,9 @@ LIBRARIES = ".libraries"
 
 _LOCK = ".lock"
 
+LOOK_SECONDS = 10.0
+LOOKS = 3
+"""The watchdog restarts a supervisor that so many looks in a row find hanging, as a kubelet's probe would."""
 
 _log = get_logger(__name__)
 
@@ -56,7 +62,7 @@ class Supervisor:
         """
         self._site = site
         self._guard = threading.Lock()
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, DaemonKeeper] = {}
         self._states: Published[MpsStates | None] = Published(None)
         site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
@@ -68,13 +74,13 @@ class Supervisor:
             alarms, lambda work: _soon(restarts, service.pulse, work), self._publish, self._retired
         )
         for name in known_names(site.mps_dir):
-            self._keepers[name] = Keeper(name, site, self._ties)
+            self._keepers[name] = DaemonKeeper(name, site, self._ties)
         for keeper in list(self._keepers.values()):
             keeper.recover()
         self._publish()
 
     def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> MpsStates:
-        """Have the daemon run just so; see Keeper.ensure. Also raises ClaimRefused and ConfigError.
+        """Have the daemon run just so; see DaemonKeeper.ensure. Also raises ClaimRefused and ConfigError.
 
         The states of all daemons now, of which this one serves.
         """
@@ -83,7 +89,7 @@ class Supervisor:
         return self.states()
 
     def stop(self, name: str, timeout_seconds: float) -> None:
-        """End the daemon; see Keeper.stop. Also raises ClaimRefused."""
+        """End the daemon; see DaemonKeeper.stop. Also raises ClaimRefused."""
         self._with_keeper(checked_name(name), timeout_seconds, lambda keeper, left: keeper.stop(left))
 
     def follow(self, call: StreamCall, resend_seconds: float = RESEND_SECONDS) -> Iterator[MpsStates]:
@@ -107,18 +113,20 @@ class Supervisor:
         finally:
             os.close(self._lock)
 
-    def _with_keeper(self, name: str, timeout_seconds: float, do: Callable[[Keeper, float], None]) -> None:
+    def _with_keeper(
+        self, name: str, timeout_seconds: float, do: Callable[[DaemonKeeper, float], None]
+    ) -> None:
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._guard:
                 keeper = self._keepers.get(name)
                 if keeper is None:
-                    keeper = self._keepers[name] = Keeper(name, self._site, self._ties)
+                    keeper = self._keepers[name] = DaemonKeeper(name, self._site, self._ties)
             with suppress(Retired):
                 do(keeper, deadline - time.monotonic())
                 return
 
-    def _retired(self, keeper: Keeper) -> None:
+    def _retired(self, keeper: DaemonKeeper) -> None:
         with self._guard:
             if self._keepers.get(keeper.name) is keeper:
                 del self._keepers[keeper.name]
@@ -183,3 +191,47 @@ def _remove(path: Path) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("file of the supervisor stays", path=str(path), error=error.strerror)
+
+
+def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
+    """Started with its socket, alive while threads and server answer, ready when daemons run as asked."""
+    server = SelfCheck(socket, MPS_WATCH)
+
+    def ready() -> str:
+        down = [one for one in supervisor.states().daemons if not one.running]
+        return "; ".join(f"the MPS daemon {one.name} does not run: {one.message}" for one in down)
+
+    return Probes(lambda: "", lambda: pulse.hung() or server.why_not(), ready)
+
+
+class Watchdog:
+    """Restarts a supervisor that hangs, in place: ``why_not`` says why it is not alive, empty if it is.
+
+    A kubelet that restarts the container ends every process in it, and with the daemons the work of all pods
+    that share a GPU by MPS. So no probe may do that. The process replaces itself instead (execve(2)): its id,
+    its control group and its children stay, and the new supervisor adopts the daemons as after any other
+    start.
+    """
+
+    def __init__(self, why_not: Callable[[], str], start_anew: Callable[[], object]) -> None:
+        self._why_not = why_not
+        self._start_anew = start_anew
+        self._bad_looks = 0
+
+    def look(self) -> None:
+        """Look once, and start anew when it has hung for long enough."""
+        why_not = self._why_not()
+        self._bad_looks = self._bad_looks + 1 if why_not else 0
+        if self._bad_looks >= LOOKS:
+            _log.error("the supervisor hangs and is started anew; its daemons go on", reason=why_not)
+            self._start_anew()
+
+
+def watch(service: Service, why_not: Callable[[], str]) -> None:
+    """Look at intervals for as long as the service lives."""
+    service.repeat("watchdog", LOOK_SECONDS, Watchdog(why_not, start_anew).look)
+
+
+def start_anew() -> None:
+    """Replace this process by a new one of the same command; what it has open is closed."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that runs already

@@ -12,7 +12,7 @@ from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots, NoDriverRoot
 from driver.roots.flag import roots_from_flags
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 
 CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
 GKE = HOST_LAYOUTS["GKE"]

@@ -10,10 +10,9 @@ from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
 from driver.roots.root import below
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
-from kubeletplugin.claims.cdi.host_paths import HostPaths
-from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.claims.cdi.spec import HostPaths
+from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 
 VERSION = "580.95.05"
 

@@ -14,8 +14,8 @@ from fakegpu.mps.record import main as record_main
 from fakegpu.mps.record import record
 from fakegpu.mps.replay import UNKNOWN_QUESTION, install_replay
 from fakegpu.mps.transcript import Malformed, Run, Transcript, read_transcript, write_transcript
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import Control, limit_commands, sort_answers
 from kubeletplugin.sharing.mps.folders import DaemonFolder

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claims.cdi.hook import LINKS
-from kubeletplugin.claims.cdi.hook_copy import hooks_folder
-from kubeletplugin.claims.cdi.hook_source import HookSource
+from kubeletplugin.claims.cdi.hook import LINKS, HookSource
+from kubeletplugin.claims.cdi.hooks import hooks_folder
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program
 from tests.kubeletplugin.fake_node import FakeNode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import DriverError
-from kubeletplugin.claims.cdi.hook_copy import hooks_folder
+from kubeletplugin.claims.cdi.hooks import hooks_folder
 from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
 from kubeletplugin.claims.journal.entry import MemoryRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef

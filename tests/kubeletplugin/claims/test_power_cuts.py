@@ -110,7 +110,7 @@ class CutNode:
 
     def assert_admin_is_left_alone(self) -> None:
         """Also after the passes that finish what crashes have left."""
-        self.node.keeper.run_once()
+        self.node.sharing_reconciler.run_once()
         self.node.reconciler.run_once()
         self.node.reconciler.finish_releases()
         assert starts(self.node, CUT) == [4]

@@ -17,7 +17,7 @@ from driver.errors import (
     ApiError,
     DeviceHeld,
 )
-from kubeletplugin.claims.late import LateCall
+from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again, reinstall_driver

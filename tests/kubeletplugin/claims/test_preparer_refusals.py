@@ -20,7 +20,7 @@ from driver.errors import (
 )
 from kubeletplugin.claims.journal.identity import boottime_ns
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.claims.late import LateCall
+from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode

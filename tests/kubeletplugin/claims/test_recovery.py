@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.cdi.host_paths import HostPaths
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, build_spec, file_edits
+from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Identity

@@ -11,7 +11,7 @@ import pytest
 from driver.devices.names import gpu_device_name
 from driver.errors import DeviceHeld
 from driver.kinds.partition.names import static_device_name
-from kubeletplugin.claims.metadata.mounts import CONTAINER_FOLDER
+from kubeletplugin.claims.metadata import CONTAINER_FOLDER
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import THREE, foreign
 from tests.kubeletplugin.fake_node import FakeNode

@@ -15,16 +15,15 @@ from driver.hardware.boards import Boards
 from driver.kinds.partition.names import partition_device_name
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.capabilities import access_minor
-from kubeletplugin.claims.cdi.hook_source import NO_HOOK
+from kubeletplugin.claims.cdi.hook import NO_HOOK
 from kubeletplugin.claims.cdi.hooks import Hooks
+from kubeletplugin.claims.files import Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.claims.specs import Specs
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
-from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.kubelet.wire.controllers import Controllers

@@ -65,7 +65,7 @@ def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
     before = prepared_by_a_newer_version(node, ref)
     running = dict(node.mps.running)
 
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     node.health.run_once()
     node.api.clear()
     assert node.reconciler.run_once() == ()
@@ -108,7 +108,7 @@ def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) 
         node.prepare(node.claim_devices("part", node.partition(0, "1g.10gb", 6)))
     assert node.prepare(node.claim("other", 1))
 
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     node.health.run_once()
     node.reconciler.restore_specs()
     node.reconciler.finish_releases()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletplugin.kubelet.contact import KubeletContact
+from kubeletplugin.kubelet.face import KubeletContact
 
 
 class State:

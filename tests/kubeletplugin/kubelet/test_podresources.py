@@ -20,7 +20,7 @@ from kubeletplugin.kubelet.podresources import (
     given_by_device_plugins,
     list_pods,
 )
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
 from tests.eventually import eventually

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driver.errors import NvmlError
-from kubeletplugin.migration.standing_back import Ports, stand_back
-from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver
+from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, WaitPorts, wait_for_takeover
 
 LOOK_SECONDS = 15.0
 SOCKET = Path("/var/lib/kubelet/plugins_registry/gpu.nvidia.com-reg.sock")
@@ -34,8 +33,8 @@ class Scene:
         os.utime(self.checkpoint, (then, then))
 
     def run(self) -> TakeOver:
-        ports = Ports(lambda: self.other, self._decide, self.told.append, self._wait, lambda: self._now)
-        return stand_back(ports, self.checkpoint, LOOK_SECONDS)
+        ports = WaitPorts(lambda: self.other, self._decide, self.told.append, self._wait, lambda: self._now)
+        return wait_for_takeover(ports, self.checkpoint, LOOK_SECONDS)
 
     def _decide(self) -> TakeOver:
         self.decisions += 1

@@ -12,12 +12,11 @@ import pytest
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DeviceHeld, NodeIncomplete
-from kubeletplugin.claims.specs import Specs
+from kubeletplugin.claims.files import Specs
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
-from kubeletplugin.migration.carrying_out import carry_out
 from kubeletplugin.migration.checkpoint import decode
 from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
-from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins
+from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins, take_over_claims
 from tests.kubeletplugin.cut_node import ONE, foreign, instances
 from tests.kubeletplugin.fake_node import NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (
@@ -74,7 +73,7 @@ class Scene:
 
     def take_over(self) -> tuple[str, ...]:
         node = self.node
-        return carry_out(self.decide(), self.file, node.store, node.preparer.adopt)
+        return take_over_claims(self.decide(), self.file, node.store, node.preparer.adopt)
 
     def blocked(self) -> list[tuple[str, str, int | None]]:
         state: NodeState = self.node.watch.state()
@@ -176,7 +175,7 @@ def test_a_claim_that_has_ended_meanwhile_is_not_brought_back(scene: Scene) -> N
     scene.take_over()
     scene.node.unprepare(REF)
     scene.file.write_bytes(left)
-    assert carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
+    assert take_over_claims(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
     assert scene.blocked() == []
 
 
@@ -184,7 +183,7 @@ def test_of_two_instances_one_takes_over(scene: Scene) -> None:
     scene.whole()
     decided = scene.decide()
     scene.take_over()
-    assert carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
+    assert take_over_claims(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
 
 
 def test_a_spec_that_cannot_be_made_yet_leaves_the_one_that_is_there(
@@ -283,7 +282,7 @@ def test_claims_of_an_earlier_boot_have_ended(scene: Scene) -> None:
     scene.whole()
     decided = scene.decide("boot-2")
     assert decided == TakeOver(ended=(UID,))
-    carry_out(decided, scene.file, scene.node.store, scene.node.preparer.adopt)
+    take_over_claims(decided, scene.file, scene.node.store, scene.node.preparer.adopt)
     assert list(scene.node.cdi.iterdir()) == []
     assert not scene.file.exists()
     assert scene.node.journal.entries() == ()

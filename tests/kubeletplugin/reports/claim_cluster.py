@@ -13,8 +13,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import DeviceMemory
-from kubeletplugin.reports.status.health import HealthMemory
+from kubeletplugin.reports.device_status import DeviceMemory, HealthMemory
 from kubeletplugin.reports.status.writer import StatusWriter
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
@@ -57,7 +56,7 @@ class Cluster:
             device: self.ill.get(device, ("healthy", "", ""))
             for device in sorted((held | {*devices}) - self.unseen)
         }
-        self.healths.heard(
+        self.healths.update(
             tuple(
                 DeviceHealth(POOL, device, word, 0, message, reason)
                 for device, (word, reason, message) in found.items()

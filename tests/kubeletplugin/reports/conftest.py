@@ -11,8 +11,7 @@ import pytest
 from driver.kube.client import KubeClient
 from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import Now
-from kubeletplugin.reports.status.health import HealthMemory
+from kubeletplugin.reports.device_status import HealthMemory, Now
 from kubeletplugin.reports.status.writer import StatusWriter
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
@@ -39,7 +38,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
             statuses.changed()
 
         def now() -> Now:
-            return Now(cluster.memory, cluster.healths.told(), node.fabric.number_of)
+            return Now(cluster.memory, cluster.healths.known(), node.fabric.number_of)
 
         cluster.healths = HealthMemory(changed)
         cluster.writer = StatusWriter(client, cluster.post)

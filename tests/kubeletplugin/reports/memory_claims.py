@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
-from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 
 GIB = 1 << 30
 PCI, UUID, GROUP = "0000:8a:00.0", "GPU-1", "gpu-0000-8a-00-0"

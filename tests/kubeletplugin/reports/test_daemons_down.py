@@ -13,7 +13,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-from kubeletplugin.reports.daemons_down import daemons_down
+from kubeletplugin.reports.node_watch import daemons_down
 from tests.kubeletplugin.held import era, held_kinds, made
 
 GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"

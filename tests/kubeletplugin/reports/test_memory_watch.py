@@ -11,7 +11,7 @@ import pytest
 from driver.errors import StorageError
 from driver.process.fresh_look import FreshLook
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.reports.memory_watch import Key, MemoryListeners, MemoryWatch
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, claim, container, share
@@ -76,12 +76,12 @@ def test_a_limit_that_is_not_held_is_told_once_and_again_when_it_is_held(node: N
     assert node.news() == []
     node.faults = {A: WHY}
     assert node.news() == [f"lost a: {DEVICE}: {WHY}", "changed"]
-    assert node.watch.told() == {A: DeviceMemory(WHY)}
+    assert node.watch.known() == {A: DeviceMemory(WHY)}
     assert node.news() == []
 
     node.faults = {}
     assert node.news() == [f"held a: {DEVICE}: its memory limit is held again", "changed"]
-    assert node.watch.told() == {}
+    assert node.watch.known() == {}
 
 
 def test_what_is_told_already_is_not_told_again_with_the_news_of_another_claim(node: Node) -> None:
@@ -110,11 +110,11 @@ def test_of_a_claim_that_is_let_go_or_has_no_name_nobody_is_told(node: Node, gon
 
 def test_what_is_used_is_told_where_it_changed_by_more_than_five_percent(node: Node) -> None:
     assert node.use(container("a", 100))
-    assert node.watch.told() == {A: DeviceMemory(used_bytes=100)}
+    assert node.watch.known() == {A: DeviceMemory(used_bytes=100)}
     assert not node.use(container("a", 105))
     assert not node.use(container("a", 95))
     assert node.use(container("a", 106))
-    assert node.watch.told()[A].used_bytes == 106
+    assert node.watch.known()[A].used_bytes == 106
 
 
 def test_slow_growth_is_told_too(node: Node) -> None:
@@ -125,13 +125,13 @@ def test_slow_growth_is_told_too(node: Node) -> None:
 def test_all_containers_of_a_claim_count_together_and_one_without_any_uses_nothing(node: Node) -> None:
     node.entries.append(claim("b"))
     assert node.use(container("a", GIB), container("a", GIB, "sidecar"))
-    assert {key[0]: one.used_bytes for key, one in node.watch.told().items()} == {"a": 2 * GIB, "b": 0}
+    assert {key[0]: one.used_bytes for key, one in node.watch.known().items()} == {"a": 2 * GIB, "b": 0}
 
 
 def test_what_is_not_known_any_more_is_not_told(node: Node) -> None:
     node.use(container("a", GIB))
     assert node.use(container("a", None))
-    assert node.watch.told() == {}
+    assert node.watch.known() == {}
 
 
 def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known(node: Node) -> None:
@@ -139,9 +139,9 @@ def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known
     node.failure = StorageError("the ledger cannot be read")
 
     assert not node.use()
-    assert node.watch.told() == {A: DeviceMemory(used_bytes=GIB)}
+    assert node.watch.known() == {A: DeviceMemory(used_bytes=GIB)}
     assert node.use()
-    assert node.watch.told() == {}
+    assert node.watch.known() == {}
     node.failure = None
     assert node.use(container("a", GIB))
 
@@ -149,11 +149,11 @@ def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known
 def test_a_claim_that_nobody_holds_to_its_memory_is_not_told(node: Node) -> None:
     node.entries = [claim("a", share("a", memory=None))]
     assert not node.use(container("a", GIB))
-    assert node.watch.told() == {}
+    assert node.watch.known() == {}
 
 
 def test_fault_and_use_are_told_together(node: Node) -> None:
     node.use(container("a", GIB))
     node.faults = {A: WHY}
     node.news()
-    assert node.watch.told() == {A: DeviceMemory(WHY, GIB)}
+    assert node.watch.known() == {A: DeviceMemory(WHY, GIB)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from driver.devices.names import gpu_device_name
-from kubeletplugin.reports.device_status import told_claims
-from kubeletplugin.reports.share_uses import share_uses
+from kubeletplugin.plugin_metrics import share_uses
+from kubeletplugin.reports.device_status import claim_statuses
 from tests.kubeletplugin.fake_node import FakeNode
 
 CONFIG = {
@@ -74,7 +74,7 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
     node.prepare(node.claim("whole", 2))
 
     told = {
-        claim.name: claim.devices for claim in told_claims(node.journal.entries(), node.era(), node.kinds)
+        claim.name: claim.devices for claim in claim_statuses(node.journal.entries(), node.era(), node.kinds)
     }
 
     assert told.keys() == {"mps", "slices", "whole"}

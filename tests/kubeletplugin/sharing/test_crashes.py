@@ -124,10 +124,10 @@ def test_a_prepare_that_ended_is_finished_by_its_replay(
     ref = crashed(node, kind, step)
     node.restart()
     if keeper:
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
     assert node.prepare(ref)
     assert_shared(node, kind, ref)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_shared(node, kind, ref)
     node.unprepare(ref)
     assert_put_back(node, kind)
@@ -164,7 +164,7 @@ def test_a_reboot_after_a_prepare_that_ended_leaves_nothing(
 ) -> None:
     ref = crashed(node, kind, step)
     node.reboot()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     if then == "prepare":
         assert node.prepare(ref)
         assert_shared(node, kind, ref)
@@ -188,7 +188,7 @@ def test_an_unprepare_that_ended_is_finished(node: FakeNode, kind: str, step: st
         assert_shared(node, kind, ref)
     elif then == "keeper":
         node.reconciler.finish_releases()
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         if entry_of(node, ref).state == "prepared" and kind != "ts":
             assert node.mps.running, "the journal says that the claim has its share"
     elif then == "next" and kind in ("mps", "ts"):
@@ -210,10 +210,10 @@ def test_the_keeper_may_end_at_any_step_as_well(node: FakeNode, step: str) -> No
     node.mps.silent = False
     node.crash_after = step
     with contextlib.suppress(Crash):
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
     node.crash_after = None
     node.restart()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_put_back(node, "mps")
 
 
@@ -244,7 +244,7 @@ def test_the_larger_share_of_two_may_end(node: FakeNode, step: str) -> None:
     with pytest.raises(Crash):
         node.prepare(large)
     node.restart()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert limits(node)[0] == 50
     node.api.pop((large.namespace, large.name))
     if step == "daemon":
@@ -276,7 +276,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         ended = crashes.ended(folder, operation, changes, "a30-quad", device)
 
         node.restart()
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         if not ended and operation == "unprepare":
             assert_as_before(node)
         assert node.prepare(ref)

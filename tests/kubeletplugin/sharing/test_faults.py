@@ -56,7 +56,7 @@ def test_a_supervisor_that_stays_silent_leaves_nothing_but_what_has_to_be_put_ba
     assert_holds_nothing(node, ref)
     assert recorded(node) == [whole(node)], "nobody knows whether the daemon runs"
     node.mps.silent = False
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -184,7 +184,7 @@ def test_a_gpu_that_fails_does_not_keep_the_others_of_its_group(node: FakeNode) 
     node.unprepare(ref)
     assert (mode(node, 0), mode(node, 1)) == ("exclusive-process", "default")
     node.machine.heal()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -203,10 +203,10 @@ def test_unprepare_does_not_wait_for_the_supervisor_and_the_keeper_finishes_it(n
     node.unprepare(ref)
     assert not entry_of(node, ref).holds
     assert (whole(node) in node.mps.running, mode(node)) == (True, "exclusive-process")
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert recorded(node) == [whole(node)], "still silent"
     node.mps.silent = False
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -289,7 +289,7 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str, fewes
                 assert_holds_nothing(node, ref)
                 assert_as_before(node)
         node.reconciler.finish_releases()
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         left = node.journal.get(ref.uid)
         if left is None or left.state != "prepared":  # else only its spec is missing, and it keeps its share
             assert_as_before(node)

@@ -16,7 +16,7 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
-from kubeletplugin.sharing.limits import limits_together
+from kubeletplugin.sharing.mps_edits import limits_together
 from kubeletplugin.sharing.records import SharingRecords
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import era, held_kinds

@@ -35,8 +35,8 @@ States = tuple[MpsState, ...] | None
 
 def later(node: FakeNode) -> None:
     """Have so much time gone by that a time-slice is looked at again."""
-    clock = node.keeper._sharing._clock  # noqa: SLF001 - the one clock that the test moves
-    node.keeper._sharing._clock = lambda: clock() + SLICE_SECONDS  # noqa: SLF001 - likewise
+    clock = node.sharing_reconciler._sharing._clock  # noqa: SLF001 - the one clock that the test moves
+    node.sharing_reconciler._sharing._clock = lambda: clock() + SLICE_SECONDS  # noqa: SLF001 - likewise
 
 
 class TellingMps(FakeMps):
@@ -65,19 +65,19 @@ def following(node: FakeNode) -> Iterator[TellingMps]:
     telling.running = node.mps.running
     node.mps = telling
     node.restart()
-    thread = threading.Thread(target=node.keeper.follow)
+    thread = threading.Thread(target=node.sharing_reconciler.follow)
     thread.start()
     try:
         yield telling
     finally:
-        node.keeper.stop()
+        node.sharing_reconciler.stop()
         thread.join(30)
     assert not thread.is_alive()
 
 
 def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     """Let the supervisor tell of daemons that run, and wait until it was passed on."""
-    node.keeper.mps_is_used()
+    node.sharing_reconciler.mps_is_used()
     states = tuple(MpsState(name, running=True) for name in names)
     telling.told.put((states,))
     assert telling.heard.get(timeout=30) == states
@@ -88,11 +88,11 @@ def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(
     node.prepare(ref)
     handle(node).set_compute_mode("default")  # as a reset of the GPU does
 
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
 
     assert mode(node) == "exclusive-process"
     steps = len(node.steps)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
     node.unprepare(ref)
     assert_as_before(node)
@@ -106,11 +106,11 @@ def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode)
     assert interval(node) == "Default"
 
     later(node)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
 
     assert interval(node) == "Long"
     calls = node.time_slices.calls
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert node.time_slices.calls == calls, "what is as it has to be is left alone"
     node.unprepare(ref)
     assert_as_before(node)
@@ -121,7 +121,7 @@ def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(no
     node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
     for looks in (0, 1):
         for _ in range(3):
-            node.keeper.run_once()
+            node.sharing_reconciler.run_once()
         assert node.time_slices.looks == looks
         later(node)
 
@@ -130,11 +130,11 @@ def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(nod
     node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
     node.machine.reset(node.gpus[0])
     node.restart()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert interval(node) == "Long"
     node.machine.reset(node.gpus[0])
     node.driver_generation = "another load, of which the share is not known to be from before"
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert interval(node) == "Long"
 
 
@@ -145,18 +145,18 @@ def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_
         told.wait(NodeState((device,)))
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
         later(node)
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         place = BlockedPlacement(node.gpus[0], None, "driver-hangs", "nvidia-smi did not end within 10 s")
         told.wait(NodeState((device,), (place,)))
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         told.wait(NodeState((device,)))
 
 
 def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
     with following(node) as telling:
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         node.prepare(node.claim_shares("a", shared(node, "ts-4")))
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert not telling.followed.is_set()
         node.prepare(node.claim_shares("b", shared(node, "mps-4", 1)))
         assert telling.followed.wait(30)
@@ -167,7 +167,7 @@ def test_a_keeper_that_starts_while_a_share_has_its_daemon_follows_with_its_firs
 ) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     with following(node) as telling:
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert telling.followed.wait(30)
 
 
@@ -197,7 +197,7 @@ def test_a_daemon_without_a_share_is_ended_and_its_gpu_put_back(node: FakeNode) 
         handle(node).set_compute_mode("exclusive-process")
         telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
         tell(node, telling, whole(node), "not-ours")
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert_as_before(node)
 
 
@@ -208,7 +208,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
         (node.folder / "sharing" / f"{whole(node)}.json").unlink()
         read_anew(node)
         tell(node, telling, whole(node))
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert list(telling.running) == recorded(node) == [whole(node)]
 
 
@@ -217,7 +217,7 @@ def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode
         node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
         telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
         tell(node, telling, whole(node))
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert (telling.running, interval(node), recorded(node)) == ({}, "Long", [whole(node)])
 
 
@@ -229,10 +229,10 @@ def test_a_daemon_that_a_claim_may_have_of_which_only_the_spec_is_known_stays(no
     read_anew(node)
     with following(node) as telling:
         tell(node, telling, whole(node))
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert list(telling.running) == [whole(node)]
         node.unprepare(ref)
-        node.keeper.run_once()
+        node.sharing_reconciler.run_once()
         assert_as_before(node)
 
 
@@ -241,7 +241,7 @@ def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
     node.prepare(node.claim("own", 1, 2, config=mps()))
     before = dict(node.mps.running)
     node.mps.running.clear()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert node.mps.running == before
 
 
@@ -249,7 +249,7 @@ def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     (node.folder / "sharing" / f"{whole(node)}.json").unlink()
     read_anew(node)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert recorded(node) == [whole(node)]
 
 
@@ -260,7 +260,7 @@ def test_a_prepare_that_died_keeps_its_share_until_somebody_lets_it_go(node: Fak
         node.prepare(ref)
     except Crash:
         node.restart()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert (mode(node), limits(node)[0]) == ("exclusive-process", 25)
     node.unprepare(ref)
     assert_as_before(node)
@@ -275,9 +275,9 @@ def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
         node.unprepare(ref)
     node.mps.silent = False
     node.mps.failures = [ClaimBlocked("busy", ""), ClaimRefused("odd", "")]
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert recorded(node) == [whole(node, 0), whole(node, 1)]
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -285,5 +285,5 @@ def test_no_record_outlives_its_boot(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.reboot()
     assert recorded(node) == []
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)

@@ -47,7 +47,7 @@ def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back(node: FakeNode) -
     node.prepare(ref)
     (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
     read_anew(node)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert (node.mps.started, mode(node, 0), mode(node, 1)) == (1, "exclusive-process", "exclusive-process")
     node.unprepare(ref)
     assert_as_before(node)
@@ -74,9 +74,9 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     node.prepare(node.claim("whole", 0))
     assert (mode(node), recorded(node)) == ("default", [])
     node.mps.silent = False
-    node.keeper.mps_is_used()
-    node.keeper.follow()
-    node.keeper.run_once()
+    node.sharing_reconciler.mps_is_used()
+    node.sharing_reconciler.follow()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -86,14 +86,14 @@ def test_a_claim_of_which_only_the_spec_is_known_keeps_its_gpu_as_it_is(node: Fa
     (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
     assert entry_of(node, ref).rebuilt
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     node.prepare(other)
     node.unprepare(other)
     assert (node.mps.started, limits(node), mode(node)) == (1, (25, (H100_MIB // 4,)), "exclusive-process")
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("whole", 0))
     node.unprepare(ref)
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
 
 
@@ -117,7 +117,7 @@ def test_after_a_reboot_shares_are_made_again(node: FakeNode) -> None:
     for ref in refs:
         node.prepare(ref)
     node.reboot()
-    node.keeper.run_once()
+    node.sharing_reconciler.run_once()
     assert_as_before(node)
     node.prepare(refs[0])
     assert (limits(node), mode(node)) == ((25, (H100_MIB // 4,)), "exclusive-process")

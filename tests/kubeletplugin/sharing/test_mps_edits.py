@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claims.cdi.host_paths import HostPaths
-from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, build_spec, file_edits
+from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles

@@ -43,7 +43,7 @@ def test_the_last_share_may_leave_while_a_new_one_arrives(node: FakeNode) -> Non
     def keep() -> None:
         for _ in range(rounds):
             meet.wait(60)
-            node.keeper.run_once()
+            node.sharing_reconciler.run_once()
 
     with ThreadPoolExecutor(3) as pool:
         work = [pool.submit(one, name, "mps-4") for name in "ab"]

@@ -23,7 +23,7 @@ from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.conflicts import interval_of
-from kubeletplugin.sharing.limits import limits_together
+from kubeletplugin.sharing.mps_edits import limits_together
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
@@ -153,7 +153,7 @@ class SharesOfANode(RuleBasedStateMachine):
     def crash_in_the_keeper(self, step: str) -> None:
         self.node.crash_after = step
         with contextlib.suppress(Crash):
-            self.node.keeper.run_once()
+            self.node.sharing_reconciler.run_once()
         self.restart()
 
     @rule()
@@ -236,9 +236,9 @@ class SharesOfANode(RuleBasedStateMachine):
             self.gpu_is_as_its_shares_need_it(number)
 
     def pass_of_the_keeper(self) -> None:
-        self.node.keeper.mps_is_used()
-        self.node.keeper.follow()
-        self.node.keeper.run_once()
+        self.node.sharing_reconciler.mps_is_used()
+        self.node.sharing_reconciler.follow()
+        self.node.sharing_reconciler.run_once()
 
     def gpu_is_as_its_shares_need_it(self, number: int) -> None:
         here, begun = str(self.node.gpus[number]), recorded(self.node)

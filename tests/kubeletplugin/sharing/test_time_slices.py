@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from tests.fakegpu.programs import Programs
 

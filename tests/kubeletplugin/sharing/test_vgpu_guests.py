@@ -45,7 +45,7 @@ def test_whole_vgpus_and_shares_are_prepared_without_a_change_of_the_gpu(guest: 
         assert len(guest.prepare(ref)) == 1
         guest.restart()
         guest.unprepare(ref)
-    guest.keeper.run_once()
+    guest.sharing_reconciler.run_once()
 
     assert guest.notes == []
     assert len(guest.time_slices.failures) == 1, "nobody asked nvidia-smi"

@@ -23,7 +23,7 @@ from kubeletplugin.devices.vfio.users import PROC, shown, user_of
 
 
 class InstanceInUse(ClaimBlocked):
-    """A process holds an instance against its destruction; ``process_ids`` is empty where NVML names none."""
+    """A process uses an instance, so it cannot be destroyed; ``process_ids`` is empty if NVML names none."""
 
     def __init__(self, what: str, way_out: str, process_ids: tuple[int, ...], *, for_log: str) -> None:
         super().__init__(what, way_out, for_log=for_log)
@@ -35,7 +35,7 @@ class NoRoom(ClaimBlocked):
 
 
 class GpuInstances:
-    """One GPU's instances, asked through its handle; a void session is raised, for the job to be repeated."""
+    """One GPU's instances, by its handle; a void session raises, so that the job is repeated."""
 
     def __init__(self, pci: PciAddress, device: NvmlDevice, watch: Watch) -> None:
         self._pci = pci
@@ -43,7 +43,7 @@ class GpuInstances:
         self._watch = watch
 
     def existing(self) -> tuple[GpuInstance, ...]:
-        """Those that there are; none with MIG mode off."""
+        """The existing instances; none with MIG mode off."""
         try:
             return self._watch("gpu_instances", self._device.gpu_instances)
         except NotSupported:
@@ -57,7 +57,7 @@ class GpuInstances:
             return ()
 
     def create(self, record: PartitionRecord) -> GpuInstance:
-        """Create the GPU instance of a record; an error of a call that has done its work is none.
+        """Create the GPU instance of a record; an error of a call that did its work all the same is ignored.
 
         Raises NoRoom when other instances have taken what it needs.
         """
@@ -179,7 +179,7 @@ def described(instance: GpuInstance) -> str:
 
 
 def processes(process_ids: Iterable[int], proc: Path = PROC) -> tuple[str, str]:
-    """The processes as whoever made a request may hear of them, and as the node's log has them."""
+    """The processes as the requester may see them, and as the node's log has them."""
     users = [user_of(process_id, proc) for process_id in process_ids]
     nobody = "a process that NVML does not name (a monitor, perhaps)"
     return shown(users) if users else (nobody, nobody)

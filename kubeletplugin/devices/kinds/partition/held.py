@@ -1,28 +1,53 @@
-"""What both kinds of partitions have in common on the node, once a partition is there."""
+"""MIG partitions on the node: made by an admin, or made for a claim and destroyed with it.
+
+Each step of making one is in the claim's journal entry, written before the hardware is touched and after. So
+the next call, after a crash or a failure, knows what is the claim's and what is somebody else's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from driver.devices.names import unshared_name
+from driver.devices.node_state import BlockedPlacement
 from driver.errors import ClaimBlocked
+from driver.kinds.kind import OfferedKind
+from driver.kinds.partition.kind import MADE, STATIC
+from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
+from driver.nvml.mig import GpuInstance, Placement
+from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.kinds.found import DriverKind
+from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind
 from kubeletplugin.devices.kinds.partition.making import Partitions
-from kubeletplugin.devices.kinds.partition.record import name_of, record_of
+from kubeletplugin.devices.kinds.partition.record import (
+    PartitionRecord,
+    name_of,
+    partition_name,
+    record_of,
+    written,
+)
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
     from driver.devices.region import Region
+    from driver.hardware.gpu import Gpu, Inventory
     from driver.health.verdict import Health
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.claims.journal.entry import HeldDevice
-    from kubeletplugin.devices.kinds.kind import Look
+    from kubeletplugin.devices.kinds.kind import Look, Note
+    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+
+_log = get_logger("partitions")
 
 
 class HeldPartition(DriverKind):
-    """Partitions that exist, or are about to."""
+    """What both kinds of partitions have in common."""
 
     def __init__(self, partitions: Partitions, nodes: GpuNodes) -> None:
         self._partitions = partitions
@@ -61,13 +86,207 @@ class HeldPartition(DriverKind):
         return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Its GPU and its profile, once it is there: the slice tells no UUID of what did not exist."""
+        """Its GPU and its profile once it exists: the slice has no UUID of what did not exist yet."""
         record = record_of(held)
         if record is None or not record.uuid:
             return {}
         return {"parentUUID": held.uuid, "profile": record.profile}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """Where its GPU is on the bus, and what it is, which is known without any slice, too."""
+        """The address of its GPU, and its profile, which are known without a slice."""
         told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
         return told | {name: str(value) for name, value in self.status(held).items() if value}
+
+
+class HeldStatic(FoundKind, HeldPartition):
+    """Static partitions: an admin made them, so they are found, and never made or destroyed."""
+
+    offered: OfferedKind = STATIC
+    condition = ("PartitionReady", "The partition can be used.")
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """The instances that lie there now; raises ClaimRefused where there are none (any more)."""
+        name = name_of(device.name.device)
+        record = self._partitions.locate(name)
+        return HeldDevice.of(device, look.identity(name.pci).uuid, written(record))
+
+
+class HeldMade(HeldPartition):
+    """Partitions that are made for claims."""
+
+    offered: OfferedKind = MADE
+    condition = ("PartitionMade", "The partition exists.")
+
+    def __init__(
+        self, partitions: Partitions, nodes: GpuNodes, journal: Journal, era: Callable[[], Era]
+    ) -> None:
+        super().__init__(partitions, nodes)
+        self._journal = journal
+        self._era = era
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """Its profile and place; what an earlier try has made, or another claim that shares it, is kept.
+
+        Raises ClaimRefused for a partition that the GPU cannot have, ClaimBlocked for admin access to one
+        that nobody holds.
+        """
+        name = name_of(device.name.device)
+        found = self._known(device, own) or written(self._partitions.locate(name))
+        return HeldDevice.of(device, look.identity(name.pci).uuid, found)
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Whether the claim has the partition made; a claim with admin access makes none."""
+        return not held.admin_access
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Make the partition, unless another claim that shares it has, or another request of the claim."""
+        held = entry.devices[index]
+        record = record_of(held)
+        if record is None or not self.changes(held):
+            return held.record
+        twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
+        if twin is not None:
+            return twin.record
+        pci = name_of(held.device).pci
+        if self._has_another(entry.uid, held) and self._partitions.exists(pci, record):
+            return held.record
+        others = self._instances_of_others(held.pci, entry.uid)
+        made = self._partitions.make(pci, record, others, lambda step, record: note(step, written(record)))
+        return written(made)
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Whether making it was begun; a rebuilt entry does not know, so it counts as begun."""
+        record = record_of(held)
+        return not held.admin_access and (record is None or record.attempted)
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Destroy it, unless another claim shares it and so keeps it; then turn MIG mode off after the last.
+
+        Gone already is fine: nothing outlives the driver, or a GPU that was lost.
+        """
+        held = entry.devices[index]
+        record = record_of(held)
+        if self._has_another(entry.uid, held):
+            return self.unmade(held)
+        pci = name_of(held.device).pci
+        try:
+            record = self._begun(held)
+            note("releasing", written(record))
+            self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
+        except InstanceNotFound:
+            raise
+        except (DriverNotLoaded, GpuLost, NotFound) as error:
+            _log.warning("partition gone with its GPU", device=held.device, uid=entry.uid, error=str(error))
+        self._partitions.rest(pci)
+        return written(record.unmade if record else None)
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """Its profile and place alone."""
+        record = record_of(held)
+        return written(None if record is None else record.unmade)
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """The GPU instances that no claim accounts for."""
+        return _foreign_instances(inventory.gpus, owners)
+
+    def _known(self, device: PlannedDevice, own: HeldDevice | None) -> Record | None:
+        """The record of a partition that is there, or is being made; None where it has to be looked up."""
+        if device.allocated.admin_access:
+            return self._made_for_another(device)
+        if own is not None and self.is_made(own):
+            return written(self._begun(own))
+        return self._made_already(device) or (own.record if own is not None and own.record else None)
+
+    def _begun(self, held: HeldDevice) -> PartitionRecord:
+        """The record of a partition whose making was begun; looked up for an entry that was rebuilt.
+
+        A CDI spec, from which it was rebuilt, is written only after the partition was made.
+        """
+        return record_of(held) or replace(self._partitions.locate(name_of(held.device)), attempted=True)
+
+    def _made_already(self, device: PlannedDevice) -> Record | None:
+        """The partition as another claim, which shares it, has made it or has begun to."""
+        if device.name.shared is None:
+            return None
+        for held in self._sharing(str(device.name.pci), device.allocated.device):
+            return written(self._begun(held))
+        return None
+
+    def _has_another(self, uid: str, held: HeldDevice) -> bool:
+        """Whether another claim shares the partition as it is made, and so keeps it.
+
+        Only claims that hold the same device share it; otherwise a partition has one claim.
+        """
+        is_shared = unshared_name(held.device) != held.device
+        return is_shared and any(True for _ in self._sharing(held.pci, held.device, uid))
+
+    def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
+        """The same device as other claims of this era hold it that have not ended."""
+        era = self._era()
+        for entry in self._journal.holders(pci):
+            if entry.uid != without and standing(entry, era).has_devices:
+                yield from (one for one in entry.devices if one.device == device and self.is_made(one))
+
+    def _made_for_another(self, device: PlannedDevice) -> Record:
+        """The partition for admin access: it exists as long as another claim holds it."""
+        wanted = device.allocated.device
+        for entry in self._journal.holders(str(device.name.pci)):
+            for held in entry.devices:
+                if held.device == wanted and not held.admin_access and self.cuda_uuid(held):
+                    return held.record
+        raise ClaimBlocked(
+            f"no claim holds {wanted} now, so the partition does not exist, and admin access makes none",
+            "it exists while a claim holds it; ask for another device",
+        )
+
+    def _instances_of_others(self, pci: str, uid: str) -> frozenset[int]:
+        """The GPU instances on a GPU that were made for other claims in this era."""
+        era = self._era()
+        records = (
+            record_of(held)
+            for entry in self._journal.holders(pci)
+            if entry.uid != uid and standing(entry, era).is_live
+            for held in entry.devices
+            if held.pci == pci and partition_name(held) is not None
+        )
+        return frozenset(
+            one.gpu_instance_id for one in records if one is not None and one.gpu_instance_id is not None
+        )
+
+
+def _foreign_instances(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[BlockedPlacement, ...]:
+    """The GPU instances that no claim accounts for; ``owners`` are the devices that claims hold.
+
+    They may have a device more than once, as it was before and after the look at the hardware: an instance
+    that was made or destroyed meanwhile is the claim's in one of them.
+    """
+    return tuple(
+        BlockedPlacement(
+            gpu.pci,
+            instance.placement,
+            "foreign-instance",
+            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was made by "
+            "somebody else",
+        )
+        for gpu in gpus
+        if gpu.mig
+        for instance in gpu.mig.instances
+        if not any(_is_of(held, gpu, instance) for held in owners)
+    )
+
+
+def _place(placement: Placement) -> str:
+    last = placement.start + placement.size - 1
+    return f"memory slice {last}" if placement.size == 1 else f"memory slices {placement.start} to {last}"
+
+
+def _is_of(held: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:
+    """Whether the instance is this device's: a part of a static instance is not its owner."""
+    name = partition_name(held)
+    if name is None or name.pci != gpu.pci or name.static:
+        return False
+    record = record_of(held)
+    if record is None:
+        return name.start == instance.placement.start
+    same_place = (record.profile_id, record.placement) == (instance.profile_id, instance.placement)
+    return record.attempted and same_place

@@ -1,7 +1,7 @@
-"""Makes and destroys MIG partitions for claims, one step at a time, each told to the caller's journal.
+"""Makes and destroys MIG partitions for claims, one step at a time; each step goes to the claim's journal.
 
-All NVML calls run in the GPU's lane. Nothing is written from there: what waits for a disk must not look
-like a call that hangs. What exists is asked of NVML each time and never remembered.
+All NVML calls run in the GPU's own thread (its lane). That thread never writes to the disk: a slow disk must
+not look like a hanging call. Existing instances are read from NVML each time and never remembered.
 """
 
 from __future__ import annotations
@@ -12,21 +12,29 @@ from typing import TypeVar
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.hardware.inventory import Discovery
-from driver.kinds.partition.names import PartitionName
+from driver.hardware.mig_walk import changes_without_reset
+from driver.kinds.partition.names import PartitionName, profile_slug
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
-from driver.nvml.mig import GpuInstance
+from driver.nvml.mig import GpuInstance, GpuInstanceProfile, MigActivation, MigDevice, partition_name
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.devices.kinds.partition.gpu_instances import GpuInstances, NoRoom, described, find, own
-from kubeletplugin.devices.kinds.partition.lookup import locate_made, locate_static
-from kubeletplugin.devices.kinds.partition.mig_mode import MigSwitch
+from kubeletplugin.devices.kinds.partition.gpu_instances import (
+    GpuInstances,
+    NoRoom,
+    described,
+    find,
+    own,
+    processes,
+)
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 
 T = TypeVar("T")
 Note = Callable[[str, PartitionRecord], None]
 
 _log = get_logger("partitions")
+
+_ANEW = "delete the pod, so that it is scheduled anew with a device that exists"
 
 
 class Partitions:
@@ -46,7 +54,7 @@ class Partitions:
         Raises ClaimRefused where the GPU has no such profile or place, and for a static partition that
         is not there (any more).
         """
-        look = locate_static if name.static else locate_made
+        look = _locate_static if name.static else _locate_made
         return self._discovery.on_gpu(name.pci, lambda device, watch: look(device, watch, name))
 
     def exists(self, pci: PciAddress, record: PartitionRecord) -> bool:
@@ -66,15 +74,15 @@ class Partitions:
     def make(
         self, pci: PciAddress, record: PartitionRecord, ours: frozenset[int], note: Note
     ) -> PartitionRecord:
-        """Make the partition at exactly its place, or finish what an earlier try left; the full record.
+        """Make the partition at exactly its place, or finish what an earlier try left; its full record.
 
-        Steps noted: ``gpu instance`` before that is created, ``compute instance`` before that is, ``made``
-        once all is known. ``ours`` are the GPU instances of
-        other claims, for the message. On an error, what was made is taken back as far as that goes, with
-        the step ``destroyed``, and the first error is raised.
+        Noted steps: ``gpu instance`` before that is created, ``compute instance`` before that is created,
+        ``made`` once all is known. ``ours`` are the GPU instances of other claims, for the message. On an
+        error, what was made is taken back as far as possible, with the step ``destroyed``, and the first
+        error is raised.
 
-        Raises ClaimRefused where MIG mode is off and only a reset turns it on, ClaimBlocked where
-        processes keep it off, or an instance that is not this record's lies in the way.
+        Raises ClaimRefused if MIG mode is off and only a reset turns it on, ClaimBlocked if processes keep it
+        off, or if an instance that is not this record's is in the way.
         """
         instances = self._existing(pci)
         switched = instances is None
@@ -121,9 +129,9 @@ class Partitions:
         note("destroyed", record.unmade)
 
     def rest(self, pci: PciAddress) -> None:
-        """Turn MIG mode off after the last partition, where no instance is left and no reset is needed.
+        """Turn MIG mode off after the last partition, if no instance is left and no reset is needed.
 
-        What keeps it on is logged: the next whole GPU or partition finds the mode as it is.
+        If the mode stays on, the reason is logged: the next whole GPU or partition copes with it.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> str:
@@ -163,7 +171,7 @@ class Partitions:
         self._discovery.on_gpu(pci, job)
 
     def _existing(self, pci: PciAddress) -> tuple[GpuInstance, ...] | None:
-        """The GPU instances that there are; None with MIG mode off. Refuses where only a reset helps."""
+        """The existing GPU instances; None with MIG mode off. Refuses if only a reset helps."""
 
         def job(device: NvmlDevice, watch: Watch) -> tuple[GpuInstance, ...] | None:
             switch = MigSwitch(pci, device, watch)
@@ -209,7 +217,7 @@ class Partitions:
             ) from error
 
     def _take_back(self, pci: PciAddress, record: PartitionRecord, first: DriverError, note: Note) -> None:
-        """Undo a make that ended in an error, as far as that goes; the error itself is the caller's."""
+        """Undo a failed make as far as possible; the caller raises the error itself."""
         try:
             if isinstance(first, NoRoom):
                 # Nothing was made: what lies at the place now is not the record's, and never will be.
@@ -255,3 +263,140 @@ def _refuse_if_taken(
             f"destroy it (nvidia-smi mig -i {pci} -dci -gi {other.id}, then -dgi -gi {other.id}), or delete "
             "the pod, so that it is scheduled anew",
         )
+
+
+def _locate_made(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
+    """The profile and place of a partition that is made on request; it need not exist yet.
+
+    Raises ClaimRefused if the GPU has no such profile, or none at that place.
+    """
+    profiles = _profiles(device, watch)
+    for profile in profiles:
+        if profile_slug(profile.name) != name.profile:
+            continue
+        places = watch("gpu_instance_placements", lambda: device.gpu_instance_placements(profile.id))  # noqa: B023
+        for place in places:
+            if place.start == name.start:
+                return PartitionRecord(
+                    profile.name, profile.id, place.start, place.size, memory_bytes=profile.memory_bytes
+                )
+        starts = ", ".join(str(place.start) for place in places)
+        raise ClaimRefused(
+            f"on GPU {name.pci} a partition {profile.name} cannot begin at memory slice {name.start}, "
+            f"only at {starts}",
+            _ANEW,
+        )
+    offered = ", ".join(profile.name for profile in profiles) or "none: it knows no MIG"
+    raise ClaimRefused(
+        f"GPU {name.pci} has no MIG profile {name.profile}; those that it has are {offered}", _ANEW
+    )
+
+
+def _locate_static(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
+    """A partition that exists, whoever made it; raises ClaimRefused if it does not exist (any more)."""
+    profiles = {profile.id: profile for profile in _profiles(device, watch)}
+    instances = GpuInstances(name.pci, device, watch)
+    owners = {owner.id: owner for owner in instances.existing() if owner.placement.start == name.start}
+    for seen in watch("mig_devices", device.mig_devices) if owners else ():
+        owner = owners.get(seen.gpu_instance_id)
+        profile = profiles.get(owner.profile_id) if owner else None
+        if owner is None or profile is None:
+            continue
+        found = partition_name(profile, seen.compute_instance_slices)
+        if profile_slug(found) == name.profile and _is_meant(instances, seen, name):
+            return PartitionRecord(
+                found,
+                owner.profile_id,
+                owner.placement.start,
+                owner.placement.size,
+                gpu_instance_id=owner.id,
+                compute_instance_id=seen.compute_instance_id,
+                uuid=seen.uuid,
+                memory_bytes=profile.memory_bytes,
+            )
+    raise ClaimRefused(
+        f"the partition {name.profile} at memory slice {name.start} of GPU {name.pci} is not there any more",
+        _ANEW,
+    )
+
+
+def _profiles(device: NvmlDevice, watch: Watch) -> tuple[GpuInstanceProfile, ...]:
+    try:
+        return watch("gpu_instance_profiles", device.gpu_instance_profiles)
+    except NotSupported:
+        return ()
+
+
+def _is_meant(instances: GpuInstances, seen: MigDevice, name: PartitionName) -> bool:
+    """Whether the part of a GPU instance is the one that the name tells by its first compute slice."""
+    if name.compute_start is None:
+        return True
+    return any(
+        inside.id == seen.compute_instance_id and inside.placement.start == name.compute_start
+        for inside in instances.inside(seen.gpu_instance_id)
+    )
+
+
+class MigSwitch:
+    """Turns the MIG mode of one GPU on and off in a job of its lane, never where that needs a reset."""
+
+    def __init__(self, pci: PciAddress, device: NvmlDevice, watch: Watch) -> None:
+        self._pci = pci
+        self._device = device
+        self._watch = watch
+
+    def is_on(self) -> bool:
+        """Whether MIG mode is on now; never on a GPU without MIG."""
+        try:
+            return self._watch("mig_mode", self._device.mig_mode).enabled
+        except NotSupported:
+            return False
+
+    def is_free(self) -> bool:
+        """Whether the mode changes without a reset."""
+        return changes_without_reset(self._device, self._watch)
+
+    def refuse_unless_free(self) -> None:
+        """Raise ClaimRefused where only a reset turns the mode on."""
+        if not self.is_free():
+            raise ClaimRefused(
+                f"MIG mode of GPU {self._pci} is off, and turning it on needs a reset of the GPU, which this "
+                "driver never does",
+                f"turn it on (nvidia-smi -i {self._pci} -mig 1, then --gpu-reset) while nothing uses the "
+                "GPU, or delete the pod, so that it is scheduled anew",
+            )
+
+    def turn_on(self) -> None:
+        """Turn the mode on, which needs no reset here; raises ClaimBlocked while processes keep it off."""
+        self._require("on", self.set(enabled=True))
+
+    def turn_off(self) -> None:
+        """Turn the mode off; raises ClaimBlocked while processes keep it on, or where it needs a reset."""
+        if not self.is_free():
+            raise ClaimBlocked(
+                f"GPU {self._pci} cannot be handed out whole: its MIG mode is on, and turning it off needs a "
+                "reset of the GPU, which this driver never does",
+                f"turn it off (nvidia-smi -i {self._pci} -mig 0, then --gpu-reset) while nothing uses it",
+            )
+        self._require("off", self.set(enabled=False))
+
+    def set(self, *, enabled: bool) -> MigActivation:
+        """Set the mode; where that is not done at once, the mode is as before and none is left pending."""
+        activation = self._watch("set_mig_mode", lambda: self._device.set_mig_mode(enabled))
+        if activation != "done":
+            self._watch("set_mig_mode", lambda: self._device.set_mig_mode(not enabled))
+        return activation
+
+    def _require(self, wanted: str, activation: MigActivation) -> None:
+        if activation == "in-use":
+            who, told = processes(self._watch("process_ids", self._device.process_ids))
+            raise ClaimBlocked(
+                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU is used by {who}",
+                "end them; the kubelet tries again",
+                for_log=f"used by {told}",
+            )
+        if activation == "reset-required":
+            raise ClaimBlocked(
+                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU waits for a reset",
+                f"reset it (nvidia-smi -i {self._pci} --gpu-reset) while nothing uses it",
+            )

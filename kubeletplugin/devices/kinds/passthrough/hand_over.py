@@ -1,8 +1,8 @@
 """Takes the GPUs of a device from the NVIDIA driver for vfio, and gives them back.
 
-Whatever has a GPU open keeps its driver from letting go of it: this process, the controllers of the node,
-nvidia-persistenced, and whoever computes. The first two let go of NVML for the moment, persistence mode is
-turned off, and for everybody else the claim waits.
+The driver does not let go of a GPU while a process has it open: this process, the controllers of the node,
+nvidia-persistenced, and programs that compute. The first two close NVML for the moment, persistence mode is
+turned off, and for everything else the claim waits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HandOver:
         self._binder = binder
 
     def take(self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note) -> PassthroughRecord:
-        """Have the group of these GPUs bound to vfio; the record then.
+        """Bind the group of these GPUs to vfio; returns the record.
 
         A GPU without a driver may be one that the NVIDIA driver was told to let go of and still has: the
         kernel takes the name away first. Raises NotLetGo, NvmlError, and what the binding raises
@@ -59,7 +59,7 @@ class HandOver:
             return read(self._binder.bind(addresses[0], addresses, written(record), note))
 
     def give_back(self, record: PassthroughRecord, note: Note) -> PassthroughRecord:
-        """Have the functions, and the persistence mode of the GPUs, as they were; the record then.
+        """Restore the functions, and the persistence mode of the GPUs; returns the record.
 
         Raises NvmlError, and what the binding raises.
         """
@@ -75,7 +75,7 @@ class HandOver:
     def _without_persistence(
         self, gpus: Sequence[PciAddress], record: PassthroughRecord, note: Note
     ) -> PassthroughRecord:
-        """Have nvidia-persistenced, or the kernel driver itself, keep none of the GPUs initialised."""
+        """Keep nvidia-persistenced, or the kernel driver itself, from keeping the GPUs initialised."""
         on = [pci for pci in gpus if self._has_persistence(pci)]
         if not on:
             return record

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.claims.opaque import VfioDeviceConfig
+from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncomplete
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.pci_view import iommu_group_of, read_function
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.passthrough.kind import PASSTHROUGH, passthrough_uuid
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
-from kubeletplugin.devices.kinds.passthrough.foreign import used_by_others
 from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, record_of, written
-from kubeletplugin.devices.kinds.passthrough.units import Bus
+from kubeletplugin.devices.vfio.binder import functions_to_bind
 from kubeletplugin.devices.vfio.failures import in_use
+from kubeletplugin.devices.vfio.users import named
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from driver.devices.device import AttributeValue
-    from driver.devices.node_state import BlockedPlacement
-    from driver.hardware.functions import PciFunction
+    from driver.hardware.functions import IommuGroup, PciFunction, PciView
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
     from kubeletplugin.devices.host.device_nodes import DeviceNode
+    from kubeletplugin.devices.host.gpu_nodes import VfioNodes
     from kubeletplugin.devices.kinds.kind import Look, Note
     from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-    from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
     from kubeletplugin.devices.vfio.function_files import Users
     from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
+
 _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
+
+_ANEW = "delete the pod, so that it is scheduled anew with a device that exists"
 
 
 class HeldPassthrough:
@@ -82,7 +89,7 @@ class HeldPassthrough:
         return HeldDevice.of(device, passthrough_uuid(gpus[0].pci), written(record))
 
     def board(self, held: HeldDevice, look: Look) -> str | None:
-        """What is published of its place, since nobody can ask for more while vfio has it."""
+        """What was published of its place, since nobody can find out more while vfio has it."""
         return passthrough_uuid(PciAddress.parse(held.pci))
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
@@ -90,11 +97,11 @@ class HeldPassthrough:
         return tuple(map(Region, _gpus(held)))
 
     def changes(self, held: HeldDevice) -> bool:
-        """Drivers are changed."""
+        """Always: drivers are changed."""
         return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Have the whole IOMMU group bound to vfio; one that is bound already stays so."""
+        """Bind the whole IOMMU group to vfio; one that is bound already stays so."""
         held = entry.devices[index]
         gpus = self._bus.require(_gpus(held))
         return written(self._hand_over.take(gpus, read(held.record), note))
@@ -105,7 +112,7 @@ class HeldPassthrough:
         return record is None or self._bus.on_vfio(record.group, _gpus(held)[0])
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether its binding was begun; of a rebuilt entry nobody knows, so it was if vfio has the GPU."""
+        """Whether its binding was begun; for a rebuilt entry, whether vfio has the GPU."""
         record = record_of(held)
         return bool(self._as_found(held).functions) if record is None else record.is_begun
 
@@ -116,7 +123,7 @@ class HeldPassthrough:
         return written(self._hand_over.give_back(record, note).unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
-        """Its group and its ways alone."""
+        """Its group and how it is opened, without what was changed."""
         record = record_of(held)
         return {} if record is None else written(record.unmade)
 
@@ -148,7 +155,7 @@ class HeldPassthrough:
         return 0
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """Held, and so well, as long as vfio has it: what is wrong with it the virtual machine sees."""
+        """Healthy as long as vfio has it: only the virtual machine sees what is wrong with it."""
         record = record_of(held)
         missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
         if missing:
@@ -182,7 +189,7 @@ class HeldPassthrough:
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPUs that somebody else has by vfio, a virtual machine outside of Kubernetes for example."""
-        return used_by_others(inventory.pci, owners, self._users)
+        return _used_by_others(inventory.pci, owners, self._users)
 
     def _refuse_used(self, gpus: Sequence[PciFunction]) -> None:
         """Raise ClaimBlocked while somebody else has a GPU, or MIG mode is on."""
@@ -210,7 +217,7 @@ class HeldPassthrough:
         return self._nodes.of_group(record.group, with_api=record.api_device)
 
     def _as_found(self, held: HeldDevice) -> PassthroughRecord:
-        """A record of a rebuilt entry's device: GPUs that vfio has are given to the NVIDIA driver."""
+        """A record for a device of a rebuilt entry: GPUs that vfio has go to the NVIDIA driver."""
         gpus = [gpu for pci in _gpus(held) if (gpu := self._bus.function(pci)) is not None]
         group = next((gpu.iommu_group for gpu in gpus if gpu.iommu_group is not None), -1)
         functions = tuple(
@@ -229,3 +236,66 @@ class HeldPassthrough:
 
 def _gpus(held: HeldDevice) -> list[PciAddress]:
     return [PciAddress.parse(pci) for pci in held.gpus]
+
+
+def _used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) -> Iterator[BlockedPlacement]:
+    """The GPUs that a process uses through vfio and that no claim has: nobody may be given them.
+
+    One that is only bound to vfio, since the boot perhaps, is in nobody's way: a claim can have it as it is.
+    """
+    owned = {pci for held in owners for pci in held.gpus}
+    for function in view.functions:
+        if str(function.pci) in owned or not function.on_vfio:
+            continue
+        found = users(function)
+        if found:
+            yield BlockedPlacement(
+                function.pci, None, "vfio-user", f"{named(found)} uses it through {function.driver}"
+            )
+
+
+class Bus:
+    """The GPUs of a device on the PCI bus, below a root of sysfs; refuses what cannot be passed through."""
+
+    def __init__(self, sysfs_root: Path) -> None:
+        self._sysfs_root = sysfs_root
+
+    def function(self, pci: PciAddress) -> PciFunction | None:
+        """One function as it is now; None where it is not on the bus."""
+        return read_function(self._sysfs_root, pci)
+
+    def require(self, addresses: Sequence[PciAddress]) -> tuple[PciFunction, ...]:
+        """The GPUs at these addresses; raises ClaimRefused where one is not there."""
+        found = []
+        for pci in addresses:
+            function = self.function(pci)
+            if function is None or not function.is_gpu:
+                raise ClaimRefused(f"there is no GPU at {pci} any more", _ANEW)
+            found.append(function)
+        return tuple(found)
+
+    def group_of(self, gpus: Sequence[PciFunction]) -> IommuGroup:
+        """The IOMMU group of these GPUs, which has to be one, and to have no others.
+
+        Raises NodeIncomplete where no IOMMU guards them, ClaimRefused where the groups are others than when
+        the device was published, ClaimBlocked while a GPU has virtual functions.
+        """
+        first = gpus[0]
+        group = iommu_group_of(self._sysfs_root, first.pci)
+        functions_to_bind(first.pci, group, [gpu.pci for gpu in gpus])
+        elsewhere = [str(gpu.pci) for gpu in gpus if gpu.iommu_group != first.iommu_group]
+        if group is None or elsewhere:
+            raise ClaimRefused(
+                f"{', '.join(elsewhere)} is not in the IOMMU group of {first.pci} any more", _ANEW
+            )
+        return group
+
+    def endpoints(self, number: int, pci: PciAddress) -> tuple[PciFunction, ...]:
+        """What vfio has to have of the group of a function; empty where the function is in another group."""
+        group = iommu_group_of(self._sysfs_root, pci)
+        return group.endpoints if group is not None and group.number == number else ()
+
+    def on_vfio(self, number: int, pci: PciAddress) -> bool:
+        """Whether all of the group is bound to a driver of vfio's."""
+        functions = self.endpoints(number, pci)
+        return bool(functions) and all(one.on_vfio for one in functions)

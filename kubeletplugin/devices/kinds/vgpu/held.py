@@ -1,6 +1,6 @@
 """The vGPUs of a host that claims hold: each is made at prepare, in the slot of its GPU that its name says.
 
-A step is written down before the kernel is told anything and after. So whoever comes next, after a crash or a
+Each step is written down before the kernel is told anything and after. So the next call, after a crash or a
 failure, knows what is the claim's and what is somebody else's.
 """
 
@@ -12,31 +12,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.claims.opaque import VfioDeviceConfig
+from driver.devices.names import unshared_name
+from driver.devices.node_state import BlockedPlacement
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from driver.hardware.inventory import Discovery
 from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
 from driver.kinds.kind import OfferedKind
 from driver.kinds.vgpu.kind import VGPU
-from driver.kinds.vgpu.names import profile_label
+from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
-from kubeletplugin.devices.kinds.found import DriverKind
-from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
-from kubeletplugin.devices.kinds.vgpu.foreign import foreign_vgpus
+from kubeletplugin.devices.host.gpu_nodes import VfioNodes
+from kubeletplugin.devices.kinds.kind import DriverKind
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
-    from driver.hardware.gpu import Inventory
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.hardware.vgpu_places import MadeVgpu, VgpuPlace
     from driver.health.verdict import Health
     from driver.kinds.vgpu.names import VgpuName
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.devices.host.device_nodes import DeviceNode
     from kubeletplugin.devices.kinds.kind import Look, Note
     from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
 
 _PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"
 """As device plugins name what a container of a virtual machine has (KubeVirt, pkg/virt-launcher)."""
@@ -77,7 +79,7 @@ class HeldVgpu(DriverKind):
         return (name_of(held.device).region,)
 
     def changes(self, held: HeldDevice) -> bool:
-        """A vGPU is made."""
+        """Always: a vGPU is made."""
         return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
@@ -98,7 +100,7 @@ class HeldVgpu(DriverKind):
         return record is None or self._vgpus.is_there(record)
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether its making was begun; of a rebuilt entry nobody knows, so it was."""
+        """Whether making it was begun; a rebuilt entry does not know, so it counts as begun."""
         record = record_of(held)
         return record is None or record.attempted
 
@@ -114,7 +116,7 @@ class HeldVgpu(DriverKind):
         return written(record.unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
-        """What it is, and nothing of its making."""
+        """Its type and place, without what was made."""
         record = record_of(held)
         return written(None if record is None else record.unmade)
 
@@ -163,7 +165,7 @@ class HeldVgpu(DriverKind):
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The vGPUs that no claim accounts for."""
-        return foreign_vgpus(inventory.gpus, owners)
+        return _foreign_vgpus(inventory.gpus, owners)
 
     def _located(self, name: VgpuName) -> VgpuRecord:
         """The record of a vGPU that is not made; raises ClaimRefused, ClaimBlocked, NvmlError."""
@@ -213,3 +215,37 @@ def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
         prefers_iommufd=config.backend_policy == "PreferIommuFD",
         api_device=config.enable_api_device,
     )
+
+
+def _foreign_vgpus(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[BlockedPlacement, ...]:
+    """The GPUs with a vGPU that no claim accounts for; ``owners`` are the devices that claims hold.
+
+    Such a vGPU blocks all of its GPU: no other profile can be made beside it, and nobody knows how many more
+    its maker wants to make.
+    """
+    return tuple(
+        BlockedPlacement(
+            gpu.pci,
+            None,
+            "foreign-vgpu",
+            f"a vGPU of type {made.type_id} on {place.pci} of GPU {gpu.pci} was made by somebody else",
+        )
+        for gpu in gpus
+        if gpu.vgpu is not None
+        for place in gpu.vgpu.places
+        for made in place.made
+        if not any(_is_of(held, gpu, place, made) for held in owners)
+    )
+
+
+def _is_of(held: HeldDevice, gpu: Gpu, place: VgpuPlace, made: MadeVgpu) -> bool:
+    """Whether the vGPU is this device's; of a rebuilt entry only its place and its profile are known."""
+    name = parse_vgpu_name(unshared_name(held.device))
+    if name is None or name.pci != gpu.pci or gpu.vgpu is None:
+        return False
+    record = record_of(held)
+    if record is not None:
+        same = (record.type_id, record.uuid) == (made.type_id, made.uuid)
+        return record.attempted and record.pci == place.pci and same
+    labels = {one.id: profile_label(one.profile) for one in gpu.vgpu.types or ()}
+    return gpu.vgpu.place(gpu.pci, name.slot) == place and labels.get(made.type_id) == name.profile

@@ -1,6 +1,6 @@
 """Makes vGPUs and takes them back, through the kernel, in both of its frameworks.
 
-What is there is read from sysfs each time and never remembered. The kernel is told one thing for each: the
+Existing vGPUs are read from sysfs each time and never remembered. The kernel gets one value for each: the
 type of a virtual function, or the UUID of a mediated device.
 """
 
@@ -177,7 +177,7 @@ class Vgpus:
         return tuple(self._users(own))
 
     def _take_back(self, record: VgpuRecord, first: DriverError, note: Note) -> None:
-        """Undo a make that ended in an error, as far as that goes; the error itself is the caller's."""
+        """Undo a failed make as far as possible; the caller raises the error itself."""
         try:
             self.destroy(record, note)
         except DriverError as second:

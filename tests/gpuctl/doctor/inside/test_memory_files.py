@@ -19,7 +19,7 @@ from gpuctl.doctor.inside.memory_files import (
     sockets_seen,
 )
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.claims.cdi.hook_copy import HookCopies
+from kubeletplugin.claims.cdi.hooks import HookCopies
 from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 from tests.gpuctl.doctor.nodes import BOOT, UID

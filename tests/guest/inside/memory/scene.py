@@ -18,11 +18,10 @@ from driver.nvml.api import Nvml
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.claims.cdi.memory_hook import memory_sockets
-from kubeletplugin.devices.host.cgroups import Cgroups
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.sharing.memory.cgroups import Cgroups, RealCgroups
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
-from kubeletplugin.sharing.memory.real_cgroups import RealCgroups
 from tests.eventually import eventually
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc

@@ -19,10 +19,10 @@ from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.host.real_kernel import RealKernel
-from kubeletplugin.devices.vfio.aliases import read_aliases
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
-from kubeletplugin.devices.vfio.nodes import FunctionUsers
+from kubeletplugin.devices.vfio.modules import read_aliases
+from kubeletplugin.devices.vfio.users import FunctionUsers
 
 SYSFS, HOST = Path("/sys"), Path("/")
 DEVICES = SYSFS / "bus/pci/devices"

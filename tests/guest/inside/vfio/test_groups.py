@@ -7,9 +7,9 @@ import pytest
 from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.hardware.pci_view import iommu_group_of, read_function
 from kubeletplugin.devices.host.real_kernel import RealKernel
-from kubeletplugin.devices.vfio.aliases import VfioAlias, best_module, read_aliases
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.failures import FunctionNotMoved
+from kubeletplugin.devices.vfio.modules import VfioAlias, best_module, read_aliases
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     BRIDGE,

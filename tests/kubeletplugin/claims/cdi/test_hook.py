@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError, NodeIncomplete
-from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, asked_hook
-from kubeletplugin.claims.cdi.hook_source import HookSource
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, HookSource, asked_hook
 from tests import needs
 from tests.kubeletplugin.claims.cdi.fake_hook import ALL, hook_program
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
-from kubeletplugin.claims.cdi.hook_copy import HookCopies, hooks_folder, remove_hooks
+from kubeletplugin.claims.cdi.hooks import HookCopies, hooks_folder, remove_hooks
 from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
 from kubeletplugin.devices.host.driver_files import HOOK
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program

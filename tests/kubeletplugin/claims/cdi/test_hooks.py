@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.cdi.hook import OLDEST_CALLS, Hook
-from kubeletplugin.claims.cdi.hook_copy import hooks_folder, remove_hooks
-from kubeletplugin.claims.cdi.hook_source import NO_HOOK, HookSource
-from kubeletplugin.claims.cdi.hooks import Hooks
-from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.hook import NO_HOOK, OLDEST_CALLS, Hook, HookSource
+from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder, remove_hooks
+from kubeletplugin.claims.cdi.spec import HostPaths
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program
 

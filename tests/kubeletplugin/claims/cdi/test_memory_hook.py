@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NodeIncomplete
-from kubeletplugin.claims.cdi.hook_copy import hooks_folder
-from kubeletplugin.claims.cdi.hook_source import NO_HOOK, HookSource
-from kubeletplugin.claims.cdi.hooks import Hooks
-from kubeletplugin.claims.cdi.host_paths import HostPaths
+from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
+from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder
 from kubeletplugin.claims.cdi.memory_hook import (
     MEMORY_HOOK,
     TIMEOUT_SECONDS,
@@ -21,7 +19,7 @@ from kubeletplugin.claims.cdi.memory_hook import (
     MemoryHook,
     memory_hook_edits,
 )
-from kubeletplugin.claims.cdi.spec import NO_FILES, CdiDevice, build_spec
+from kubeletplugin.claims.cdi.spec import NO_FILES, CdiDevice, HostPaths, build_spec
 from kubeletplugin.devices.host.driver_files import HOOK
 from tests import needs
 from tests.kubeletplugin.cdi_schema import validate

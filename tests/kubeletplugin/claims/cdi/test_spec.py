@@ -12,12 +12,10 @@ import pytest
 
 from driver.errors import NodeIncomplete
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
-from kubeletplugin.claims.cdi.host_paths import HostPaths
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, build_spec, file_edits, lowest_version
+from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.devices.host.graphics_files import Placed
+from kubeletplugin.devices.host.driver_files import DriverFiles, Placed
 from kubeletplugin.devices.host.library_files import Link
 from tests.kubeletplugin.cdi_schema import validate
 

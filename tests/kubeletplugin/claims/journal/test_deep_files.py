@@ -38,7 +38,12 @@ def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str) -> 
     path.write_bytes(DEEP)
 
     node.restart()
-    for part in (node.keeper.run_once, node.memory.run_once, node.fabric.run_once, node.healer.finish):
+    for part in (
+        node.sharing_reconciler.run_once,
+        node.memory.run_once,
+        node.fabric.run_once,
+        node.healer.finish,
+    ):
         part()
 
     assert node.prepare(node.claim("train", 1))

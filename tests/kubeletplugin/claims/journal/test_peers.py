@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
-from kubeletplugin.claims.journal.peers import Peers
+from kubeletplugin.claims.journal.locks import Peers
 
 
 def test_a_lone_instance_knows_that_nobody_else_wrote(tmp_path: Path) -> None:

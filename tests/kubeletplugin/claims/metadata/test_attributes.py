@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from driver.devices.device import AttributeValue, Version
 from kubeletplugin.claims.journal.entry import HeldDevice, MemoryRecord, ShareRecord
-from kubeletplugin.claims.metadata.attributes import told_attributes
+from kubeletplugin.claims.metadata import device_attributes
 from kubeletplugin.devices.kinds.kind import HeldKind
 from tests.kubeletplugin.held import held_kinds
 from tests.toy_kind.held import HeldToy
@@ -30,7 +30,7 @@ def kind_of(held: HeldDevice) -> HeldKind:
 
 
 def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None:
-    assert told_attributes(HELD, kind_of(HELD), {}) == {
+    assert device_attributes(HELD, kind_of(HELD), {}) == {
         "uuid": {"string": "GPU-1"},
         "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
     }
@@ -38,11 +38,11 @@ def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None
 
 def test_what_was_published_is_told_as_it_was() -> None:
     published = {"productName": {"string": "H100"}, "driverVersion": {"version": "580.1.0"}}
-    assert published.items() <= told_attributes(HELD, kind_of(HELD), published).items()
+    assert published.items() <= device_attributes(HELD, kind_of(HELD), published).items()
 
 
 def test_what_a_kind_tells_stands_before_what_was_published() -> None:
-    told = told_attributes(
+    told = device_attributes(
         HELD,
         Told(
             {
@@ -64,7 +64,7 @@ def test_what_a_kind_tells_stands_before_what_was_published() -> None:
 
 def test_a_share_tells_its_limits() -> None:
     mps = ShareRecord("g", "MPS", 1, 1 << 30, active_thread_percentage=25, pinned_memory_mib=1024)
-    told = told_attributes(replace(HELD, share=mps), kind_of(HELD), {"sharing": {"string": "none"}})
+    told = device_attributes(replace(HELD, share=mps), kind_of(HELD), {"sharing": {"string": "none"}})
 
     assert told["sharing"] == {"string": "mps"}
     assert told["activeThreadPercentage"] == {"int": 25}
@@ -75,7 +75,7 @@ def test_a_share_tells_its_limits() -> None:
 
 def test_a_share_that_is_held_tells_what_is_guaranteed_and_the_most() -> None:
     share, memory = ShareRecord("g", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
-    told = told_attributes(replace(HELD, share=share, memory=memory), kind_of(HELD), {})
+    told = device_attributes(replace(HELD, share=share, memory=memory), kind_of(HELD), {})
 
     assert told["memoryGuaranteedBytes"] == {"int": 1 << 30}
     assert told["memoryLimitBytes"] == {"int": 2 << 30}
@@ -83,7 +83,7 @@ def test_a_share_that_is_held_tells_what_is_guaranteed_and_the_most() -> None:
 
 def test_there_are_never_more_than_the_api_allows_and_those_of_prepare_are_among_them() -> None:
     published = {f"a{index:02}": {"int": index} for index in range(32)}
-    told = told_attributes(HELD, kind_of(HELD), published)
+    told = device_attributes(HELD, kind_of(HELD), published)
 
     assert len(told) == 32
     assert {"uuid", "resource.kubernetes.io/pciBusID"} <= told.keys()

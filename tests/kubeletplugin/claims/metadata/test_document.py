@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kubeletplugin.claims.metadata.document import ToldClaim, ToldDevice, document
+from kubeletplugin.claims.metadata import MetadataClaim, MetadataDevice, document
 from tests.kubeletplugin.claims.metadata.told import documents
 
-CLAIM = ToldClaim("team", "vm-gpus-x7k2p", "u-1", "gpus")
+CLAIM = MetadataClaim("team", "vm-gpus-x7k2p", "u-1", "gpus")
 
 
 def test_the_versions_differ_in_their_name_alone_and_the_newest_stands_first() -> None:
-    newest, older = documents(document(CLAIM, "gpu", [ToldDevice("p", "d", {})]).decode())
+    newest, older = documents(document(CLAIM, "gpu", [MetadataDevice("p", "d", {})]).decode())
 
     assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
     assert older.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
@@ -17,7 +17,7 @@ def test_the_versions_differ_in_their_name_alone_and_the_newest_stands_first() -
 
 
 def test_it_names_the_claim_the_request_and_its_devices_in_their_order() -> None:
-    devices = [ToldDevice("p", name, {"z": {"int": 1}, "a": {"bool": True}}) for name in ("d-2", "d-1")]
+    devices = [MetadataDevice("p", name, {"z": {"int": 1}, "a": {"bool": True}}) for name in ("d-2", "d-1")]
     found, _ = documents(document(CLAIM, "gpu/large", devices).decode())
 
     assert found["kind"] == "DeviceMetadata"
@@ -34,7 +34,7 @@ def test_it_names_the_claim_the_request_and_its_devices_in_their_order() -> None
 
 def test_what_there_is_not_is_left_out() -> None:
     found, _ = documents(
-        document(ToldClaim("team", "gpus", "u-1", ""), "gpu", [ToldDevice("p", "d", {})]).decode()
+        document(MetadataClaim("team", "gpus", "u-1", ""), "gpu", [MetadataDevice("p", "d", {})]).decode()
     )
 
     assert "podClaimName" not in found

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.metadata.mounts import metadata_mounts, possible_requests
+from kubeletplugin.claims.metadata import metadata_mounts, possible_requests
 
 FOLDER = Path("/plugins/gpu.nvidia.com/metadata")
 BASE = "/var/run/kubernetes.io/dra-device-attributes"

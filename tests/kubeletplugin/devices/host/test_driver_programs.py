@@ -14,6 +14,7 @@ import pytest
 from driver.errors import NodeIncomplete, StorageError
 from fakegpu.driver_files.driver_root import build_driver_files, build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import (
     MOST_OUTPUT_BYTES,
     MOST_STUCK,
@@ -22,7 +23,6 @@ from kubeletplugin.devices.host.driver_programs import (
     ProgramHangs,
     run_program,
 )
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.sharing.mps.processes import ended_within
 from tests.tracer import tracing
 

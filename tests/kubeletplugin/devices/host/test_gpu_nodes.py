@@ -16,8 +16,8 @@ from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.host import device_nodes
 from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import FolderStamps, GpuNodes
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.vfio.aliases import VfioAlias
 from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.modules import VfioAlias
 from kubeletplugin.devices.vfio.users import User
 from tests.driver.hardware.pci_trees import PciTree, at
 from tests.kubeletplugin.devices.vfio.plain_kernel import PlainKernel

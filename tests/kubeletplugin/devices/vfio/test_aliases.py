@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.devices.vfio.aliases import best_module, parse_aliases, read_aliases
+from kubeletplugin.devices.vfio.modules import best_module, parse_aliases, read_aliases
 
 GRACE = "pci:v000010DEd00002342sv000010DEsd000016EBbc03sc02i00"
 HOPPER = "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00"

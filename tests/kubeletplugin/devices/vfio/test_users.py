@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from driver.hardware.functions import PciFunction
-from kubeletplugin.devices.vfio.nodes import FunctionUsers
-from kubeletplugin.devices.vfio.users import User, named, users_of
+from kubeletplugin.devices.vfio.users import FunctionUsers, User, named, users_of
 from tests import needs
 from tests.driver.hardware.pci_trees import PciTree, at
 

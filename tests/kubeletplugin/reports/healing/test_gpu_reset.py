@@ -8,8 +8,8 @@ import pytest
 
 from driver.errors import NodeIncomplete
 from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.reports.healing.gpu_reset import GpuReset, ResetFailed
 from tests.fakegpu.programs import Programs
 

@@ -6,7 +6,7 @@ import pytest
 
 from driver.hardware.gpu import Gpu, NvLink
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.reports.healing.reset_group import reset_together
+from kubeletplugin.reports.healing.healer import reset_together
 
 ONE, TWO, THREE, FOUR = (PciAddress(0, bus, 0, 0) for bus in (1, 2, 3, 4))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.reports.status.health import HealthMemory, Ill
+from kubeletplugin.reports.device_status import HealthMemory, Ill
 
 KEY = ("pool", "gpu-0")
 Word = Literal["unknown", "healthy", "unhealthy"]
@@ -22,14 +22,14 @@ class Node:
         self.changes += 1
 
     def look(self, health: Word, message: str = "", reason: str = "", checked: int = 0) -> Ill | None:
-        self.memory.heard((DeviceHealth(*KEY, health, checked, message, reason),))
-        told = self.memory.told()
+        self.memory.update((DeviceHealth(*KEY, health, checked, message, reason),))
+        told = self.memory.known()
         assert told is not None
         return told[KEY]
 
 
 def test_nothing_is_known_before_the_first_look() -> None:
-    assert Node().memory.told() is None
+    assert Node().memory.known() is None
 
 
 def test_an_ill_device_is_told_at_once_and_a_look_that_finds_the_same_is_no_change() -> None:
@@ -71,6 +71,6 @@ def test_a_word_stands_in_where_the_look_gives_no_reason() -> None:
 
 def test_the_board_tells_it_of_each_look() -> None:
     board, node = HealthBoard(), Node()
-    board.on_update(node.memory.heard)
+    board.on_update(node.memory.update)
     board.update((DeviceHealth(*KEY, "healthy", 1),))
-    assert node.memory.told() == {KEY: None}
+    assert node.memory.known() == {KEY: None}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.reports.use.process_containers import (
     LINKS,
     ContainerGroup,

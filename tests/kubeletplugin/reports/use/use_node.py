@@ -10,8 +10,8 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.process.metrics.registry import Metrics
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.container_name import ContainerName
-from kubeletplugin.numbers import Numbers
+from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.plugin_metrics import PluginMetrics
 from kubeletplugin.reports.use.process_containers import LINKS
 from tests.kubeletplugin.fake_node import NODE, FakeNode
 
@@ -31,7 +31,7 @@ class UseNode(FakeNode):
         (folder / LINKS).mkdir(parents=True)
         (folder / "proc").mkdir()
         self.metrics = Metrics("kubeletplugin")
-        self.numbers = Numbers(
+        self.numbers = PluginMetrics(
             self.discovery,
             self.parts,
             self.era,

@@ -17,8 +17,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.memory.cuda import FakeCudaClient
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.claims.journal.identity import boottime_ns
-from kubeletplugin.kubelet.wire.container_name import ContainerName
-from kubeletplugin.kubelet.wire.container_start import ContainerStart
+from kubeletplugin.kubelet.wire.containers import ContainerName, ContainerStart
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.kubelet.wire.container_start import ContainerStart
+from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
 
 CLAIM = "0a1b2c3d-claim"

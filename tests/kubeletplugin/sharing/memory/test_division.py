@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.claims.journal.entry import MemoryRecord
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.division import (
     MIB,
     Portion,

@@ -11,7 +11,7 @@ from driver.errors import ClaimBlocked, NvmlError, StorageError
 from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.container_start import NotAnswered
+from kubeletplugin.kubelet.wire.containers import NotAnswered
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, MemoryNode
 

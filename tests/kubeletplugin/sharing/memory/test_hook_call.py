@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.kubelet.wire.container_start import ContainerStart
-from kubeletplugin.sharing.memory.hook_call import (
+from kubeletplugin.kubelet.wire.containers import ContainerStart
+from kubeletplugin.sharing.memory.hook_socket import (
     MOST_BYTES,
     MalformedCall,
     container_start,

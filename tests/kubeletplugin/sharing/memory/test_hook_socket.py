@@ -18,9 +18,8 @@ import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 from driver.process.log import configure
-from kubeletplugin.kubelet.wire.container_start import ContainerStart, NotAnswered
-from kubeletplugin.sharing.memory.hook_call import MOST_BYTES
-from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, HookSocket
+from kubeletplugin.kubelet.wire.containers import ContainerStart, NotAnswered
+from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, MOST_BYTES, HookSocket
 from tests import needs
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder

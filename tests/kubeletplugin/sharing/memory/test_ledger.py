@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
-from kubeletplugin.devices.host.cgroups import Cgroup
-from kubeletplugin.kubelet.wire.container_name import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.sharing.memory.cgroups import Cgroup
 from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Ledger, Part, place_of
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.devices.host.cgroups import Cgroup
-from kubeletplugin.sharing.memory.real_cgroups import RealCgroups
+from kubeletplugin.sharing.memory.cgroups import Cgroup, RealCgroups
 
 SYSTEMD = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope"
 CGROUPFS = "/kubepods/burstable/pod1/abc"

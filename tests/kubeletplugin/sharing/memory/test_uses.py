@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletplugin.kubelet.wire.container_memory import ContainerMemory
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from driver.process.pulse import Pulse
-from kubeletplugin.sharing.mps import watchdog
+from kubeletplugin.sharing.mps import supervisor
 from kubeletplugin.sharing.mps.__main__ import main
 
 HANGS = "hangs"
@@ -25,7 +25,7 @@ def _hangs(self: Pulse) -> str:  # noqa: ARG001 - it hangs whatever is under way
 
 def run() -> None:
     """Run it with the arguments."""
-    watchdog.LOOK_SECONDS = 0.5
+    supervisor.LOOK_SECONDS = 0.5
     if _HAS_HUNG not in os.environ:
         os.environ[_HAS_HUNG] = "yes"
         Pulse.hung = _hangs  # type: ignore[method-assign]

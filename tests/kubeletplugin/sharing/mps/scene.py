@@ -17,12 +17,12 @@ from driver.process.service import Service
 from fakegpu.driver_files.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, CudaProcess, Line
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.keeper import Site
 from kubeletplugin.sharing.mps.memory import NodeMemory
 from kubeletplugin.sharing.mps.processes import end_left_over, kill, own_daemon
 from kubeletplugin.sharing.mps.supervisor import Supervisor

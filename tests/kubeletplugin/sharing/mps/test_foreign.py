@@ -11,7 +11,7 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.foreign import refuse_foreign_daemon
+from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
 from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes, own_daemon
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, MpsScene, mps_process

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
-from kubeletplugin.sharing.mps.watchdog import Watchdog
+from kubeletplugin.sharing.mps.supervisor import Watchdog
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests.eventually import eventually
 from tests.kubeletplugin.sharing.mps.hanging_supervisor import HANGS

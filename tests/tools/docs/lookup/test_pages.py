@@ -17,7 +17,7 @@ from driver.nvml.memory_limits import MEMORY_CALLS
 from driver.nvml.mig import MIG_CALLS
 from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
-from kubeletplugin.retirement import NotRetired
+from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
 from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
 from tools.docs.lookup.__main__ import PARTS, pages

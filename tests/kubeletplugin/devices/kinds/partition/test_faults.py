@@ -12,7 +12,7 @@ from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NvmlCallFailed, Nvml
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import Placement
 from fakegpu.nvml.fake_nvml import FakeDevice
-from kubeletplugin.devices.kinds.partition.mig_mode import MigSwitch
+from kubeletplugin.devices.kinds.partition.making import MigSwitch
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from tests.eventually import eventually
 from tests.kubeletplugin.partition_scene import Crash, Scene, unmade

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import NvmlDevice
-from kubeletplugin.devices.kinds.partition.uses import partition_uses
+from kubeletplugin.plugin_metrics import partition_uses
 from tests.kubeletplugin.cut_node import THREE, foreign, handle
 from tests.kubeletplugin.fake_node import FakeNode
 

@@ -11,7 +11,7 @@ from driver.devices.node_state import BlockedPlacement
 from driver.hardware.gpu import Inventory
 from driver.hardware.pci_view import pci_view
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.reports.device_status import told_claims
+from kubeletplugin.reports.device_status import claim_statuses
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL, Crash
 
@@ -195,7 +195,7 @@ def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) ->
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (told,) = told_claims(vms.journal.entries(), vms.era(), vms.kinds)
+    (told,) = claim_statuses(vms.journal.entries(), vms.era(), vms.kinds)
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))

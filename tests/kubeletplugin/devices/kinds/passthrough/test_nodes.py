@@ -9,8 +9,8 @@ import pytest
 from driver.errors import NodeIncomplete
 from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine.capabilities import null_device
-from kubeletplugin.devices.host.installed_driver import InstalledDriver
-from kubeletplugin.devices.kinds.passthrough.nodes import VfioNodes
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.gpu_nodes import VfioNodes
 
 
 def lay(root: Path, *paths: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.retirement import Left, NotRetired, retire
+from kubeletplugin.retire import Left, NotRetired, retire
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 
 

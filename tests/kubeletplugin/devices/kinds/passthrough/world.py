@@ -18,8 +18,8 @@ from driver.hardware.pci_view import iommu_group_of
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.holds import Hold
 from fakegpu.sysfs.kernel import FakeKernel
+from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.devices.kinds.passthrough.record import record_of
-from kubeletplugin.devices.pci_ports import pretended_users
 from kubeletplugin.devices.vfio.function_files import Deadlines
 from kubeletplugin.devices.vfio.record import FUNCTIONS, GroupRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef

@@ -1,4 +1,4 @@
-"""Tells people what becomes of their claims, as events on them."""
+"""Posts events on claims: a prepare that fails or waits, an unprepare that fails, and the like."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 _log = get_logger("kubeletplugin")
 
 
-class EventfulClaims:
-    """The claims that the kubelet asks for; whoever waits or fails is told on the claim, as an event."""
+class ClaimsWithEvents:
+    """Prepares and unprepares for the kubelet, and posts an event on the claim if that fails."""
 
     def __init__(self, preparer: Preparer, events: EventRecorder) -> None:
         self._preparer = preparer
@@ -25,7 +25,7 @@ class EventfulClaims:
         try:
             return self._preparer.prepare(claim, call)
         except DriverError as error:
-            tell(self._events, EventReason.PREPARE_FAILED, claim, str(error))
+            _tell(self._events, EventReason.PREPARE_FAILED, claim, str(error))
             raise
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
@@ -33,14 +33,14 @@ class EventfulClaims:
         try:
             left = self._preparer.unprepare(claim, call)
         except DriverError as error:
-            tell(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
+            _tell(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
             raise
         if left is not None:
             _log.warning("not all of a claim is taken back yet", claim=str(claim), error=left.logged)
-            tell(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
+            _tell(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
 
 
-def tell(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str) -> None:
+def _tell(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str) -> None:
     """Post an event on the claim."""
     about = Reference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
     events.post(about, reason, text)
@@ -49,15 +49,15 @@ def tell(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str)
 def tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
     """Say that a prepare waits for something that passes."""
     _log.warning("prepare waits", error=error.logged)
-    tell(events, EventReason.PREPARE_WAITS, claim, str(error))
+    _tell(events, EventReason.PREPARE_WAITS, claim, str(error))
 
 
 def tell_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
     """Say what the hardware does not do for a claim that is prepared all the same."""
     _log.warning("prepared without what the GPU cannot do", claim=str(claim), missing=text)
-    tell(events, EventReason.SHARING_INCOMPLETE, claim, text)
+    _tell(events, EventReason.SHARING_INCOMPLETE, claim, text)
 
 
 def tell_of_entry(events: EventRecorder, reason: EventReason, entry: Entry, text: str) -> None:
     """Post an event on the claim of an entry whose name is known."""
-    tell(events, reason, ClaimRef(entry.namespace, entry.name, entry.uid), text)
+    _tell(events, reason, ClaimRef(entry.namespace, entry.name, entry.uid), text)

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.devices.host.cgroups import Cgroup
+from driver.nvml.memory_limits import Cgroup
+
+__all__ = ["Cgroup", "Cgroups"]
 
 _FOR_NVML = PurePosixPath("/sys/fs/cgroup")
 """Where NVML, which takes no other place, looks for groups."""
 
 _V2 = "0::"
 _GONE = " (deleted)"
+
+
+class Cgroups(Protocol):
+    """The control groups of containers, by which the NVIDIA driver limits their memory."""
+
+    def of_process(self, told: str) -> Cgroup:
+        """The group that a process lies in, from the text of its /proc/PID/cgroup as the host has it.
+
+        Raises ClaimRefused on a node with cgroup v1 alone, ClaimBlocked where there is no such folder (any
+        more).
+        """
+        ...
+
+    def is_there(self, cgroup: Cgroup) -> bool:
+        """Whether this very group still exists, and its processes have not all ended."""
+        ...
 
 
 class RealCgroups:

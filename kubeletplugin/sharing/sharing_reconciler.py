@@ -1,7 +1,7 @@
-"""Keeps the sharing of GPUs as the journal has it: after a crash, and when daemons or their supervisor end.
+"""Keeps the sharing of GPUs as the journal says, after crashes and when daemons or their supervisor end.
 
-It does what a prepare or an unprepare that did not get to its end has left to do, and ends daemons without
-a share. It also passes on how the daemons are, and which GPUs do not answer the programs of the driver.
+It finishes what an interrupted prepare or unprepare left, and ends daemons without a share. It also reports
+the states of the daemons, and GPUs for which a program of the driver hangs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOCK_SECONDS = 5.0
 _log = get_logger("sharing")
 
 
-class SharingKeeper:
+class SharingReconciler:
     """One pass looks at every group; a pass that fails for one goes on with the next.
 
     ``tell(states)`` gets the states of all daemons when they change, None while the supervisor is silent.
@@ -60,7 +60,7 @@ class SharingKeeper:
         self._daemons: tuple[str, ...] = ()
 
     def run_once(self) -> None:
-        """Have every group as the journal says, and end the daemons that belong to none."""
+        """Set every group as the journal says, and end the daemons that belong to none."""
         records = self._sharing.recorded()
         if any(record.daemon for record in records):
             self.mps_is_used()
@@ -106,7 +106,7 @@ class SharingKeeper:
     def _under_lock(
         self, group: str, gpus: Iterable[str], work: Callable[[], None]
     ) -> tuple[BlockedPlacement, ...]:
-        """Do the work; the GPUs that it could not be done for since a program of the driver hangs."""
+        """Do the work; returns the GPUs for which it failed because a program of the driver hangs."""
         try:
             with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
                 work()

@@ -1,0 +1,296 @@
+"""Writes, completes and removes the files in which a container reads what its devices are (KEP-5304).
+
+There is one file for each request of a claim. It is a stream of JSON objects that say the same in several
+versions of metadata.resource.k8s.io, the newest first; a reader takes the first that it knows. The types are
+in k8s.io/dynamic-resource-allocation/api/metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.devices.device import AttributeValue, attribute_json
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
+from driver.devices.names import DRIVER_NAME
+from driver.errors import DriverError
+from driver.process.durable import (
+    TEMPORARY_PREFIX,
+    make_private_folder,
+    remove,
+    remove_unfinished,
+    storage_errors,
+    write_atomically,
+)
+from driver.process.log import get_logger
+from kubeletplugin.claims.cdi.spec import CdiMount
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
+from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
+from kubeletplugin.kubelet.wire.names import claim_of_metadata_file, metadata_file_name
+
+_LOCK_SECONDS = 2.0
+
+_log = get_logger("metadata")
+
+_VERSIONS = ("v1beta1", "v1alpha1")
+"""KubeVirt 1.8 and 1.9, and everything that is built with Kubernetes 1.36, read only the older one."""
+
+CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
+"""Where containers look, as ``ContainerDir`` of k8s.io/dynamic-resource-allocation/api/metadata has it."""
+
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+class ClaimMetadata:
+    """The files of the claims of one node. Callers hold the claim's lock."""
+
+    def __init__(
+        self, store: MetadataStore, kinds: HeldKinds, published: Callable[[str], Mapping[str, Any]]
+    ) -> None:
+        """``published(device)`` gives the attributes of a device as the node's slices have them."""
+        self._store = store
+        self._kinds = kinds
+        self._published = published
+
+    def write(self, entry: Entry) -> None:
+        """Write what containers may read of the claim's devices, which are made. Raises StorageError."""
+        self._write(entry, requests_of(entry))
+
+    def complete(self, entry: Entry) -> None:
+        """Write the files that are missing, and leave the others as they are. Raises StorageError.
+
+        What is there was written when the claim was prepared, with slices that may be gone by now.
+        """
+        there = self._store.has
+        missing = {one: held for one, held in requests_of(entry).items() if not there(entry.uid, one)}
+        self._write(entry, missing)
+
+    def is_complete(self, entry: Entry) -> bool:
+        """Whether every request of the claim has its file."""
+        return all(self._store.has(entry.uid, request) for request in requests_of(entry))
+
+    def remove(self, entry: Entry) -> None:
+        """Remove the files of a claim, if there are any. Raises StorageError."""
+        if entry.rebuilt:  # nobody knows its requests
+            self._store.remove_all(entry.uid)
+        for request in possible_requests(entry):
+            self._store.remove(entry.uid, request)
+
+    def _write(self, entry: Entry, requests: Mapping[str, tuple[HeldDevice, ...]]) -> None:
+        claim = MetadataClaim(entry.namespace, entry.name, entry.uid, pod_claim_name(entry))
+        for request, devices in requests.items():
+            content = document(claim, devices[0].request, [self._device(held) for held in devices])
+            self._store.write(entry.uid, request, content)
+
+    def _device(self, held: HeldDevice) -> MetadataDevice:
+        attributes = device_attributes(held, self._kinds.of(held), self._published(held.device))
+        return MetadataDevice(held.pool, held.allocated_name, attributes)
+
+
+def sweep(
+    store: MetadataStore, journal: Journal, locks: KeyedLocks, alone: Callable[[], bool]
+) -> tuple[str, ...]:
+    """Remove the files of claims that hold nothing: those of earlier boots, and what a crash has left.
+
+    A claim's entry is there before its files are. What cannot be removed is logged and stays: nobody reads
+    it. Returns the UIDs of the claims whose files were removed.
+    """
+    removed = []
+    try:
+        store.remove_litter(alone)
+        uids = store.uids()
+    except DriverError as error:
+        _log.warning("metadata files stay", error=str(error))
+        return ()
+    held = {entry.uid for entry in journal.held()}
+    for uid in uids:
+        try:
+            if uid not in held and _swept(uid, store, journal, locks):
+                removed.append(uid)
+        except DriverError as error:
+            _log.warning("metadata files stay", uid=uid, error=str(error))
+    return tuple(removed)
+
+
+def _swept(uid: str, store: MetadataStore, journal: Journal, locks: KeyedLocks) -> bool:
+    """Whether the files of a claim are nobody's, and were removed. Raises StorageError, ClaimBlocked."""
+    with locks.holding([claim_key(uid)], _LOCK_SECONDS):
+        entry = journal.get(uid)
+        if uid in journal.unreadable() or (entry is not None and entry.holds):
+            return False
+        store.remove_all(uid)
+    return True
+
+
+def device_attributes(
+    held: HeldDevice, kind: HeldKind, published: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Any]]:
+    """The attributes of a held device, in the form of a ResourceSlice.
+
+    ``published`` is what the slices have, empty where that is not known. What prepare knows stands before it:
+    a partition that was made for the claim has a UUID, a share its limits. There are at most 32 attributes
+    (validation of metadata.resource.k8s.io), of which those of prepare come first.
+    """
+    known: dict[str, AttributeValue] = {}
+    uuid = kind.cuda_uuid(held)
+    if uuid:
+        known["uuid"] = uuid
+    if held.share is not None:
+        known.update(held.share.told)
+    if held.memory is not None:
+        known.update(held.memory.told)
+    known.update(kind.metadata(held))
+    own = {name: attribute_json(value) for name, value in known.items()}
+    room = MAX_ATTRIBUTES_AND_CAPACITIES - len(own)
+    rest = [name for name in sorted(published) if name not in own]
+    return own | {name: published[name] for name in rest[:room]}
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataClaim:
+    """The claim of the request.
+
+    ``pod_claim_name`` is the pod's name for it, empty where no template made it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    pod_claim_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDevice:
+    """One device of the request, with attributes in the form of a ResourceSlice."""
+
+    pool: str
+    name: str
+    attributes: Mapping[str, Any]
+
+
+def document(claim: MetadataClaim, request: str, devices: Iterable[MetadataDevice]) -> bytes:
+    """The file of a request; ``request`` is as the allocation has it, with its subrequest."""
+    content: dict[str, Any] = {
+        "metadata": {
+            "name": claim.name,
+            "namespace": claim.namespace,
+            "uid": claim.uid,
+            "generation": 1,
+        },
+    }
+    if claim.pod_claim_name:
+        content["podClaimName"] = claim.pod_claim_name
+    content["requests"] = [{"name": request, "devices": [_device(device) for device in devices]}]
+    # The versions differ in nothing but their name, so the rest is encoded once.
+    rest = json.dumps(content, separators=(",", ":"))[1:]
+    head = '{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/{}",'
+    return "".join(f"{head.format(version)}{rest}\n" for version in _VERSIONS).encode()
+
+
+def _device(device: MetadataDevice) -> dict[str, Any]:
+    content: dict[str, Any] = {"driver": DRIVER_NAME, "pool": device.pool, "name": device.name}
+    if device.attributes:
+        content["attributes"] = dict(sorted(device.attributes.items()))
+    return content
+
+
+class MetadataStore:
+    """Files that are there whole or not at all. What they say ends with the boot, so nothing is fsynced."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder where it is missing; raises StorageError."""
+        self.folder = folder
+        # A file is mounted by itself, so containers need no way through the folder.
+        make_private_folder(folder)
+
+    def write(self, uid: str, request: str, data: bytes) -> None:
+        """Write the file of a request, which everybody may read in its container. Raises StorageError."""
+        write_atomically(self._path(uid, request), data, 0o644)
+
+    def has(self, uid: str, request: str) -> bool:
+        """Whether the file of a request is there."""
+        return os.access(self._path(uid, request), os.F_OK)
+
+    def remove(self, uid: str, request: str) -> None:
+        """Remove the file of a request if it is there. Raises StorageError."""
+        remove(self._path(uid, request))
+
+    def remove_all(self, uid: str) -> None:
+        """Remove all files of a claim. Raises StorageError."""
+        for name in self._names():
+            if claim_of_metadata_file(name) == uid:
+                remove(f"{self.folder}/{name}")
+
+    def uids(self) -> tuple[str, ...]:
+        """The claims that have a file here, sorted. Raises StorageError."""
+        return tuple(sorted({uid for name in self._names() if (uid := claim_of_metadata_file(name))}))
+
+    def remove_litter(self, alone: Callable[[], bool]) -> None:
+        """Remove unfinished files of a process that is gone; ``alone`` as ``remove_unfinished`` has it.
+
+        Raises StorageError.
+        """
+        remove_unfinished(self.folder, lambda name: claim_of_metadata_file(name) is not None, alone)
+
+    def _names(self) -> list[str]:
+        with storage_errors(self.folder, "listing"):
+            return [name for name in os.listdir(self.folder) if not name.startswith(TEMPORARY_PREFIX)]  # noqa: PTH208 - text
+
+    def _path(self, uid: str, request: str) -> str:
+        return f"{self.folder}/{metadata_file_name(uid, request)}"
+
+
+def requests_of(entry: Entry) -> dict[str, tuple[HeldDevice, ...]]:
+    """The devices of each request that gets a file, by the request without its subrequest.
+
+    None of a claim whose name is not known, or that another driver prepared: its containers are told
+    nothing, or read what that driver has laid there.
+    """
+    found: dict[str, tuple[HeldDevice, ...]] = {}
+    if not entry.is_named or entry.is_taken_over:
+        return found
+    for held in entry.devices:
+        request = held.request.partition("/")[0]
+        if _LABEL.fullmatch(request):
+            found[request] = (*found.get(request, ()), held)
+    return found
+
+
+def possible_requests(entry: Entry) -> frozenset[str]:
+    """The requests that may have files, also where those that prepared the claim knew less of it, or more."""
+    requests = {held.request.partition("/")[0] for held in entry.devices}
+    return frozenset(request for request in requests if _LABEL.fullmatch(request))
+
+
+def pod_claim_name(entry: Entry) -> str:
+    """What the claim's pod calls it; empty for a claim that no template made.
+
+    It comes from an annotation, which whoever makes a claim by hand may set to anything: it becomes part of
+    a path, so what cannot be a name in a pod is none.
+    """
+    name = entry.pod_claim_name
+    return name if _LABEL.fullmatch(name) else ""
+
+
+def metadata_mounts(entry: Entry, folder: Path) -> dict[str, CdiMount]:
+    """What brings the files in ``folder`` into containers, by the CDI device of which it is an edit.
+
+    A container may use one request of a claim alone, and gets all devices of it: the first brings the file.
+    """
+    template = pod_claim_name(entry)
+    claim = f"resourceclaimtemplates/{template}" if template else f"resourceclaims/{entry.name}"
+    return {
+        devices[0].cdi_device: CdiMount(
+            str(folder / metadata_file_name(entry.uid, request)),
+            f"{CONTAINER_FOLDER}/{claim}/{request}/{DRIVER_NAME}-metadata.json",
+            is_writable=False,
+        )
+        for request, devices in requests_of(entry).items()
+    }

@@ -1,0 +1,166 @@
+"""The plugin's metrics about claims and GPUs, connected with the parts that they describe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.process.fresh_look import FreshLook
+from driver.process.metrics.table import NVIDIA_DRIVER, Reading
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
+from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
+from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
+from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
+from kubeletplugin.reports.use.node_use import Listed, NodeLook, NodeUse
+from kubeletplugin.reports.use.process_containers import ProcessContainers
+
+if TYPE_CHECKING:
+    from driver.hardware.inventory import Discovery
+    from driver.process.metrics.registry import Metrics
+    from kubeletplugin.assembly import Parts
+    from kubeletplugin.kubelet.wire.containers import ContainerMemory
+
+
+_PROC = Path("/proc")
+_UNKNOWN = NodeUse()
+
+_PARTITION_INFO = "gpu_dra_partition_info"
+
+_SHARE_INFO = "gpu_dra_share_info"
+
+
+class PluginMetrics:
+    """The metrics about claims and GPUs; ``look`` has to run in a thread of its own."""
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        parts: Parts,
+        era: Callable[[], Era],
+        published_memory: Callable[[str], int | None],
+        listed: Callable[[], Listed],
+        host_root: Path | None,
+        proc: Path = _PROC,
+    ) -> None:
+        """``listed()`` are the containers that the kubelet lists, by CDI device; it raises DriverError.
+
+        Without ``host_root`` the host's files are those of its first process.
+        """
+        self._parts, self._era = parts, era
+        processes = ProcessContainers(proc, host_root or proc / "1/root")
+        self._node = NodeLook(
+            discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
+        )
+        self.look: FreshLook[NodeUse] = FreshLook("use of GPUs", self._node.look)
+        self._series = UseSeries(parts.kinds, published_memory)
+
+    def containers(self) -> tuple[ContainerMemory, ...] | None:
+        """What live containers with limits have and use; None where nobody could tell in time."""
+        found = self.look.now()
+        return None if found is None else found.memory
+
+    def show(self, metrics: Metrics, node_name: str) -> None:
+        """Register all of the metrics."""
+        entries, kinds = self._parts.journal.held, self._parts.kinds
+        metrics.show(lambda: partition_uses(entries(), self._era()), _PARTITION_INFO)
+        metrics.show(lambda: share_uses(entries(), self._era(), kinds), _SHARE_INFO)
+        metrics.show(lambda: memory_uses(entries(), self._era(), self.containers), *MEMORY_SERIES)
+        metrics.show(self._used, *USE_SERIES)
+        metrics.show(lambda: self._by_type(node_name), "nvidia_dra_prepared_devices")
+        metrics.show_number("gpu_dra_memory_limits_not_held", lambda: len(self._parts.memory.faults()))
+
+    def _used(self) -> Iterator[Reading]:
+        use = self.look.now() or _UNKNOWN
+        return self._series.readings(self._live(), self._parts.health.gpus, use, self._node.listed)
+
+    def _live(self) -> list[Entry]:
+        """The prepared claims that are known by name and whose devices are there."""
+        era, kinds = self._era(), self._parts.kinds
+        return [
+            entry
+            for entry in self._parts.journal.held()
+            if entry.is_named and kinds.standing(entry, era).is_prepared
+        ]
+
+    def _by_type(self, node_name: str) -> Iterator[Reading]:
+        kinds = self._parts.kinds
+        types = Counter(
+            "unknown" if not kinds.knows(held) else kinds.of(held).offered.attribute_type
+            for entry in self._live()
+            for held in entry.devices
+        )
+        for device_type, count in sorted(types.items()):
+            labels = {"node": node_name, "driver": NVIDIA_DRIVER, "device_type": device_type}
+            yield Reading("nvidia_dra_prepared_devices", labels, count)
+
+
+def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[Reading]:
+    """Each partition that exists and is a claim's, static ones included, once.
+
+    Admin access is left out: the partition is another claim's. So is what an entry of an earlier era
+    says, and a rebuilt entry, which does not know what it has.
+    """
+    for entry in entries:
+        now = standing(entry, era)
+        if not now.is_live or now.rebuilt:
+            continue
+        for held in entry.devices:
+            use = None if held.admin_access else _partition_use(entry, held)
+            if use is not None:
+                yield use
+
+
+def _partition_use(entry: Entry, held: HeldDevice) -> Reading | None:
+    record = None if partition_name(held) is None else record_of(held)
+    if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
+        return None
+    labels = {
+        "claim_namespace": entry.namespace,
+        "claim": entry.name,
+        "device": held.device,
+        "profile": record.profile,
+        "uuid": record.uuid,
+        "parent_uuid": held.uuid,
+        "pci_bus_id": held.pci,
+        "gpu_instance_id": str(record.gpu_instance_id),
+        "compute_instance_id": str(record.compute_instance_id),
+    }
+    return Reading(_PARTITION_INFO, labels, 1)
+
+
+def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[Reading]:
+    """Each share that a claim has, and each device that a claim shares among its own pods.
+
+    What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
+    """
+    for entry in entries:
+        if kinds.standing(entry, era).is_prepared:
+            for held in entry.devices:
+                if held.share is not None:
+                    yield _share_use(entry, held, held.share, kinds.of(held).cuda_uuid(held))
+
+
+def _share_use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: str) -> Reading:
+    mps = share.strategy == "MPS"
+    labels = {
+        "claim_namespace": entry.namespace,
+        "claim": entry.name,
+        "device": held.device,
+        "share_id": held.share_id or "",
+        "strategy": "mps" if mps else "time-slicing",
+        "uuid": cuda_uuid,
+        "pci_bus_id": held.pci,
+        "shares": _told(share.shares),
+        "memory_bytes": _told(share.memory_bytes),
+        "active_thread_percentage": _told(share.active_thread_percentage if mps else 0),
+        "pinned_memory_mib": _told(share.pinned_memory_mib),
+    }
+    return Reading(_SHARE_INFO, labels, 1)
+
+
+def _told(amount: int) -> str:
+    return str(amount) if amount else ""
