@@ -1,1 +1,1 @@
-"""Clusters to run the driver against; ``envtest.real`` starts the binaries of Kubernetes itself."""
+"""Clusters to run the driver against: ``embedded`` in one process, ``real`` with Kubernetes' own binaries."""

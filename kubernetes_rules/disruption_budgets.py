@@ -1,6 +1,7 @@
-"""Counts how many pods PodDisruptionBudgets let go: which they select, and what their status says.
+"""Counts how many pods PodDisruptionBudgets allow to be evicted, and judges an eviction by that.
 
-Budgets, pods and status are JSON as policy/v1 and core/v1 have them. Go: pkg/controller/disruption.
+Budgets, pods and status are JSON as policy/v1 and core/v1 have them. Go: pkg/controller/disruption, and for
+evictions pkg/registry/core/pod/storage/eviction.go.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.label_selectors import selector_holds
+from kubernetes_rules.selectors import selector_holds
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
 
-CONDITION = "DisruptionAllowed"
-SYNC_FAILED = "SyncFailed"
-DELETION_SECONDS = 120
+_CONDITION = "DisruptionAllowed"
+_SYNC_FAILED = "SyncFailed"
+_DELETION_SECONDS = 120
 """After this time a pod that was to be evicted, and is still there, counts as available again."""
 
 _PERCENT = re.compile(r"([0-9]+)%", re.ASCII)
+
+RETRY_SECONDS = 10
+"""How long a client has to wait until the controller has processed a budget."""
 
 
 class NotCounted(RuleError):
@@ -83,7 +87,7 @@ def new_status(budget: Json, pods: Sequence[Json], scales: Scales, now: datetime
     allowed = max(0, healthy - desired) if expected > 0 else 0
     return with_condition(
         {
-            **{key: value for key, value in status_of(budget).items() if key == "conditions"},
+            **{key: value for key, value in _status_of(budget).items() if key == "conditions"},
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": expected,
@@ -97,8 +101,8 @@ def new_status(budget: Json, pods: Sequence[Json], scales: Scales, now: datetime
 
 def failed_status(budget: Json, text: str, now: datetime) -> Object:
     """The status when the controller could not count: nothing may be evicted."""
-    status = {**status_of(budget), "disruptionsAllowed": 0}
-    return _conditioned(status, "False", SYNC_FAILED, text, now)
+    status = {**_status_of(budget), "disruptionsAllowed": 0}
+    return _conditioned(status, "False", _SYNC_FAILED, text, now)
 
 
 def with_condition(status: Object, now: datetime) -> Object:
@@ -111,7 +115,7 @@ def with_condition(status: Object, now: datetime) -> Object:
 def seconds_to_recheck(status: Json, now: datetime) -> float | None:
     """When the first of the pods that were to be evicted counts again; None without such pods."""
     moments = [_moment(text) for text in (status.get("disruptedPods") or {}).values()]
-    rest = [(moment + timedelta(seconds=DELETION_SECONDS) - now).total_seconds() for moment in moments]
+    rest = [(moment + timedelta(seconds=_DELETION_SECONDS) - now).total_seconds() for moment in moments]
     return max(0.0, min(rest)) if rest else None
 
 
@@ -161,9 +165,9 @@ def _controller(pod: Json) -> str | None:
 
 def _disrupted(budget: Json, pods: Iterable[Json], now: datetime) -> dict[str, str]:
     """The pods that are to be evicted and are not deleted yet, as long as that may take."""
-    noted = status_of(budget).get("disruptedPods") or {}
+    noted = _status_of(budget).get("disruptedPods") or {}
     staying = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-    limit = timedelta(seconds=DELETION_SECONDS)
+    limit = timedelta(seconds=_DELETION_SECONDS)
     return {name: text for name, text in noted.items() if name in staying and _moment(text) + limit >= now}
 
 
@@ -172,23 +176,23 @@ def _conditioned(status: Object, value: str, reason: str, message: str, now: dat
     before = condition_of(status)
     since = before.get("lastTransitionTime") if before.get("status") == value else None
     condition = {
-        "type": CONDITION,
+        "type": _CONDITION,
         "status": value,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since or time_text(now),
+        "lastTransitionTime": since or _time_text(now),
         "observedGeneration": status.get("observedGeneration", 0),
     }
-    others = [one for one in status.get("conditions") or () if one["type"] != CONDITION]
+    others = [one for one in status.get("conditions") or () if one["type"] != _CONDITION]
     return {**status, "conditions": [*others, condition]}
 
 
 def condition_of(status: Json) -> Json:
     """The condition that says whether disruptions are allowed; empty where there is none."""
-    return next((one for one in status.get("conditions") or () if one["type"] == CONDITION), {})
+    return next((one for one in status.get("conditions") or () if one["type"] == _CONDITION), {})
 
 
-def status_of(budget: Json) -> Json:
+def _status_of(budget: Json) -> Json:
     """The budget's status, empty before the controller has looked."""
     return budget.get("status") or {}
 
@@ -197,6 +201,66 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def time_text(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     """A moment as the API writes it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def may_ignore_budgets(pod: Json) -> bool:
+    """Whether an eviction of the pod disrupts nothing, because it does not run yet, or not any more."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
+
+
+def takes_nothing(budget: Json, pod: Json) -> bool:
+    """Whether a pod that is not ready may be evicted without being counted."""
+    if is_ready(pod):
+        return False
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = _status_of(budget)
+    desired = status.get("desiredHealthy", 0)
+    return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
+
+
+def is_processed(budget: Json) -> bool:
+    """Whether the status is about the budget as it is now."""
+    observed = _status_of(budget).get("observedGeneration", 0)
+    return bool(observed >= budget["metadata"].get("generation", 0))
+
+
+def still_processed(budget: Json) -> str:
+    """The cause of a refused eviction while the controller has not processed the budget."""
+    return f"The disruption budget {_name(budget)} is still being processed by the server."
+
+
+def refusal(budget: Json) -> str | None:
+    """The cause of a refused eviction when no disruption is allowed; None where one is allowed."""
+    status, head = _status_of(budget), f"The disruption budget {_name(budget)}"
+    if status.get("disruptionsAllowed", 0) > 0:
+        return None
+    condition = condition_of(status)
+    reason, message = condition.get("reason", ""), condition.get("message", "")
+    explained = condition.get("status") == "False" and message
+    if explained and reason == _SYNC_FAILED:
+        return f"{head} does not allow evicting pods currently because it failed sync: {message}"
+    desired, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+    if healthy <= desired:
+        return f"{head} needs {desired} healthy pods and has {healthy} currently"
+    if explained:
+        return f"{head} does not allow evicting pods currently ({reason}): {message}"
+    return f"{head} does not allow evicting pods currently"
+
+
+def status_after_eviction(budget: Json, pod: str, now: datetime) -> Object:
+    """The status once a pod's eviction was allowed: one disruption less, the pod noted until it is gone."""
+    status = dict(_status_of(budget))
+    status["disruptionsAllowed"] = status["disruptionsAllowed"] - 1
+    if status["disruptionsAllowed"] == 0:
+        status = with_condition(status, now)
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: _time_text(now)}
+    return status
+
+
+def _name(budget: Json) -> str:
+    return str(budget["metadata"]["name"])

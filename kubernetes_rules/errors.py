@@ -1,4 +1,4 @@
-"""The root of what the rules raise when an object is wrong, or when they cannot judge it."""
+"""What the rules raise when an object is wrong, or when they cannot judge it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class RuleError(Exception):
     """An object of the API cannot be used or judged.
 
     ``what`` names the object and what is wrong with it; ``way_out`` says what to do about it, or is empty.
-    ``retryable`` tells whether the same question can have an answer later, when another object changed.
+    ``retryable`` says whether the same question can have an answer later, when another object has changed.
     """
 
     retryable: ClassVar[bool] = True
@@ -23,3 +23,14 @@ class RuleError(Exception):
         kind = "retryable" if self.retryable else "permanent"
         sentence = f"{self.what}: {self.way_out}" if self.way_out else self.what
         return f"{sentence} ({kind})"
+
+
+class AllocationFailed(RuleError):
+    """Claims cannot be allocated because an object is wrong or cannot be judged; the scheduler reports it.
+
+    A retry helps where the object changes: a pool that is being updated, a class that is created.
+    """
+
+
+class PoolInvalid(AllocationFailed):
+    """The claims do not fit on one node, and a pool there is invalid: other nodes may have room."""

@@ -16,7 +16,7 @@ def newest_of(
 ) -> dict[Pool, list[Published]]:
     """The slices of each pool that are of its newest generation among these, in their order.
 
-    ``read`` tells the pool and the generation of a slice. Pools come in the order of their first slice.
+    ``read`` returns the pool and the generation of a slice. Pools come in the order of their first slice.
     Go: addSlice in dynamic-resource-allocation/structured, ResourcePool of resource.k8s.io/v1.
     """
     newest: dict[Pool, list[Published]] = {}

@@ -51,7 +51,7 @@ class Quantity:
     """An exact number and how it is written, as apimachinery's resource.Quantity has them.
 
     Two are equal when their numbers are. ``value`` keeps the power of ten it was given with (``1000m`` is
-    1000E-3). ``text`` is the original where apimachinery prints that again. ``wide`` tells that apimachinery
+    1000E-3). ``text`` is the original where apimachinery prints that again. ``wide`` says that apimachinery
     holds the number as an arbitrary-precision decimal instead of an int64 and a power of ten: a wide one is
     never an integer to it, whatever its value.
     """

@@ -13,7 +13,7 @@ from click import Context
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 from tests.deviceclasses.published_nodes import plan
 from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL

@@ -32,7 +32,7 @@ from driver.kinds.registry import KINDS
 from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
-from kubernetes_rules.label_selectors import selector_errors, selector_holds
+from kubernetes_rules.selectors import selector_errors, selector_holds
 
 if TYPE_CHECKING:
     from driver.kinds.kind import Kinds

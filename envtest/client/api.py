@@ -184,7 +184,7 @@ def objects_in(source: Path | Object | Iterable[Object]) -> Iterator[Object]:
 def _refusal(what: str, status: int, body: bytes) -> ApiRefused:
     """The error for an answer that is one; its body is a Status object, or text of a proxy."""
     try:
-        told = json.loads(body)
-        return ApiRefused(what, status, told.get("reason", ""), told.get("message", ""))
+        answer = json.loads(body)
+        return ApiRefused(what, status, answer.get("reason", ""), answer.get("message", ""))
     except (ValueError, AttributeError):
         return ApiRefused(what, status, "", body.decode(errors="replace"))

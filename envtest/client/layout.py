@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class ClusterLayout:
 
     @property
     def private_mounts(self) -> Path:
-        """What stands in for folders of the machine inside the cluster's mount namespace."""
+        """What replaces folders of the machine inside the cluster's mount namespace."""
         return self.folder / "machine"
 
 
@@ -137,3 +138,9 @@ def state_folder(folder: Path) -> ClusterLayout:
             f"TMPDIR) whose path has at most {room} bytes"
         )
     return ClusterLayout(resolved)
+
+
+def user_cache(environment: Mapping[str, str]) -> Path:
+    """The folder for the caches of this project (XDG base directory specification); it may not be there."""
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
+    return Path(base, "gpu-dra")

@@ -31,7 +31,7 @@ def event(name: str = "", namespace: str = "default") -> str:
 
 
 def workloads(namespace: str = "default") -> list[str]:
-    """The collections of what makes pods."""
+    """The collections of workloads, which make pods."""
     apps, batch = (f"/apis/{group}/v1/namespaces/{namespace}" for group in ("apps", "batch"))
     return [f"{apps}/deployments", f"{apps}/replicasets", f"{batch}/jobs"]
 

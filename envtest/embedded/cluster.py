@@ -18,13 +18,16 @@ from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
-from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
-from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, now
+from envtest.embedded.control.namespace_controller import (
+    EmbeddedNamespaceController,
+    EmbeddedServiceAccountController,
+)
+from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects
 from envtest.embedded.control.scheduler import EmbeddedScheduler
-from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
 from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
@@ -111,8 +114,8 @@ class EmbeddedCluster:
         self.close()
         faults = unforeseen.take()
         if faults and error is None:
-            told = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
-            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {told}")
+            listed = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
+            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {listed}")
 
     def close(self) -> None:
         """End the processes, then everything else, and remove the folder."""
@@ -168,7 +171,7 @@ class EmbeddedCluster:
         self.kubelets[node].start()
 
     def stop_api_server(self) -> None:
-        """Break all connections; the cluster's own loops stand still too."""
+        """Break all connections; the cluster's own loops stop as well."""
         self.api_server.stop()
 
     def start_api_server(self) -> None:

@@ -2,13 +2,12 @@
 
 Where things are:
 
-    cluster       RealCluster: start, attach, close; what tests and demos use
-    fixtures      the pytest fixtures around it
-    api, paths    a small client of the Kubernetes API and the addresses of the objects in it
+    startup       starts a cluster; cleaning removes what one leaves
+    cluster       RealCluster: attach, use, close; node-bound tokens of service accounts
     containers    running a command inside a container
-    tokens        node-bound tokens of service accounts
     assets        which binaries a cluster runs; build makes them with Go from the modules in go/
-    layout        the state folder of a cluster; slots keep clusters on one machine apart
+    image         the one image of a cluster
+    slots         keep clusters on one machine apart; description lets other processes attach
     render        configuration files; commands the command lines; control_plane and nodes start them
     processes     starts and stops processes through supervisor, the process that owns all of them
     isolation     the cluster's own mounts; cgroups its control groups

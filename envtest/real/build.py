@@ -1,7 +1,11 @@
-"""Builds the binaries of a cluster from Go modules into a cache folder, once per version.
+"""Builds Go programs into the user's cache, each once: binaries of a cluster, and programs that tests run.
 
 ``go/kubernetes`` holds etcd and the Kubernetes components as one binary, and the oracle that
 answers as the scheduler and the API server do; ``go/runtime`` lists containerd and the CNI plugins.
+
+Each folder of ``go_programs/`` is a module whose ``tool`` lines name the programs that are built from it.
+They check what this project ships, or have the libraries of others check it. They do not lie in ``go/``,
+because each change there makes the binaries of clusters be built again.
 """
 
 from __future__ import annotations
@@ -17,18 +21,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from envtest.client.cache import user_cache
 from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
+from envtest.client.layout import user_cache
 
 GO_FOLDER = Path(__file__).parent / "go"
 VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}
 DEFAULT_KUBERNETES = "1.37"
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 # The version's module file; the default one is named as Go expects it.
 MODULE_FILES = {"1.37": "go.mod", "1.36": "1.36.mod"}
 # Snapshotters that need C libraries, and that no cluster here uses.
-RUNTIME_TAGS = "no_btrfs,no_devmapper,no_zfs"
+_RUNTIME_TAGS = "no_btrfs,no_devmapper,no_zfs"
 KEY_DIGITS = 12
+
+MODULES_FOLDER = Path(__file__).parent / "go_programs"
+WITH_C = frozenset({"container-toolkit"})
+"""The modules whose programs load C libraries (cgo), and take a C compiler to build."""
 
 
 def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
@@ -40,7 +48,7 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
         MissingPrerequisite: there is no Go.
         BuildFailed: Go failed; the message ends with what it wrote.
     """
-    cache = cache_folder(environment)
+    cache = _cache_folder(environment)
     key = cache_key(kubernetes)
     target = cache / key
     if target.is_dir():
@@ -51,13 +59,13 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
             shutil.rmtree(leftover)
         if not target.is_dir():
             work = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache))
-            build_into(work, kubernetes, environment)
+            _build_into(work, kubernetes, environment)
             work.chmod(0o755)
             work.rename(target)
     return target
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
+def _cache_folder(environment: Mapping[str, str]) -> Path:
     """Where built binaries are kept."""
     return user_cache(environment) / "envtest"
 
@@ -97,7 +105,7 @@ def go_command(environment: Mapping[str, str]) -> str:
     )
 
 
-def build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
+def _build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
     """Build all binaries of a Kubernetes version into an existing folder."""
     go = go_command(environment)
     go_environment = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
@@ -112,11 +120,11 @@ def build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) ->
     runtime = GO_FOLDER / "runtime"
     tools = run_go([go, "list", "tool"], runtime, go_environment).split()
     run_go(
-        [*build, "-tags", RUNTIME_TAGS, "-ldflags", "-s -w", "-o", f"{folder}/", *tools],
+        [*build, "-tags", _RUNTIME_TAGS, "-ldflags", "-s -w", "-o", f"{folder}/", *tools],
         runtime,
         go_environment,
     )
-    for component in COMPONENTS:
+    for component in _COMPONENTS:
         (folder / component).symlink_to("kube")
 
 
@@ -148,3 +156,61 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def go_programs(
+    module: str, environment: Mapping[str, str] = os.environ, modules_folder: Path = MODULES_FOLDER
+) -> Path:
+    """The folder with the programs of a module, each by the last part of its package's path.
+
+    Args:
+        module: a folder of ``modules_folder`` with go.mod and go.sum.
+        environment: of the Go command.
+        modules_folder: where modules lie.
+
+    Raises:
+        MissingPrerequisite: they are not built yet, and there is no Go.
+        BuildFailed: Go failed.
+        ClusterError: there is no such module.
+    """
+    source = modules_folder / module
+    if not (source / "go.mod").is_file():
+        raise ClusterError(f"there is no Go module {source}")
+    with_c = module in WITH_C
+    cache = user_cache(environment) / "go-programs"
+    target = cache / f"{module}-{_key(source, with_c=with_c)}"
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    with Path(f"{target}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            _build(source, target, {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"})
+    return target
+
+
+def modules() -> list[str]:
+    """All modules of ``MODULES_FOLDER``."""
+    return sorted(path.name for path in MODULES_FOLDER.iterdir() if (path / "go.mod").is_file())
+
+
+def _key(source: Path, *, with_c: bool) -> str:
+    """A digest of all that a module's programs are built from."""
+    digest = hashlib.sha256(b"cgo" if with_c else b"")
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(source)}\0{file.stat().st_size}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:KEY_DIGITS]
+
+
+def _build(source: Path, target: Path, environment: Mapping[str, str]) -> None:
+    """Build into a folder beside the target, so that an interrupted build leaves nothing that counts."""
+    go = go_command(environment)
+    for leftover in target.parent.glob(f".{target.name}-*"):
+        shutil.rmtree(leftover)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    packages = run_go([go, "list", "tool"], source, environment).split()
+    build = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", f"{work}/"]
+    run_go([*build, *packages], source, environment)
+    work.chmod(0o755)
+    work.rename(target)

@@ -7,18 +7,21 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
-from envtest.real import containers, control_plane, description, nodes, tokens
-from envtest.real.addresses import machine_address
+from envtest.real import containers, control_plane, description, nodes
+from envtest.real.control_plane import machine_address
 from envtest.real.description import Description
 from envtest.real.processes import Process, Processes
+from envtest.real.render import IMAGE
 
-EXEC_SECONDS = 30.0
+_EXEC_SECONDS = 30.0
+
+_LIFETIME_SECONDS = 24 * 3600
 
 
 class RealCluster:
@@ -107,8 +110,8 @@ class RealCluster:
         return ApiClient(self.server, self._described.layout.authority, token)
 
     def mint_token(self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE) -> str:
-        """A token of an existing service account as its pod on a node has it; see ``tokens``."""
-        return tokens.mint_token(self.api, service_account, namespace, node)
+        """A token of an existing service account as its pod on a node has it."""
+        return mint_token(self.api, service_account, namespace, node)
 
     def service_account_kubeconfig(
         self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
@@ -125,7 +128,7 @@ class RealCluster:
         command: Sequence[str],
         namespace: str = "default",
         container: str | None = None,
-        timeout_seconds: float = EXEC_SECONDS,
+        timeout_seconds: float = _EXEC_SECONDS,
     ) -> str:
         """Run a command in a running container (the first unless named) and return its stdout.
 
@@ -219,3 +222,45 @@ class RealCluster:
         if not self._described.audit:
             raise ClusterError("the API server notes nothing: start the cluster with audit=True")
         return [json.loads(line) for line in self.processes.log("audit").splitlines()]
+
+
+def holder_pod(service_account: str, namespace: str, node: str) -> dict[str, Any]:
+    """A pod that stays on a node, for tokens to be bound to; they end with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{service_account}-{node}", "namespace": namespace},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": service_account,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "holder", "image": IMAGE, "imagePullPolicy": "Never"}],
+        },
+    }
+
+
+def mint_token(api: ApiClient, service_account: str, namespace: str, node: str) -> str:
+    """A token of an existing service account, bound to a pod on a node; makes the pod if need be.
+
+    The API server writes the name of a pod's node into a token that is bound to the pod (KEP-4193). The
+    driver's rights depend on it: the policy for ResourceSlices, and the verbs ``associated-node:*`` for the
+    status of claims.
+
+    ``api`` must be an administrator's. The token is good for a day at most.
+    """
+    pod = api.apply(holder_pod(service_account, namespace, node))[0]
+    bound_to = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod["metadata"]["name"],
+        "uid": pod["metadata"]["uid"],
+    }
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound_to, "expirationSeconds": _LIFETIME_SECONDS},
+    }
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+    return str(api.request("POST", path, request)["status"]["token"])

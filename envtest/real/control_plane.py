@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import ssl
 import subprocess
 
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused, ClusterError
 from envtest.client.layout import ClusterLayout
-from envtest.client.readiness import wait_until
+from envtest.client.waiting import wait_until
 from envtest.real import commands, render
-from envtest.real.addresses import LOOPBACK, machine_address
 from envtest.real.description import Description
 from envtest.real.processes import Processes
 from envtest.real.render import User
 
-ETCD = "etcd"
+_ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
-# The first address of SERVICE_ADDRESSES, which pods are told.
-SERVICE_ADDRESS = "10.96.0.1"
+# The first address of SERVICE_ADDRESSES, which pods get.
+_SERVICE_ADDRESS = "10.96.0.1"
 # The API server accepts connections long before it answers on them.
-PROBE_SECONDS = 1.0
+_PROBE_SECONDS = 1.0
+
+_LOOPBACK = "127.0.0.1"
+# Set aside for documentation (RFC 5737): nothing is sent there, the kernel is only asked for the way.
+_SOMEWHERE = ("203.0.113.1", 9)
 
 
 def make_users(node_count: int) -> dict[str, User]:
@@ -50,20 +54,20 @@ def write_files(description: Description) -> None:
     (layout.folder / "scheduler.json").write_text(scheduler)
     # The SEC1 form, the only one of an elliptic curve's key that the API server reads.
     key = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "service-accounts.key"]
-    run_openssl(key, layout)
+    _run_openssl(key, layout)
     # A kubelet takes this one certificate, which is its own authority, for the API server's.
     curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
     certificate = ["req", "-x509", "-newkey", "ec", *curve, "-nodes", "-days", "3650"]
     files = ["-keyout", "kubelet-client.key", "-out", "kubelet-client.crt"]
     use = ["-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth"]
-    run_openssl([*certificate, *files, *use], layout)
+    _run_openssl([*certificate, *files, *use], layout)
     layout.pki.mkdir()
     files = ["-keyout", "pki/apiserver.key", "-out", "pki/apiserver.crt"]
     names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     known = [f"DNS:{name}" for name in names]
-    known += [f"IP:{ip}" for ip in sorted({LOOPBACK, SERVICE_ADDRESS, machine_address()})]
+    known += [f"IP:{ip}" for ip in sorted({_LOOPBACK, _SERVICE_ADDRESS, machine_address()})]
     use = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName={','.join(known)}"]
-    run_openssl([*certificate, *files, *use], layout)
+    _run_openssl([*certificate, *files, *use], layout)
 
 
 def write_kubeconfig(description: Description, name: str, token: str) -> None:
@@ -73,7 +77,7 @@ def write_kubeconfig(description: Description, name: str, token: str) -> None:
     path.write_text(render.kubeconfig(description.server, description.layout.authority, token))
 
 
-def run_openssl(arguments: list[str], layout: ClusterLayout) -> None:
+def _run_openssl(arguments: list[str], layout: ClusterLayout) -> None:
     """Run openssl in the cluster's folder.
 
     Raises:
@@ -89,7 +93,7 @@ def run_openssl(arguments: list[str], layout: ClusterLayout) -> None:
 def start_etcd(processes: Processes, description: Description) -> None:
     """Start etcd."""
     arguments = commands.etcd(description.layout, description.slot)
-    processes.start(ETCD, [description.assets.binary(ETCD), *arguments])
+    processes.start(_ETCD, [description.assets.binary(_ETCD), *arguments])
 
 
 def start_api_server(processes: Processes, description: Description) -> None:
@@ -111,11 +115,11 @@ def wait_api_server(processes: Processes, description: Description) -> ApiClient
     def client() -> ApiClient | None:
         try:
             api = ApiClient(description.server, authority, description.users["admin"].token)
-            return api if api.text("/readyz", PROBE_SECONDS) == "ok" else None
+            return api if api.text("/readyz", _PROBE_SECONDS) == "ok" else None
         except (ApiRefused, ssl.SSLError):
             return None  # it starts, or it is not ready yet
 
-    return wait_until((API_SERVER, ETCD), processes, client)
+    return wait_until((API_SERVER, _ETCD), processes, client)
 
 
 def start_controllers(processes: Processes, description: Description) -> None:
@@ -124,3 +128,16 @@ def start_controllers(processes: Processes, description: Description) -> None:
     processes.start(CONTROLLER_MANAGER, [description.assets.binary(CONTROLLER_MANAGER), *manager])
     scheduler = commands.kube_scheduler(description.layout, description.slot)
     processes.start(SCHEDULER, [description.assets.binary(SCHEDULER), *scheduler])
+
+
+def machine_address() -> str:
+    """The IPv4 address from which this machine would speak with others, loopback where it cannot.
+
+    The kubelet takes it for its node's, too. From loopback, pods with a network of their own reach nothing.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_SOMEWHERE)
+        except OSError:
+            return _LOOPBACK
+        return str(probe.getsockname()[0])

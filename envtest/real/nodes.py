@@ -1,20 +1,39 @@
-"""Brings up a node of a cluster: containerd with the test image, and the kubelet."""
+"""Brings up a node of a cluster: its mount namespace, containerd with the test image, and the kubelet.
+
+Below ``/var/lib/kubelet`` and ``/run`` every node of a real cluster has files of its own. Here all nodes are
+on one machine, where a DaemonSet would install into the same paths for all of them. In the mount namespace
+of a node these paths lead to the node's own folders.
+"""
 
 from __future__ import annotations
 
 import http.client
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused, CommandFailed
 from envtest.client.layout import NodeLayout
-from envtest.client.readiness import wait_until
-from envtest.real import cgroups, commands, node_mounts, render
+from envtest.client.waiting import wait_until
+from envtest.real import cgroups, commands, render
 from envtest.real.containers import NAMESPACE
 from envtest.real.description import Description
 from envtest.real.processes import Processes
+
+_MOUNTED = "mounted"
+# The folders first, each with the place where the node sees it; mounts of both sides are seen on the other.
+_HOLD = """
+marker=$1
+shift
+while [ $# -gt 0 ]; do
+    mount --bind "$1" "$2"
+    shift 2
+done
+: > "$marker"
+exec sleep infinity
+"""
 
 
 def containerd_name(node: NodeLayout) -> str:
@@ -45,7 +64,7 @@ def write_files(description: Description, index: int) -> None:
 def start_containerd(processes: Processes, description: Description, node: NodeLayout) -> None:
     """Start the containerd of a node."""
     binary = description.assets.binary("containerd")
-    command = node_mounts.within(processes, node, [binary, *commands.containerd(node)])
+    command = within(processes, node, [binary, *commands.containerd(node)])
     processes.start(containerd_name(node), command)
 
 
@@ -84,7 +103,7 @@ def start_kubelet(processes: Processes, description: Description, node: NodeLayo
     """Start the kubelet of a node."""
     arguments = commands.kubelet(description.layout, node)
     command: list[str | Path] = [description.assets.binary("kubelet"), *arguments]
-    processes.start(kubelet_name(node), node_mounts.within(processes, node, command))
+    processes.start(kubelet_name(node), within(processes, node, command))
 
 
 def wait_kubelet(processes: Processes, api: ApiClient, node: NodeLayout) -> None:
@@ -112,3 +131,42 @@ def is_ready(node: Object) -> bool:
     """Whether a Node object says that it takes pods."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+
+def _holder_name(node: NodeLayout) -> str:
+    """The name of the process that holds a node's mount namespace, among the cluster's processes."""
+    return f"mounts-{node.name}"
+
+
+def folders(node: NodeLayout) -> tuple[tuple[Path, Path], ...]:
+    """The folders of a node, each with the path at which the node sees it, the outer ones first."""
+    run = node.host_path("/run")
+    return (
+        (node.kubelet_dir, Path("/var/lib/kubelet")),
+        (run, Path("/run")),
+        (node.cdi_dir, Path("/run/cdi")),
+    )
+
+
+def make_mount_namespace(processes: Processes, node: NodeLayout) -> None:
+    """Make the mount namespace of a node, and the process that keeps it until the cluster ends.
+
+    Raises:
+        NotReady: a folder could not be mounted.
+    """
+    pairs = folders(node)
+    for folder, _ in pairs:
+        folder.mkdir(parents=True, exist_ok=True)
+    (node.host_path("/run") / "cdi").mkdir(exist_ok=True)
+    marker = node.folder / _MOUNTED
+    words = [str(word) for pair in pairs for word in pair]
+    namespace = ["unshare", "--mount", "--propagation", "unchanged", "--"]
+    name = _holder_name(node)
+    processes.start(name, [*namespace, "sh", "-ec", _HOLD, "sh", str(marker), *words])
+    wait_until([name], processes, lambda: marker.exists() or None)
+
+
+def within(processes: Processes, node: NodeLayout, command: Sequence[str | Path]) -> list[str]:
+    """The command line that becomes a command in the mount namespace of a node."""
+    pid = processes.cluster_pid(_holder_name(node))
+    return ["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--", *map(str, command)]

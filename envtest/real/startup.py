@@ -1,27 +1,42 @@
-"""Starts a cluster from nothing, and leaves nothing when that fails."""
+"""Starts a cluster from nothing, if this machine has what it takes, and leaves nothing when that fails."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from envtest.client import paths
-from envtest.client.errors import ClusterError
+from envtest.client.errors import ClusterError, MissingPrerequisite
 from envtest.client.layout import MAX_NODES, ClusterLayout, state_folder
-from envtest.client.watching import wait_for
-from envtest.real import build, control_plane, description, node_mounts, nodes
+from envtest.client.waiting import wait_for
+from envtest.real import build, control_plane, description, nodes
 from envtest.real.assets import find_assets
 from envtest.real.cleaning import remove_files
 from envtest.real.cluster import RealCluster
 from envtest.real.description import Description
 from envtest.real.image import busybox_image
-from envtest.real.prerequisites import check_machine
 from envtest.real.processes import Processes, launch
 from envtest.real.slots import take_slot
 
 # Short, so that sockets of a driver with a pod's UID in their names fit below it.
-FOLDER_PREFIX = "k"
+_FOLDER_PREFIX = "k"
+
+
+# Program -> Debian package.
+PROGRAMS = {
+    "busybox": "busybox-static",
+    "mount": "mount",
+    "nsenter": "util-linux",
+    "openssl": "openssl",
+    "runc": "runc",
+    "umount": "mount",
+    "unshare": "util-linux",
+}
+# The dynamic loader's path is in the first page of a program that needs one.
+_LOADER_MARK = b"/ld-linux"
 
 
 def start_cluster(
@@ -65,7 +80,7 @@ def start_cluster(
     try:
         users = control_plane.make_users(node_count)
         described = Description(layout, slot, assets, users, node_count, audit)
-        return bring_up(described, processes)
+        return _bring_up(described, processes)
     except BaseException:
         processes.shutdown()
         raise
@@ -78,7 +93,7 @@ def make_folder(folder: Path | None) -> ClusterLayout:
         ClusterError: there is something else in it, or its path is too long.
     """
     if folder is None:
-        return state_folder(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
+        return state_folder(Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX)))
     layout = state_folder(folder)
     layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)
@@ -90,7 +105,7 @@ def make_folder(folder: Path | None) -> ClusterLayout:
     return layout
 
 
-def bring_up(described: Description, processes: Processes) -> RealCluster:
+def _bring_up(described: Description, processes: Processes) -> RealCluster:
     """Start all components, those that can at the same time, and wait for the nodes."""
     description.save(described)
     control_plane.write_files(described)
@@ -98,7 +113,7 @@ def bring_up(described: Description, processes: Processes) -> RealCluster:
     control_plane.start_api_server(processes, described)
     for index, node in enumerate(described.nodes):
         nodes.write_files(described, index)
-        node_mounts.hold(processes, node)
+        nodes.make_mount_namespace(processes, node)
         nodes.start_containerd(processes, described, node)
     archive = described.layout.folder / "busybox.tar"
     archive.write_bytes(busybox_image())
@@ -112,3 +127,34 @@ def bring_up(described: Description, processes: Processes) -> RealCluster:
         nodes.wait_kubelet(processes, cluster.api, node)
     wait_for(cluster.api, paths.service_account("default"), lambda _: True)
     return cluster
+
+
+def check_machine(
+    effective_uid: int | None = None, which: Callable[[str], str | None] = shutil.which
+) -> None:
+    """Return if a cluster can run here.
+
+    Args:
+        effective_uid: the user to check for; this process's unless given.
+        which: finds a program on the PATH.
+
+    Raises:
+        MissingPrerequisite: names everything that is missing.
+    """
+    if (os.geteuid() if effective_uid is None else effective_uid) != 0:
+        raise MissingPrerequisite("a real cluster needs root (mounts, namespaces, cgroups): run this as root")
+    missing = {name: package for name, package in PROGRAMS.items() if which(name) is None}
+    busybox = which("busybox")
+    if busybox is not None and needs_loader(Path(busybox)):
+        missing["a static busybox"] = "busybox-static"
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise MissingPrerequisite(
+            f"a real cluster needs {', '.join(sorted(missing))}: apt-get install {packages}"
+        )
+
+
+def needs_loader(program: Path) -> bool:
+    """Whether a program is linked dynamically, so that it cannot run alone in an image."""
+    with program.open("rb") as file:
+        return _LOADER_MARK in file.read(4096)

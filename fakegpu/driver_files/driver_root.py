@@ -64,7 +64,7 @@ def build_driver_root(
 
     Device nodes are real character devices (the null device) where this process may make them, else
     links to /dev/null. Libraries are ELF files of the driver's version. nvidia-smi lists the GPUs
-    whose nodes it sees, so inside a container those of the container; every binary notes its calls
+    whose nodes it sees: inside a container those of the container. Every binary logs its calls
     in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
     nvidia-cuda-mps-control also change it (fakegpu.smi.program, fakegpu.mps.program); elsewhere, and
     in containers that cannot reach the file, they refuse that. ``cdi_hook`` adds nvidia-cdi-hook. The

@@ -1,7 +1,7 @@
 """Lays an NVIDIA driver below the root of a pretend host, as each distribution or installer lays it.
 
-Only what tells one from another: libraries with their links, nvidia-smi, and the links that lead there. The
-sources of the layouts stand in docs/driver-root.md.
+Only what differs between layouts: libraries with their links, nvidia-smi, and the links that lead there. The
+sources of the layouts are named in docs/driver-root.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lays all that a driver package installs for containers, where distributions and driver containers put it.
+"""Installs all that a driver package has for containers, where distributions and driver containers put it.
 
 The libraries are real ELF files without code: ldconfig and NVIDIA's own tools take them for the driver's.
 """

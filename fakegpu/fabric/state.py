@@ -29,8 +29,8 @@ class FabricState:
     """The fabric now. ``connected`` is what the switches do, ``active`` what the fabric manager believes.
 
     ``session`` counts its starts. ``shared`` is whether it runs in shared NVSwitch mode. ``waits`` is whether
-    it was started with FABRIC_MODE_RESTART=1 and was not told yet what is active. ``gpus`` is how far GPUs
-    have come with their registration, as NVML says it; empty is what the machine file says.
+    it was started with FABRIC_MODE_RESTART=1 and has no list of active partitions yet. ``gpus`` is how far
+    the registration of GPUs has come, as NVML says it; if empty, the machine file says it.
     """
 
     running: bool = True

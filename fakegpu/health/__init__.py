@@ -1,1 +1,1 @@
-"""How well a fake GPU is: what its NVML tells when asked, and the events that it tells of itself."""
+"""The health of fake GPUs: answers and events of NVML, and faults that a test or a demo injects."""

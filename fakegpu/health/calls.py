@@ -1,30 +1,34 @@
-"""What a fake GPU says of its health when it is asked."""
+"""What the NVML of a fake machine says of the health of GPUs: answers to calls, and events."""
 
 # ruff: noqa: D102 - the protocol of driver.nvml.health.calls documents the calls
-
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, GpuLost, SessionLost, failure
 from driver.nvml.health.calls import NvLinkState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from driver.nvml.health.calls import EccErrors, FabricHealth, RecoveryAction, RemappedRows
+    from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, RecoveryAction, RemappedRows
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.health.state import GpuHealth
     from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState
+    from fakegpu.machine.state import GpuState, MachineState, StateStore
     from fakegpu.nvml.session import FakeSession
 
+
 FIRST_WITH_STRUCTURED_EVENTS = 615
-"""The release of the NVIDIA driver that tells of severity and containment, and of unrepairable memory."""
+"""The first release of the NVIDIA driver that reports severity, containment and unrepairable memory."""
 
 _FIRST_WITH_RECOVERY_ACTION = 570
 _RETIRES_PAGES = ("Volta", "Turing")
 _TELLS_UNREPAIRABLE = ("Hopper", "Blackwell")
+
+_WAIT = "wait_events"
 
 
 def release(driver_version: str) -> int:
@@ -94,7 +98,7 @@ class FakeHealthCalls:
         return frozenset(link for link, end in enumerate(links) if end.remote in cut)
 
     def _health(self, call: str, of: Collection[str] = (), since: int = 0) -> GpuHealth:
-        """The health, where GPU and driver tell of it: no vGPU guest is told of the board."""
+        """The health, where GPU and driver report it: a vGPU guest learns nothing of the board."""
         state, gpu = self._asked(call)
         product = self._spec.product
         if release(state.driver_version) < since:
@@ -108,3 +112,63 @@ class FakeHealthCalls:
 
     def _cannot(self, call: str, code: Code) -> Exception:
         return failure(GPU_CALLS[call], code, str(self._slot.pci))
+
+
+class FakeEventSet:
+    """The events of some GPUs, whose addresses and UUIDs are ``gpus``, from now on."""
+
+    def __init__(self, session: FakeSession, store: StateStore, gpus: Mapping[PciAddress, str]) -> None:
+        self._session = session
+        self._number = session.number
+        self._store = store
+        self._gpus = dict(gpus)
+        self._changes = store.changes()
+        self._next = store.read().events.next_number
+        self.is_closed = False
+
+    def watched(self) -> frozenset[str]:
+        """The UUIDs of the GPUs."""
+        return frozenset(self._gpus.values())
+
+    def wait(self, seconds: float) -> GpuEvent | None:
+        """The next event; events from before a GPU fell off the bus come before that fact."""
+        until = time.monotonic() + seconds
+        while True:
+            self._check_open()
+            state = self._session.enter(_WAIT)
+            self._check_open()
+            event = self._next_event(state)
+            if event is not None:
+                return event
+            self._check_gpus(state)
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            self._changes.wait(left)
+
+    def close(self) -> None:
+        """End it, and every wait."""
+        self.is_closed = True
+        self._changes.wake()
+
+    def _next_event(self, state: MachineState) -> GpuEvent | None:
+        missed = state.events.misses(self._next)
+        found = state.events.since(self._next, frozenset(self._gpus))
+        if not found:
+            self._next = state.events.next_number
+            return None
+        self._next = found[0].number + 1
+        # Only structured events tell that others were dropped; the old form loses them without a word.
+        drops = missed and release(state.driver_version) >= FIRST_WITH_STRUCTURED_EVENTS
+        return replace(found[0].event, dropped=True) if drops else found[0].event
+
+    def _check_gpus(self, state: MachineState) -> None:
+        for pci in self._gpus:
+            gpu = state.gpus[pci]
+            if gpu.lost or not gpu.present:
+                raise GpuLost(NODE_CALLS[_WAIT], Code.GPU_IS_LOST, str(pci))
+
+    def _check_open(self) -> None:
+        """Raise SessionLost once the set is closed, or another session was begun since."""
+        if self.is_closed or self._session.number != self._number:
+            raise SessionLost(NODE_CALLS[_WAIT], Code.UNINITIALIZED)

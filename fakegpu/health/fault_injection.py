@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FELL_OFF = 79
 
 
-class HealthDeeds:
+class FaultInjection:
     """The part of FakeMachine about health. A GPU is its index, its UUID, or its address."""
 
     spec: MachineSpec
@@ -49,13 +49,13 @@ class HealthDeeds:
         compute_instance: int | None = None,
         times: int = 1,
     ) -> None:
-        """Let the driver tell of an XID, in the old form; ``times`` is how often, one after the other.
+        """Let the driver report an XID, in the old form; ``times`` is how often, one after the other.
 
         XID 79 says that the GPU fell off the bus, which it does. What others leave behind (rows, errors, a
-        recovery action) is said by the other deeds.
+        recovery action) is set by the other methods.
         """
         event = GpuEvent("xid", "", code, gpu_instance, compute_instance)
-        self._tell(gpu, event, times)
+        self._add_event(gpu, event, times)
 
     def event(
         self,
@@ -73,7 +73,7 @@ class HealthDeeds:
         incident: str = "",
         times: int = 1,
     ) -> None:
-        """Let the driver tell of something else, or in the structured form; see GpuEvent.
+        """Let the driver report another event, or one in the structured form; see GpuEvent.
 
         With an XID the kind is that. Raises ConfigError where a driver before R615 should tell what only
         structured events do.
@@ -81,10 +81,10 @@ class HealthDeeds:
         structured = (severity, contained, recovered, component_reset, dropped, incident)
         if structured != (None, None, False, False, False, ""):
             self._check_structured()
-        told = GpuEvent(
+        event = GpuEvent(
             "xid" if xid is not None else kind, "", xid, gpu_instance, compute_instance, *structured
         )
-        self._tell(gpu, told, times)
+        self._add_event(gpu, event, times)
 
     def _check_structured(self) -> None:
         version = self._store.read().driver_version
@@ -131,13 +131,13 @@ class HealthDeeds:
 
         self._store.change(edit_state)
 
-    def _tell(self, gpu: int | str | PciAddress, event: GpuEvent, times: int) -> None:
+    def _add_event(self, gpu: int | str | PciAddress, event: GpuEvent, times: int) -> None:
         pci = self.pci(gpu)
 
         def edit_state(state: MachineState) -> MachineState:
             old: GpuState = state.gpus[pci]
             named = replace(event, uuid=self.spec.board_uuid(pci, old.board))
             new = replace(old, lost=True) if event.xid == _FELL_OFF else old
-            return replace(with_gpu(state, pci, new), told=state.told.told(pci, named, times))
+            return replace(with_gpu(state, pci, new), events=state.events.with_event(pci, named, times))
 
         self._store.change(edit_state)

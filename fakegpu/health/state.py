@@ -1,4 +1,4 @@
-"""How well one fake GPU is, and what it has told of itself: values that the state of a machine keeps."""
+"""The health of one fake GPU, and the events of its machine: values that the state of a machine keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ERRORS = EccErrors(0, 0)
 HEALTHY_FABRIC = FabricHealth("healthy")
 
 MOST_EVENTS = 64
-"""How many events a machine keeps; whoever waits and is further behind than that has missed some."""
+"""How many events a machine keeps; a listener that is further behind than that has missed some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GpuHealth:
     def after_load(self) -> GpuHealth:
         """The health after a reset or a new load of the driver: what is worn out stays so.
 
-        Rows that waited are replaced then, counters begin anew, and links are trained anew.
+        Pending rows are replaced then, counters start at zero, and links are trained again.
         """
         return GpuHealth(rows=replace(self.rows, pending=False), unrepairable=self.unrepairable)
 
@@ -59,7 +59,7 @@ WELL = GpuHealth()
 
 @dataclass(frozen=True, slots=True)
 class FakeEvent:
-    """Something that the driver has told of a GPU; numbers count all events of a machine."""
+    """An event of a GPU; the numbers count all events of a machine."""
 
     number: int
     pci: PciAddress
@@ -77,14 +77,14 @@ class FakeEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventLog:
     """The last events of a machine, the oldest first; ``next_number`` is that of the next."""
 
     next_number: int = 1
     events: tuple[FakeEvent, ...] = ()
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Told:
+    def from_document(cls, document: dict[str, Any]) -> EventLog:
         """Read what ``to_document`` wrote; raises KeyError, TypeError."""
         events = tuple(FakeEvent.from_document(one) for one in document["events"])
         return cls(document["next_number"], events)
@@ -93,10 +93,10 @@ class Told:
         """The events as JSON."""
         return {"next_number": self.next_number, "events": [one.to_document() for one in self.events]}
 
-    def told(self, pci: PciAddress, event: GpuEvent, times: int = 1) -> Told:
+    def with_event(self, pci: PciAddress, event: GpuEvent, times: int = 1) -> EventLog:
         """The events with one more, or the same several times."""
         new = tuple(FakeEvent(self.next_number + more, pci, event) for more in range(times))
-        return Told(self.next_number + times, (*self.events, *new)[-MOST_EVENTS:])
+        return EventLog(self.next_number + times, (*self.events, *new)[-MOST_EVENTS:])
 
     def since(self, number: int, gpus: frozenset[PciAddress]) -> tuple[FakeEvent, ...]:
         """The events of these GPUs from a number on, as far as they are kept."""
@@ -108,4 +108,4 @@ class Told:
         return number < kept_from
 
 
-NOTHING_TOLD = Told()
+NO_EVENTS = EventLog()

@@ -1,4 +1,4 @@
-"""Pretended control groups: folders below a root of the fake machine, made by whoever plays the runtime.
+"""Pretended control groups: folders below a root of the fake machine, made by the pretended runtime.
 
 What NVML knows as /sys/fs/cgroup/a/b is <root>/a/b, on a machine with cgroup v1 as well.
 """
@@ -9,11 +9,17 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
+
+if TYPE_CHECKING:
+    from fakegpu.machine.state import GpuState, MachineState
+
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 """Where cgroup v2 is mounted; NVML takes no other place."""
@@ -63,39 +69,39 @@ class FakeCgroups:
         for child in self._root.iterdir() if self._root.is_dir() else ():
             self.remove(f"/{child.name}")
 
-    def of_process(self, told: str) -> Cgroup:
+    def of_process(self, text: str) -> Cgroup:
         """The group that a process lies in, from the text of its /proc/PID/cgroup.
 
         Raises ClaimBlocked where there is no such group (any more).
         """
-        for controllers, path in _LINE.findall(told):
+        for controllers, path in _LINE.findall(text):
             if not controllers or "memory" in controllers.split(","):
                 self._follow(path)
-                if inode_of(self._root, _nvml_path(path)) is not None:
+                if _inode_of(self._root, _nvml_path(path)) is not None:
                     return self._found(_nvml_path(path))
         raise ClaimBlocked(
-            f"no pretended control group is there for {told.strip()!r}", "the runtime has to make it first"
+            f"no pretended control group is there for {text.strip()!r}", "the runtime has to make it first"
         )
 
     def is_there(self, cgroup: Cgroup) -> bool:
         """Whether this very group still exists."""
-        return inode_of(self._root, cgroup.path) == cgroup.inode
+        return _inode_of(self._root, cgroup.path) == cgroup.inode
 
     def _folder(self, path: str) -> Path:
-        folder = folder_of(self._root, _nvml_path(path))
+        folder = _folder_of(self._root, _nvml_path(path))
         if folder is None or folder == self._root:
             raise ValueError(f"{path} is no control group below the root")
         return folder
 
     def _found(self, path: str) -> Cgroup:
-        inode = inode_of(self._root, path)
+        inode = _inode_of(self._root, path)
         if inode is None:
             raise ClaimBlocked(f"the control group {path} was removed just now", "try again")
         return Cgroup(path, inode)
 
     def _follow(self, path: str) -> None:
         """Have a real group of cgroup v1 at its path, unless a pretended one is there."""
-        real, folder = folder_of(self._followed, _nvml_path(path)), folder_of(self._root, _nvml_path(path))
+        real, folder = _folder_of(self._followed, _nvml_path(path)), _folder_of(self._root, _nvml_path(path))
         if real is None or folder is None or folder == self._root or not real.is_dir() or folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +111,7 @@ class FakeCgroups:
             folder.symlink_to(real)
 
 
-def folder_of(root: Path, path: str) -> Path | None:
+def _folder_of(root: Path, path: str) -> Path | None:
     """The folder below ``root`` that stands for a group's path as NVML takes it; None for no such path."""
     parts = PurePosixPath(path)
     if not parts.is_relative_to(CGROUP_ROOT) or ".." in parts.parts or "\0" in path:
@@ -113,7 +119,7 @@ def folder_of(root: Path, path: str) -> Path | None:
     return root / parts.relative_to(CGROUP_ROOT)
 
 
-def inode_of(root: Path, path: str) -> int | None:
+def _inode_of(root: Path, path: str) -> int | None:
     """The inode of the group at a path as NVML takes it, None without one; the root has always one."""
     folder = _folder_text(str(root), path)
     if not folder:
@@ -130,8 +136,8 @@ def inode_of(root: Path, path: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _folder_text(root: str, path: str) -> str:
-    """The same as ``folder_of`` in text, empty for no such path."""
-    return str(folder_of(Path(root), path) or "")
+    """The same as ``_folder_of`` in text, empty for no such path."""
+    return str(_folder_of(Path(root), path) or "")
 
 
 def _nvml_path(path: str) -> str:
@@ -150,3 +156,26 @@ def _make_group(folder: Path) -> None:
         made.rename(folder)
     except OSError:  # another process was faster
         shutil.rmtree(made)
+
+
+def group_at(state: MachineState, path: str) -> Cgroup | None:
+    """The group at a path as NVML takes it, None where there is none; raises ValueError for no such path."""
+    root = _root(state)
+    folder = _folder_of(root, path)
+    if folder is None:
+        raise ValueError(f"{path} is no folder below {CGROUP_ROOT}")
+    inode = _inode_of(root, path)
+    return None if inode is None else Cgroup(str(Path(CGROUP_ROOT, folder.relative_to(root))), inode)
+
+
+def without_dead_groups(state: MachineState, gpu: GpuState) -> GpuState:
+    """A GPU without the limits and the clients of groups that are gone."""
+    if not gpu.memory.limits and not gpu.memory.clients:
+        return gpu
+    root = _root(state)
+    memory = gpu.memory.of_living_groups(lambda group: _inode_of(root, group.path) == group.inode)
+    return gpu if memory is gpu.memory else replace(gpu, memory=memory)
+
+
+def _root(state: MachineState) -> Path:
+    return Path(state.pretend_cgroups or CGROUP_ROOT)

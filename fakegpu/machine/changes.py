@@ -1,7 +1,7 @@
-"""Waits for changes of a machine's state without looking again and again.
+"""Waits for changes of a machine's state without polling, and reads a file again only when it was replaced.
 
-What this process keeps, its own threads tell; a file that several processes share, the kernel tells
-(inotify(7)).
+Threads report changes of a state in memory. For a file that several processes share, the kernel reports them
+(inotify(7)); the file is always replaced by rename.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from threading import Condition
 
+
 _MOVED_TO = 0x80
 _MOST_BYTES = 65536
 
 # Where the kernel gives no watch (a limit of the user, a file system without), it is looked this often.
 _LOOK_AGAIN_SECONDS = 0.1
+
+T = TypeVar("T")
 
 
 class Changes(Protocol):
@@ -35,7 +38,7 @@ class Changes(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it takes; nobody waits any more."""
+        """Free its resources; nobody waits any more."""
         ...
 
 
@@ -66,7 +69,7 @@ class VersionChanges:
 
 
 class FolderChanges:
-    """Files that are renamed into a folder, as whoever replaces one does."""
+    """Files that are renamed into a folder, which is how a file is replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -99,10 +102,55 @@ class FolderChanges:
 
 
 def _watch(folder: Path) -> int:
-    """A descriptor of inotify that tells of files renamed into the folder; -1 where there is none."""
+    """A descriptor of inotify that reports files renamed into the folder; -1 where there is none."""
     libc = ctypes.CDLL(None)
     descriptor = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     if descriptor >= 0 and libc.inotify_add_watch(descriptor, os.fsencode(folder), _MOVED_TO) < 0:
         os.close(descriptor)
         return -1
     return descriptor
+
+
+class ReplacedFile(Generic[T]):
+    """What a file says; ``parse`` reads its text and may raise ValueError."""
+
+    def __init__(self, path: Path, parse: Callable[[str], T]) -> None:
+        self.path = path
+        self._parse = parse
+        self._descriptor = -1
+        self._inode = (-1, -1)
+        self._value: list[T] = []
+
+    def read(self) -> T:
+        """What the file says now; raises FileNotFoundError, ValueError."""
+        status = self.path.stat()
+        if not self._value or (status.st_dev, status.st_ino) != self._inode:
+            self._load()
+        return self._value[0]
+
+    def replace(self, text: str) -> None:
+        """Replace the file. No fsync: a fake machine need not survive the crash of a real one."""
+        temporary = self.path.with_name(f".{self.path.name}-{os.urandom(6).hex()}")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(self.path)
+
+    def _load(self) -> None:
+        # The file that was read stays open: its inode number cannot be given to a newer file, so
+        # that equal numbers mean the same content.
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        with os.fdopen(os.dup(descriptor), encoding="utf-8") as file:
+            text = file.read()
+        try:
+            self._value = [self._parse(text)]
+        except ValueError:
+            os.close(descriptor)
+            raise
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._inode = (status.st_dev, status.st_ino)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)

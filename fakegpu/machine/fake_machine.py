@@ -1,4 +1,4 @@
-"""The controls of a fake machine: what a test or a demo does to it while others look at it."""
+"""The controls of a fake machine: what a test or a demo does to it while other processes use it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
-from fakegpu.fabric.commands import FakeFabric
-from fakegpu.health.fault_injection import HealthDeeds
+from fakegpu.fabric.fake_fabric import FakeFabric
+from fakegpu.health.fault_injection import FaultInjection
 from fakegpu.health.state import WELL
 from fakegpu.machine.capabilities import write_capabilities
-from fakegpu.machine.cgroups import FakeCgroups
-from fakegpu.machine.license import FakeLicense
+from fakegpu.machine.cgroups import FakeCgroups, without_dead_groups
 from fakegpu.machine.mig_state import MigState
 from fakegpu.machine.spec import known_machines, load_machine
-from fakegpu.machine.state import FileStore, MachineState, MemoryStore, with_gpu
+from fakegpu.machine.state import FakeLicense, FileStore, MachineState, MemoryStore, with_gpu
 from fakegpu.memory.calls import MEMORY_CHANGES
 from fakegpu.memory.cuda import FakeCudaClient
-from fakegpu.memory.groups import living
 from fakegpu.memory.state import Accounting
 from fakegpu.mps.faults import ANY_COMMAND, MpsFault, without_use
 from fakegpu.nvml.call_faults import ANY_CALL, Fault
@@ -29,12 +27,11 @@ from fakegpu.nvml.mig_calls import CHANGES
 from fakegpu.nvml.partitions_shown import change_with_partitions
 from fakegpu.nvml.session import FAKE_GPU_CALLS
 from fakegpu.nvml.sharing_calls import SHARING_CHANGES
-from fakegpu.sysfs.change import change_node, node_now, settle
-from fakegpu.sysfs.device_files import lay
+from fakegpu.sysfs.change import change_node, lay_device_files, node_now, settle
 from fakegpu.sysfs.state import KernelFault
 from fakegpu.sysfs.tree import PRETENDED, all_files, make_true
 from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
-from fakegpu.use.pretended_use import UseDeeds
+from fakegpu.use.pretended_use import PretendedUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     from fakegpu.sysfs.binding import Node
     from fakegpu.sysfs.state import FaultKind
 
-PREFIX = "fake:"
+_PREFIX = "fake:"
 
 _CHANGES = CHANGES | SHARING_CHANGES | MEMORY_CHANGES
 _LIARS = SHARING_CHANGES | MEMORY_CHANGES
@@ -56,8 +53,8 @@ GpuSelector = int | str | PciAddress
 """A GPU of a fake machine: its index, its UUID, or its PCI address."""
 
 
-class FakeMachine(HealthDeeds, UseDeeds):
-    """A machine, its state, and the hands that change it; ``nvml`` looks at it as a process would."""
+class FakeMachine(FaultInjection, PretendedUse):
+    """A machine, its state, and methods that change it; ``nvml`` shows it as a process would see it."""
 
     def __init__(self, spec: MachineSpec, store: StateStore, flag: str | None = None) -> None:
         """``flag`` is what another process opens the same machine with; None where none can."""
@@ -71,11 +68,11 @@ class FakeMachine(HealthDeeds, UseDeeds):
 
         Without STATE the machine lives in the returned object alone. Raises ConfigError.
         """
-        machine, _, state = text.removeprefix(PREFIX).partition("@")
+        machine, _, state = text.removeprefix(_PREFIX).partition("@")
         spec = load_machine(machine)
         if state:
             named = machine if machine in known_machines() else Path(machine).absolute()
-            flag = f"{PREFIX}{named}@{Path(state).absolute()}"
+            flag = f"{_PREFIX}{named}@{Path(state).absolute()}"
             return cls(spec, FileStore(Path(state), spec), flag)
         return cls(spec, MemoryStore(MachineState.fresh(spec)))
 
@@ -126,7 +123,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
         self._add_fault(gpu, Fault(0, call, None, code, times, after=True))
 
     def lie(self, call: str, gpu: GpuSelector | None = None, times: int | None = None) -> None:
-        """Make calls that set something of a GPU say yes and do nothing; ConfigError for other calls."""
+        """Make calls that set something of a GPU succeed but do nothing; ConfigError for other calls."""
         _check_changes(call, _LIARS)
         self._add_fault(gpu, Fault(0, call, None, None, times, lie=True))
 
@@ -143,7 +140,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
         self._add_fault(gpu, Fault(0, call, None, None, seconds=seconds))
 
     def heal(self, call: str | None = None, gpu: GpuSelector | None = None) -> None:
-        """Remove the rules for a call and a GPU; those left out stand for all of them."""
+        """Remove the rules for a call and a GPU; a parameter that is left out means all."""
         pci = None if gpu is None else self.pci(gpu)
 
         def edit(state: MachineState) -> MachineState:
@@ -197,7 +194,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
         self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], license=held)))
 
     def lose(self, gpu: GpuSelector) -> None:
-        """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
+        """Let a GPU fall off the bus (XID 79): every call on it answers GPU_IS_LOST."""
         pci = self.pci(gpu)
         self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], lost=True)))
 
@@ -216,7 +213,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
         self._store.change(edit)
 
     def lift_memory_limits(self, gpu: GpuSelector) -> None:
-        """Have no control group limited on a GPU, whatever faults the calls have that would do the same."""
+        """Remove all memory limits of control groups on a GPU, even if calls that do the same have faults."""
         pci = self.pci(gpu)
 
         def edit(state: MachineState) -> MachineState:
@@ -252,14 +249,14 @@ class FakeMachine(HealthDeeds, UseDeeds):
     def reset(self, gpu: GpuSelector) -> None:
         """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
 
-        What was sick is well, but for memory that no reset repairs. Raises ConfigError while a process runs
+        Faults are gone, except memory that no reset repairs. Raises ConfigError while a process runs
         on it.
         """
         pci = self.pci(gpu)
 
         def edit(state: MachineState) -> MachineState:
             old = state.gpus[pci]
-            if old.process_ids or old.mig.processes() or living(state, old).memory.clients:
+            if old.process_ids or old.mig.processes() or without_dead_groups(state, old).memory.clients:
                 raise ConfigError(f"the GPU {pci} is in use", "end its processes before the reset")
             new = replace(old, lost=False, mig=old.mig.after_reset())
             return with_gpu(state, pci, new.after_load())
@@ -288,7 +285,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
     def cuda(self, gpu: GpuSelector, cgroup: str, process_id: int | None = None) -> FakeCudaClient:
         """A process in a control group that has a CUDA context on a GPU, until it ends or its group goes.
 
-        ``cgroup`` is as NVML takes it. NVML lists the process where its id is told. Raises CudaFailed.
+        ``cgroup`` is as NVML takes it. NVML lists the process if its id is given. Raises CudaFailed.
         """
         return FakeCudaClient.begin(self.spec, self._store, self.pci(gpu), cgroup, process_id)
 
@@ -302,7 +299,7 @@ class FakeMachine(HealthDeeds, UseDeeds):
         def edit(node: Node) -> Node:
             kernel, machine = node.kernel, node.machine
             known = tuple(dict.fromkeys((*kernel.device_roots, *roots)))
-            lay(folder, node)
+            lay_device_files(folder, node)
             if self.spec.product.mig is not None:
                 write_capabilities(folder, machine)
                 capable = tuple(dict.fromkeys((*machine.driver_roots, *roots)))

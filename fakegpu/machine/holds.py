@@ -1,6 +1,6 @@
-"""Who has functions of a fake machine open: their drivers let go of none that anybody holds.
+"""Which functions of a fake machine are open: a driver releases none that is held.
 
-A hold ends with whoever has it, be that an object or a process.
+A hold ends with its holder, which is an object or a process.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Locked:
 class GpuHold:
     """A GPU held open through its device node: the node is open below each device root, where it is one.
 
-    So whoever looks through /proc for those who have the node open finds the process.
+    So a search through /proc for processes that have the node open finds this one.
     """
 
     def __init__(self, hold: Hold, device_roots: Iterable[str], minor: int) -> None:

@@ -26,7 +26,7 @@ _engines = attrgetter(*(field.name for field in fields(Engines)))
 
 @dataclass(frozen=True, slots=True)
 class ComputeInstanceState:
-    """One compute instance and the processes that use it; they hold it against its destruction."""
+    """One compute instance and the processes that use it; while there are any, it cannot be destroyed."""
 
     id: int
     profile_id: int

@@ -16,19 +16,70 @@ from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
 from fakegpu.machine.fields import Fields
 from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
-from fakegpu.machine.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
 from fakegpu.machine.vgpu_types import read_vgpu_host
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.machine.mig_profiles import MigCatalogue
-    from fakegpu.machine.pci_spec import IommuSpec, SriovSpec
     from fakegpu.machine.vgpu_types import VgpuHost
+
+
+_BESIDE = ("audio", "usb", "ucsi")
+"""The functions that a board may have beside the GPU, as a machine file names them."""
 
 MACHINES = Path(__file__).parents[1] / "machines"
 """The machine files that ship with the driver, ``<name>.yaml``."""
 
 _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
+
+
+@dataclass(frozen=True, slots=True)
+class IommuSpec:
+    """What the kernel can do for virtual machines.
+
+    ``iommufd`` is whether it offers /dev/iommu and a device node for each function. ``unsafe_noiommu`` is
+    vfio's parameter enable_unsafe_noiommu_mode: it then invents groups where there is no IOMMU.
+    ``variant_drivers`` are vfio drivers for some device ids, such as nvgrace-gpu-vfio-pci.
+    """
+
+    present: bool = True
+    iommufd: bool = True
+    unsafe_noiommu: bool = False
+    variant_drivers: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+_USUAL_IOMMU = IommuSpec()
+"""What a machine has whose file says nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SriovSpec:
+    """The virtual functions that each GPU can have: how many, and their PCI device id."""
+
+    total: int
+    device_id: int
+
+
+def _iommu_spec(fields: Fields) -> IommuSpec:
+    """The field ``iommu`` of a machine file."""
+    spec = IommuSpec(
+        present=fields.flag("present", default=True),
+        iommufd=fields.flag("iommufd", default=True),
+        unsafe_noiommu=fields.flag("unsafe_noiommu", default=False),
+        variant_drivers=tuple(
+            (one.text("name", r"[a-z0-9-]+", "name in small letters"), one.numbers("device_ids"))
+            for one in (fields.items("variant_drivers") if "variant_drivers" in fields else ())
+        ),
+    )
+    fields.refuse_unknown()
+    return spec
+
+
+def _sriov_spec(fields: Fields) -> SriovSpec:
+    """The field ``product.sriov`` of a machine file."""
+    spec = SriovSpec(fields.number("total", minimum=1), fields.number("device_id", minimum=1))
+    fields.refuse_unknown()
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +117,7 @@ class Product:
 class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
-    ``numa_node`` is None where the firmware tells none; ``cpus`` are those near the GPU, None likewise.
+    ``numa_node`` is None where the firmware reports none; ``cpus`` are those near the GPU, None likewise.
     ``links`` are the active NVLinks. ``mig_enabled``: MIG mode is on when the machine is looked at first, and
     so many ``virtual_functions`` are there then.
     ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
@@ -93,7 +144,7 @@ class Slot:
 class FabricSpec:
     """The fabric partitions of a machine, each a set of modules; their ids count from 0.
 
-    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it tells
+    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it reports
     UUID and address of each GPU that the NVIDIA driver has.
     """
 
@@ -120,7 +171,7 @@ class MachineSpec:
     links_end_with_mig: bool = False
     fabric_manager: FabricSpec | None = None
     description: str = ""
-    iommu: IommuSpec = USUAL_IOMMU
+    iommu: IommuSpec = _USUAL_IOMMU
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -219,7 +270,7 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
         links_end_with_mig=ends_with_mig,
         fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
         description=fields.text("description") if "description" in fields else "",
-        iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
+        iommu=_iommu_spec(fields.child("iommu")) if "iommu" in fields else _USUAL_IOMMU,
     )
     fields.refuse_unknown()
     return spec
@@ -246,7 +297,7 @@ def _product(fields: Fields) -> Product:
         ),
         license=fields.text("license") if "license" in fields else None,
         licensed=fields.flag("licensed", default=True),
-        sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
+        sriov=_sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
         vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )
     if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
@@ -283,8 +334,8 @@ def _slot(fields: Fields) -> Slot:
         if "cpus" in fields
         else None,
     )
-    if unknown := set(slot.beside) - set(BESIDE):
-        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")
+    if unknown := set(slot.beside) - set(_BESIDE):
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(_BESIDE)}")
     fields.refuse_unknown()
     return slot
 

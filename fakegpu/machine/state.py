@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
-from fakegpu.health.state import NOTHING_TOLD, WELL, GpuHealth, Told
-from fakegpu.machine.changes import FolderChanges, VersionChanges
+from fakegpu.health.state import NO_EVENTS, WELL, EventLog, GpuHealth
+from fakegpu.machine.changes import FolderChanges, ReplacedFile, VersionChanges
 from fakegpu.machine.holds import FileHolds, MemoryHolds
-from fakegpu.machine.license import LICENSED, FakeLicense
 from fakegpu.machine.mig_state import NO_MIG, MigState
-from fakegpu.machine.replaced_file import ReplacedFile
 from fakegpu.memory.state import EXACT, NO_MEMORY, Accounting, GpuMemory
 from fakegpu.mps.faults import MpsFault
 from fakegpu.nvml.call_faults import Fault
@@ -33,12 +31,31 @@ if TYPE_CHECKING:
     from fakegpu.machine.holds import Holds
     from fakegpu.machine.spec import MachineSpec
 
+
 T = TypeVar("T")
 
-SCHEMA = 2
+_SCHEMA = 2
 
-# A file tells nobody that it was replaced; a hung call looks this often whether its rule is gone.
+# Replacing a file notifies nobody: a hung call checks this often whether its rule is gone.
 _LOOK_AGAIN_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class FakeLicense:
+    """Whether a vGPU has its license, and when that ends: ISO 8601 with a zone, None for never."""
+
+    licensed: bool = True
+    expires: str | None = None
+
+    @classmethod
+    def from_document(cls, document: object) -> FakeLicense:
+        """Read from a state file; raises TypeError when it is something else."""
+        if not isinstance(document, dict):
+            raise TypeError("license is no mapping")
+        return cls(**document)
+
+
+_LICENSED = FakeLicense()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,7 @@ class GpuState:
     mig: MigState = NO_MIG
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
-    license: FakeLicense = LICENSED
+    license: FakeLicense = _LICENSED
     persistence: bool = False
     memory: GpuMemory = NO_MEMORY
     health: GpuHealth = WELL
@@ -99,7 +116,7 @@ class MachineState:
     fabric: FabricState = field(default_factory=FabricState)
     pretend_cgroups: str = ""
     accounting: Accounting = EXACT
-    told: Told = NOTHING_TOLD
+    events: EventLog = NO_EVENTS
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -121,7 +138,7 @@ class MachineState:
 
     def to_json(self, machine: str) -> str:
         """The state as the text of a state file."""
-        document: dict[str, object] = {"schema": SCHEMA, "machine": machine}
+        document: dict[str, object] = {"schema": _SCHEMA, "machine": machine}
         document |= {
             "driver_version": self.driver_version,
             "cuda_driver_version": self.cuda_driver_version,
@@ -134,7 +151,7 @@ class MachineState:
             **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
             **({} if self.accounting == EXACT else {"accounting": asdict(self.accounting)}),
-            **({} if self.told == NOTHING_TOLD else {"told": self.told.to_document()}),
+            **({} if self.events == NO_EVENTS else {"told": self.events.to_document()}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [fault.to_document() for fault in self.faults],
         }
@@ -153,11 +170,12 @@ class MachineState:
             fabric = FabricState.from_document(document.pop("fabric", {}))
             document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
             document["accounting"] = Accounting(**document.pop("accounting", {}))
-            document["told"] = Told.from_document(document["told"]) if "told" in document else NOTHING_TOLD
+            told = document.pop("told", None)
+            document["events"] = NO_EVENTS if told is None else EventLog.from_document(told)
             state = cls(gpus=gpus, faults=faults, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
-        if head != (SCHEMA, machine):
+        if head != (_SCHEMA, machine):
             raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
         return state
 
@@ -168,7 +186,7 @@ _ONLY_WHERE_USED = {"memory": NO_MEMORY, "health": WELL, "use": IDLE}
 def _gpu_document(gpu: GpuState) -> dict[str, object]:
     """The slot as JSON, without what is usual."""
     document = asdict(gpu)
-    if gpu.license == LICENSED:
+    if gpu.license == _LICENSED:
         del document["license"]
     if not gpu.persistence:
         del document["persistence"]
@@ -180,7 +198,7 @@ def _gpu_document(gpu: GpuState) -> dict[str, object]:
 
 def _gpu(document: dict[str, object]) -> GpuState:
     pids, mig = document.pop("process_ids"), document.pop("mig")
-    held = FakeLicense.from_document(document.pop("license")) if "license" in document else LICENSED
+    held = FakeLicense.from_document(document.pop("license")) if "license" in document else _LICENSED
     if not isinstance(pids, list) or not isinstance(mig, dict):
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
@@ -208,7 +226,7 @@ class StateStore(Protocol):
         ...
 
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
-        """Replace the state by an edit of it that nothing comes between; returns the new state."""
+        """Replace the state by an edit of it, atomically; returns the new state."""
         ...
 
     def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
@@ -306,7 +324,7 @@ class FileStore:
             ) from error
 
     def read_kernel(self, spec: MachineSpec) -> KernelState:
-        """What the kernel remembers now; a machine that nobody asked so far is as after its boot."""
+        """What the kernel remembers now; a machine without a record is as after its boot."""
         try:
             return self._read(self._kernel)
         except FileNotFoundError:

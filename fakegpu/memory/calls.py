@@ -1,4 +1,4 @@
-"""What a fake GPU says about the memory limits of control groups."""
+"""What NVML answers about the memory limits of control groups on a fake GPU."""
 
 # ruff: noqa: D102 - the protocol of driver.nvml.memory_limits documents the calls
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from fakegpu.machine.cgroups import group_at, without_dead_groups
 from fakegpu.machine.state import with_gpu
-from fakegpu.memory.groups import group_at, living
 
 if TYPE_CHECKING:
     from driver.nvml.memory_limits import Cgroup
@@ -49,7 +49,7 @@ class FakeMemoryCalls:
         soft_bytes, hard_bytes = (state.accounting.counted(one, gpu_bytes) for one in limits)
 
         def edit(now: MachineState) -> MachineState:
-            gpu = living(now, now.gpus[self._slot.pci])
+            gpu = without_dead_groups(now, now.gpus[self._slot.pci])
             return with_gpu(
                 now,
                 self._slot.pci,
@@ -62,7 +62,7 @@ class FakeMemoryCalls:
         call = "memory_limits"
         state, _ = self._supported(call)
         group = self._group(call, state, cgroup)
-        memory = living(state, state.gpus[self._slot.pci]).memory
+        memory = without_dead_groups(state, state.gpus[self._slot.pci]).memory
         found = memory.holder(group.path)
         if found is None:
             raise self._failed(call, _NONE[state.accounting.silent], cgroup)

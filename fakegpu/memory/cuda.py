@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fakegpu.machine.cgroups import group_at, without_dead_groups
 from fakegpu.machine.state import with_gpu
-from fakegpu.memory.groups import group_at, living
 from fakegpu.memory.state import CudaClient
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FakeCudaClient:
     def allocated_bytes(self) -> int:
         """What it has now; 0 once its context is gone."""
         state = self._store.read()
-        found = living(state, state.gpus[self._pci]).memory.client(self._number)
+        found = without_dead_groups(state, state.gpus[self._pci]).memory.client(self._number)
         return 0 if found is None else found.allocated_bytes
 
     def allocate(self, more_bytes: int) -> None:
@@ -97,7 +97,7 @@ class FakeCudaClient:
         """End the process: all that it had is free. Once more does nothing."""
 
         def edit(state: MachineState) -> MachineState:
-            gpu = living(state, state.gpus[self._pci])
+            gpu = without_dead_groups(state, state.gpus[self._pci])
             return _with_memory(state, self._pci, gpu.memory.without_client(self._number))
 
         self._store.change(edit)
@@ -120,7 +120,7 @@ def _check(size_bytes: int) -> None:
 
 def _memory(state: MachineState, pci: PciAddress) -> GpuMemory:
     """The memory of a GPU that CUDA can use, as it is now; raises CudaFailed."""
-    gpu = living(state, state.gpus[pci])
+    gpu = without_dead_groups(state, state.gpus[pci])
     if not state.driver_loaded or not gpu.present or gpu.lost or gpu.mig.enabled:
         raise CudaFailed(f"the GPU {pci} cannot be used as a whole")
     return gpu.memory

@@ -1,4 +1,4 @@
-"""The memory of one fake GPU: the limits of control groups, who has allocated what, and what holds whom.
+"""The memory of one fake GPU: limits of control groups, what clients have allocated, which limits apply.
 
 As NVIDIA documents its memory accounting (MPS v3 memory partitioning, the backend misc): a group without
 limits of its own is held by the nearest one above that has some, and limits do not nest, so that those of a
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Accounting:
     """How the NVIDIA driver of a machine counts, where it is free to.
 
-    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group that no limits hold is told as
+    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group without limits is answered with
     NOT_SUPPORTED instead of NOT_FOUND, which one public program says of the account misc.
     """
 
@@ -136,7 +136,7 @@ class GpuMemory:
     def refusal(self, client: CudaClient, more_bytes: int, gpu_bytes: int) -> str:
         """Why the client cannot have so much more, empty where it can.
 
-        A soft limit refuses nobody anything: memory beyond it is borrowed, and only an MPS server takes it
+        A soft limit refuses nothing: memory beyond it is borrowed, and only an MPS server takes it
         back, by ending the process that borrowed.
         """
         limits = self.holder(client.cgroup)

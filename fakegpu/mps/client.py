@@ -27,7 +27,7 @@ class DaemonGone(DriverError):
 
 
 class ClientRefused(DriverError):
-    """The daemon lets the CUDA process not in, and says why."""
+    """The daemon refuses the CUDA process, and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Line:
         return self.hear()
 
     def say(self, question: Mapping[str, Any]) -> None:
-        """Send a question; one that nobody reads any longer is noticed by ``hear``."""
+        """Send a question; if the daemon is gone, ``hear`` notices that."""
         with suppress(ConnectionError):
             self._socket.sendall(json.dumps(question).encode() + b"\n")
 
@@ -85,7 +85,7 @@ class Line:
 
 
 class CudaProcess:
-    """A CUDA process under MPS, in the eyes of the daemon: connected for as long as it is open.
+    """A CUDA process under MPS, as the daemon sees it: connected for as long as it is open.
 
     ``environment`` is read as CUDA does: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and
     CUDA_MPS_PINNED_DEVICE_MEM_LIMIT lower the server's limits. Opening waits while another user's processes

@@ -24,7 +24,7 @@ MOST_PERCENT = 100.0
 
 
 class CommandRefused(Exception):
-    """The daemon does not do it; the text is its answer."""
+    """The daemon refuses a command; the text is its answer."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Control:
         return command(*words[1:])
 
     def connect(self, pid: int, uid: int, own: Limits) -> Server | None:
-        """Let a client in, to the server of its user; None while another user's clients are to end first.
+        """Let a client in, to the server of its user; None while another user's clients have to end first.
 
         Raises CommandRefused when the server has its most clients, or cannot start.
         """

@@ -11,26 +11,77 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driver.errors import DriverError
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, SOCKET
 from fakegpu.mps.control import QUESTIONS, CommandRefused, Control, Limits, limit_mib, thread_percentage
-from fakegpu.mps.devices import most_clients
+from fakegpu.mps.faults import START
 from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
 
 if TYPE_CHECKING:
-    from fakegpu.mps.devices import CudaDevice
+    from collections.abc import Sequence
+
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.mps.faults import MpsFault
 
-CONTROL_NAME = "nvidia-cuda-mps-control"
-PID_FILE, LOCK, LOG_PIPE = f"{CONTROL_NAME}.pid", "control_lock", "log"
-CONTROL_LOG = "control.log"
 
-_LOOK_AGAIN_SECONDS = 0.02  # a server that was killed tells nobody
+MOST_CLIENTS, MOST_CLIENTS_BEFORE_VOLTA = 48, 16
+_VOLTA = (7, 0)
+_MOST_SLICES = 7
+
+_CONTROL_NAME = "nvidia-cuda-mps-control"
+PID_FILE, LOCK, LOG_PIPE = f"{_CONTROL_NAME}.pid", "control_lock", "log"
+_CONTROL_LOG = "control.log"
+
+_LOOK_AGAIN_SECONDS = 0.02  # a server that is killed notifies nobody
 _MOST_LINE_BYTES = 65536
+
+_OPTIONS = {"-d": "background", "-f": "foreground", "-M": "multi-user", "--multiuser-server": "multi-user"}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """One device as CUDA counts them; ``share`` is the part of its GPU that it computes with."""
+
+    uuid: str
+    pci: PciAddress
+    share: float = 1.0
+
+
+def _visible_devices(machine: FakeMachine, text: str | None) -> tuple[CudaDevice, ...]:
+    """The devices that CUDA_VISIBLE_DEVICES names by index or UUID; None is all GPUs.
+
+    As in CUDA, the first name that there is not ends the list. Raises NvmlError as NVML does.
+    """
+    nvml = machine.nvml()
+    nvml.init()
+    gpus = [nvml.device_by_index(index) for index in range(nvml.device_count())]
+    known = {str(index): CudaDevice(gpu.uuid(), gpu.pci()) for index, gpu in enumerate(gpus)}
+    whole = tuple(known.values())
+    if text is None:
+        return whole
+    known |= {device.uuid: device for device in whole}
+    for gpu in gpus:
+        for mig in gpu.mig_devices():
+            known[mig.uuid] = CudaDevice(mig.uuid, gpu.pci(), mig.compute_instance_slices / _MOST_SLICES)
+    seen: list[CudaDevice] = []
+    for name in text.split(","):
+        if name not in known:
+            break
+        seen.append(known[name])
+    return tuple(seen)
+
+
+def most_clients(machine: FakeMachine, devices: tuple[CudaDevice, ...]) -> int:
+    """How many clients a server for these devices takes; a MIG device takes its share, one at least."""
+    volta = machine.spec.product.compute_capability >= _VOLTA
+    most = MOST_CLIENTS if volta else MOST_CLIENTS_BEFORE_VOLTA
+    return max(1, int(most * min((device.share for device in devices), default=1.0)))
 
 
 class CannotStart(Exception):
@@ -48,7 +99,7 @@ class Daemon:
         self._state = Path(flag.rpartition("@")[2])
         self._gpus = tuple(dict.fromkeys(device.pci for device in devices))
         self._pipes = pipes
-        self._log = logs / CONTROL_LOG
+        self._log = logs / _CONTROL_LOG
         self._servers = ServerProcesses(machine, flag, self._gpus, programs / SERVER_NAME)
         uuids = tuple(device.uuid for device in devices)
         self.control = Control(uuids, most_clients(machine, devices), self)
@@ -81,7 +132,7 @@ class Daemon:
         (self._pipes / PID_FILE).write_text(f"{os.getpid()}\n")
         for name, mode in ((LOCK, 0o666), (LOG_PIPE, 0o777), (PID_FILE, 0o666)):
             (self._pipes / name).chmod(mode)  # those that were seen on real nodes
-        name_process(CONTROL_NAME)
+        name_process(_CONTROL_NAME)
         self._note(f"Starting control daemon using socket {self._pipes / SOCKET}")
         self._note(
             f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={self._pipes}"
@@ -103,7 +154,7 @@ class Daemon:
             self.control.shut(force=True)
             for name in (PID_FILE, SOCKET, PRIVILEGED, LOG_PIPE):
                 (self._pipes / name).unlink(missing_ok=True)
-            # Whoever asked for the end may start another daemon as soon as it is answered.
+            # The client that asked for the end may start another daemon as soon as it has the answer.
             self._lock.close()
             for connection in self._quitters:
                 _reply(connection, {"answer": ""})
@@ -259,7 +310,7 @@ class Daemon:
 
 
 def hang(machine: FakeMachine, fault: MpsFault) -> None:
-    """Stand still for as long as the rule is there."""
+    """Do nothing for as long as the rule is there."""
     while fault in machine.state.mps_faults:
         machine.wait()
 
@@ -271,5 +322,69 @@ def _own_limits(text: str) -> dict[str, int]:
 
 
 def _reply(connection: socket.socket, answer: dict[str, Any]) -> None:
-    with suppress(OSError):  # whoever asked has gone
+    with suppress(OSError):  # the client has gone
         connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def start_daemon(flag: str, options: Sequence[str], pipes: Path, programs: Path) -> int:
+    """Start a daemon for the devices of CUDA_VISIBLE_DEVICES; returns the exit code.
+
+    ``flag`` opens the machine, ``programs`` is the folder where the server's program lies.
+    """
+    asked = {_OPTIONS.get(option) for option in options}
+    if None in asked or len(asked & {"background", "foreground"}) != 1:
+        _say("Usage: nvidia-cuda-mps-control [-d | -f] [-M]")
+        return 1
+    try:
+        daemon = _daemon(flag, pipes, programs)
+        daemon.control.multi_user = "multi-user" in asked
+        return _in_background(daemon) if "background" in asked else _in_foreground(daemon)
+    except (CannotStart, DriverError) as error:
+        _say(str(error))
+        return 1
+
+
+def _daemon(flag: str, pipes: Path, programs: Path) -> Daemon:
+    """The daemon for the devices that CUDA sees; raises CannotStart where a rule refuses it."""
+    machine = FakeMachine.open(flag)
+    devices = _visible_devices(machine, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
+    fault = machine.spend_mps_fault(START, tuple(device.pci for device in devices))
+    if fault and fault.kind == "hang":
+        hang(machine, fault)
+    if fault and fault.kind in ("refuse", "die"):
+        raise CannotStart(fault.words)
+    return Daemon(flag, devices, pipes, logs, programs)
+
+
+def _in_foreground(daemon: Daemon) -> int:
+    daemon.open()
+    daemon.serve()
+    return 0
+
+
+def _in_background(daemon: Daemon) -> int:
+    """Start the daemon as a process of its own; returns once it serves, or has said why it does not."""
+    read_end, write_end = os.pipe()
+    if os.fork():
+        os.close(write_end)
+        return 0 if os.read(read_end, 1) else 1
+    os.close(read_end)
+    os.setsid()
+    try:
+        daemon.open()
+    except CannotStart as error:
+        _say(str(error))
+        os._exit(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.write(write_end, b"1")
+    os.close(write_end)
+    daemon.serve()
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -21,8 +21,8 @@ MpsFaultKind = Literal["hang", "die", "lie", "refuse"]
 class MpsFault:
     """A rule for the daemons of one GPU, or of whatever; ``times`` counts down, None never ends.
 
-    ``command`` is a word of the daemon's language, ``start``, or ``*`` for any. ``hang``: the daemon stands
-    still for as long as the rule is there. ``die``: it ends without a word once it has done the command.
+    ``command`` is a word of the daemon's language, ``start``, or ``*`` for any. ``hang``: the daemon does
+    nothing for as long as the rule is there. ``die``: it ends without a word once it has done the command.
     ``lie``: a command that sets a limit is taken, and ``words`` is set in place of what was asked for.
     ``refuse``: it answers ``words`` and does nothing; a start ends with them.
     """
@@ -39,7 +39,7 @@ class MpsFault:
         return self.command in (ANY_COMMAND, command) and (self.pci is None or self.pci in gpus)
 
     def to_document(self) -> dict[str, Any]:
-        """The rule as it stands in a state file."""
+        """The rule as a state file has it."""
         return asdict(self) | {"pci": self.pci and str(self.pci)}
 
     @classmethod

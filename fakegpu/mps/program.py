@@ -1,4 +1,4 @@
-"""nvidia-cuda-mps-control of a fake machine: starts the daemon, or hands it commands from stdin."""
+"""nvidia-cuda-mps-control of a fake machine: starts the daemon, or sends it commands from stdin."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def main(arguments: Sequence[str]) -> int:
     if not options:
         return _commands(pipes)
     # Commands are many and need nothing of the daemon's, which is long in loading.
-    from fakegpu.mps.start import start
+    from fakegpu.mps.daemon import start_daemon
 
-    return start(flag, options, pipes, Path(program).absolute().parent)
+    return start_daemon(flag, options, pipes, Path(program).absolute().parent)
 
 
 def _commands(pipes: Path) -> int:
     """Hand over each line of stdin and print its answer; 1 when there is no daemon, or it ends meanwhile.
 
-    Whoever may not connect to the privileged socket, or does not see it, can only ask.
+    A user who may not connect to the privileged socket, or does not see it, can only query.
     """
     try:
         line = _line(pipes)

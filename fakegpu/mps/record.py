@@ -72,9 +72,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--program", type=Path, default=Path("/usr/bin/nvidia-cuda-mps-control"))
     parser.add_argument("--driver", required=True, help="the version of the NVIDIA driver")
     parser.add_argument("--gpu", action="append", required=True, help="the UUID of $GPU0, then of $GPU1, ...")
-    told = parser.parse_args(arguments)
-    questions = read_transcript(told.questions)
-    sys.stdout.write(write_transcript(record(told.program, questions, told.gpu, told.driver)))
+    options = parser.parse_args(arguments)
+    questions = read_transcript(options.questions)
+    sys.stdout.write(write_transcript(record(options.program, questions, options.gpu, options.driver)))
     return 0
 
 

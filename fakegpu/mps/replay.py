@@ -1,7 +1,7 @@
 """Stands in for nvidia-cuda-mps-control with the answers of a transcript, for code that runs the program.
 
-The runs of the transcript answer in their order; those that are not asked for are passed over. A question
-that does not come any more is an error of its own, so that no test goes on with answers to something else.
+The runs of the transcript answer in their order; those that are not asked for are skipped. A question that is
+not left in the transcript is an error of its own, so that no test goes on with answers to something else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What nvidia-cuda-mps-control was told and what it answered, as lines of JSON for tests.
+"""Commands to nvidia-cuda-mps-control and its answers, as lines of JSON for tests.
 
 The first line says where the rest comes from, ``recorded`` from a real daemon or ``documented`` by somebody;
 each other line is one run of the program:
@@ -38,7 +38,7 @@ class Malformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the program: its options, its environment, what it was told, and how it answered."""
+    """One run of the program: its options, its environment, its commands, and its answer."""
 
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Run:
     files: Mapping[str, str] | None = None
 
     def is_same_question(self, other: Run) -> bool:
-        """Whether the program was told the same."""
+        """Whether the program got the same options and commands."""
         asked, others = (self.options, self.commands), (other.options, other.commands)
         return asked == others and dict(self.environment) == dict(other.environment)
 

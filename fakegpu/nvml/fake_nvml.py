@@ -18,11 +18,10 @@ from driver.nvml.api import (
     failure,
 )
 from driver.nvml.vgpu import LicensableFeature
-from fakegpu.health.calls import FakeHealthCalls
-from fakegpu.health.events import FakeEventSet
+from fakegpu.health.calls import FakeEventSet, FakeHealthCalls
+from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.machine.spec import topology_level
 from fakegpu.memory.calls import FakeMemoryCalls
-from fakegpu.memory.groups import living
 from fakegpu.nvml.mig_calls import FakeMigCalls
 from fakegpu.nvml.session import FakeSession
 from fakegpu.nvml.sharing_calls import FakeSharingCalls
@@ -221,7 +220,7 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
     def process_ids(self) -> tuple[int, ...]:
         state, gpu = self._call("process_ids")
         inside = (process.process_id for process in gpu.mig.processes())
-        return tuple(sorted({*gpu.process_ids, *inside, *living(state, gpu).memory.process_ids}))
+        return tuple(sorted({*gpu.process_ids, *inside, *without_dead_groups(state, gpu).memory.process_ids}))
 
     def common_ancestor(self, other: PciAddress) -> TopologyLevel:
         return topology_level(self._slot, self._other("common_ancestor", other))

@@ -65,14 +65,14 @@ class FakeMigCalls:
         return activation
 
     def mig_without_reset(self) -> bool:
-        self._look("mig_without_reset", needs_mode=False)
+        self._catalogue_and_gpu("mig_without_reset", needs_mode=False)
         return not self._spec.product.mig_needs_reset
 
     def gpu_instance_profiles(self) -> tuple[GpuInstanceProfile, ...]:
-        return self._look("gpu_instance_profiles", needs_mode=False)[0].profiles
+        return self._catalogue_and_gpu("gpu_instance_profiles", needs_mode=False)[0].profiles
 
     def gpu_instance_placements(self, profile_id: int) -> tuple[Placement, ...]:
-        catalogue, _ = self._look("gpu_instance_placements", needs_mode=False)
+        catalogue, _ = self._catalogue_and_gpu("gpu_instance_placements", needs_mode=False)
         if profile_id not in catalogue.placements:
             raise self._refused("gpu_instance_placements", Code.INVALID_ARGUMENT)
         return catalogue.placements[profile_id]
@@ -86,10 +86,10 @@ class FakeMigCalls:
         return mig_state.mig_devices(catalogue, gpu.mig, parent)
 
     def gpu_instances(self) -> tuple[GpuInstance, ...]:
-        return tuple(_gpu_instance(gi) for gi in self._look("gpu_instances")[1].mig.instances)
+        return tuple(_gpu_instance(gi) for gi in self._catalogue_and_gpu("gpu_instances")[1].mig.instances)
 
     def gpu_instance_capacity(self, profile_id: int) -> int:
-        catalogue, gpu = self._look("gpu_instance_capacity")
+        catalogue, gpu = self._catalogue_and_gpu("gpu_instance_capacity")
         if profile_id not in catalogue.placements:
             raise self._refused("gpu_instance_capacity", Code.INVALID_ARGUMENT)
         return mig_state.capacity(catalogue, gpu.mig, profile_id)
@@ -117,12 +117,12 @@ class FakeMigCalls:
         self._change("destroy_gpu_instance", edit)
 
     def compute_instance_profiles(self, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
-        catalogue, gpu = self._look("compute_instance_profiles")
+        catalogue, gpu = self._catalogue_and_gpu("compute_instance_profiles")
         inside = self._instance("compute_instance_profiles", gpu, gpu_instance_id)
         return catalogue.compute_profiles(inside.profile_id)
 
     def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
-        _, gpu = self._look("compute_instances")
+        _, gpu = self._catalogue_and_gpu("compute_instances")
         inside = self._instance("compute_instances", gpu, gpu_instance_id)
         return tuple(_compute_instance(ci) for ci in inside.compute_instances)
 
@@ -159,7 +159,7 @@ class FakeMigCalls:
         _, gpu = self._session.gpu_call("mig_processes", self._slot.pci, self._number)
         return gpu.mig.processes()
 
-    def _look(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
+    def _catalogue_and_gpu(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
         _, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
         return self._offered(call, gpu, needs_mode=needs_mode), gpu
 
@@ -167,7 +167,7 @@ class FakeMigCalls:
         self, call: str, edit: Callable[[MigCatalogue, GpuState], GpuState], *, needs_mode: bool = True
     ) -> None:
         """Enter a call that changes the GPU; a vGPU guest may not."""
-        self._look(call, needs_mode=needs_mode)
+        self._catalogue_and_gpu(call, needs_mode=needs_mode)
         if self._spec.product.virtualization == "vgpu":
             raise self._refused(call, Code.NOT_SUPPORTED)
 

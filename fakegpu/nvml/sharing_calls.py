@@ -57,7 +57,7 @@ class FakeSharingCalls:
         return gpu.time_slice
 
     def set_time_slice(self, number: int) -> None:
-        """Set it until the driver is loaded anew; INVALID_ARGUMENT for a number that there is not."""
+        """Set it until the driver is loaded again; INVALID_ARGUMENT for a number that there is not."""
         self._session.gpu_call("set_time_slice", self._slot.pci, self._number)
         self._check_time_slices("set_time_slice")
         if number not in range(_LONGEST_TIME_SLICE + 1):

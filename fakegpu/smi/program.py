@@ -20,25 +20,26 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.query import Asked, QueryRefused, csv_lines, read_fields, read_format
-from fakegpu.smi.reset import reset_gpus
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from driver.nvml.mig import MigDevice
     from driver.nvml.modes import ComputeMode
+    from fakegpu.machine.spec import MachineSpec
     from fakegpu.nvml.fake_nvml import FakeDevice
 
-MODES: dict[str, ComputeMode] = {
+
+_MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable that has the device nodes of a container, between colons, where none really runs."""
 
-TIME_SLICES = ("Default", "Short", "Medium", "Long")
-NOTHING_FOUND = int(Code.NOT_FOUND)
+_TIME_SLICES = ("Default", "Short", "Medium", "Long")
+_NOTHING_FOUND = int(Code.NOT_FOUND)
 OTHER_ERROR = 255
 """The exit code for return codes that are none of nvidia-smi's own."""
 
@@ -51,6 +52,15 @@ _REASONS: dict[int, str] = {
 _NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running."
+)
+
+_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
+"""Before Ampere no GPU with NVLinks is reset by itself (nvidia-smi(1), --gpu-reset)."""
+
+_IN_USE = (
+    "currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics "
+    "application such as an X server, or a monitoring application such as another instance of nvidia-smi). "
+    "Please first kill all processes using {} and all compute applications running in the system."
 )
 
 
@@ -85,7 +95,7 @@ class Smi:
         parser.add_argument("-L", "--list-gpus", action="store_true")
         parser.add_argument("--version", action="store_true")
         parser.add_argument("-i", "--id")
-        parser.add_argument("-c", "--compute-mode", choices=sorted(MODES))
+        parser.add_argument("-c", "--compute-mode", choices=sorted(_MODES))
         parser.add_argument("--query-gpu")
         parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
@@ -104,7 +114,7 @@ class Smi:
             raise _Refusal("--format without --query-gpu")
         if asked.compute_mode is None:
             return self._list(chosen)
-        return self._set_compute_mode(chosen, MODES[asked.compute_mode])
+        return self._set_compute_mode(chosen, _MODES[asked.compute_mode])
 
     def _reset(self, text: str | None) -> int:
         """Reset GPUs, all without a name; nothing is opened for that which would be in the way itself."""
@@ -219,7 +229,7 @@ class Smi:
         parser = _Parser(prog="nvidia-smi compute-policy", add_help=False, allow_abbrev=False)
         parser.add_argument("-i", "--id")
         parser.add_argument("-l", "--list", action="store_true")
-        parser.add_argument("--set-timeslice", type=int, choices=range(len(TIME_SLICES)))
+        parser.add_argument("--set-timeslice", type=int, choices=range(len(_TIME_SLICES)))
         asked = parser.parse_args(words)
         self._nvml.init()
         chosen = self._chosen(asked.id)
@@ -233,7 +243,7 @@ class Smi:
 
 
 def _set_time_slice(chosen: list[tuple[int, FakeDevice]], number: int) -> int:
-    value = TIME_SLICES[number]
+    value = _TIME_SLICES[number]
     for index, device in chosen:
         try:
             device.set_time_slice(number)
@@ -251,7 +261,7 @@ def _list_policies(chosen: list[tuple[int, FakeDevice]]) -> int:
     _say(f"| {'GPU     Name                   Value':<47}|\n|{'=' * 48}|")
     for index, device in chosen:
         try:
-            value = TIME_SLICES[device.time_slice()]
+            value = _TIME_SLICES[device.time_slice()]
         except NotSupported:
             value = "N/A"
         _say(f"|{index:>4}     {'Timeslice':<23}{value:<16}|\n{line}")
@@ -284,7 +294,7 @@ def _reason(error: NvmlCallFailed) -> str:
 
 def _nothing_found() -> int:
     _say("No devices were found")
-    return NOTHING_FOUND
+    return _NOTHING_FOUND
 
 
 def _say(line: str) -> None:
@@ -295,6 +305,65 @@ def _visible_nodes() -> frozenset[str] | None:
     """The nodes of the container for which this runs, None outside of one."""
     text = os.environ.get(VISIBLE_NODES)
     return None if text is None else frozenset(filter(None, text.split(":")))
+
+
+def reset_gpus(machine: FakeMachine, gpus: Sequence[PciAddress], say: Callable[[str], None]) -> int:
+    """Reset the GPUs together, or say why not; returns the exit code.
+
+    As the real one does, it refuses while a process has one open. Before Ampere, all GPUs that NVLinks
+    connect have to be named together. A GPU that fell off the bus stays lost.
+    """
+    for pci in gpus:
+        if machine.state.gpus[pci].lost:
+            say(f"Unable to determine the device handle for GPU {pci}: GPU is lost. Reboot the system")
+            return int(Code.GPU_IS_LOST)
+    lacking = sorted(set().union(*(linked(machine.spec, pci) for pci in gpus)).difference(gpus))
+    if lacking:
+        names = ", ".join(map(_bus_id, lacking))
+        say(f"GPUs that are connected by NVLink have to be reset together; also name {names}")
+        return int(Code.INVALID_ARGUMENT)
+    holds = machine.nvml().store.holds
+    used = [pci for pci in gpus if holds.is_held(pci) or machine.state.gpus[pci].process_ids]
+    if not used:
+        used = [pci for pci in gpus if not _reset(machine, pci, say)]
+    if used:
+        say("The following GPUs could not be reset:")
+        for pci in used:
+            say(f"  GPU {_bus_id(pci)}: In use by another client")
+        devices, them = (
+            ("1 device is", "this device")
+            if len(used) == 1
+            else (f"{len(used)} devices are", "these devices")
+        )
+        say(f"\n{devices} {_IN_USE.format(them)}")
+        return int(Code.IN_USE)
+    say("All done.")
+    return 0
+
+
+def _reset(machine: FakeMachine, pci: PciAddress, say: Callable[[str], None]) -> bool:
+    """Whether it was reset; not while CUDA clients are there, in partitions too."""
+    try:
+        machine.reset(pci)
+    except ConfigError:
+        return False
+    say(f"GPU {_bus_id(pci)} was successfully reset.")
+    return True
+
+
+def linked(spec: MachineSpec, pci: PciAddress) -> set[PciAddress]:
+    """The GPUs that have to be reset with one, that one among them."""
+    found, following = {pci}, [pci]
+    while spec.product.architecture in _TOGETHER and following:
+        for end in spec.slot(following.pop()).links:
+            others = {end.remote} if end.remote else set()
+            if end.kind == "switch":
+                others = {slot.pci for slot in spec.slots if any(one.kind == "switch" for one in slot.links)}
+            for other in others - found:
+                if other is not None:
+                    found.add(other)
+                    following.append(other)
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:

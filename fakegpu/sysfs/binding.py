@@ -1,13 +1,12 @@
 """How functions and drivers come together and part: the rules of the driver core and the PCI bus.
 
 All are functions of the node's state: what they refuse is an OSError with the number of the kernel. A driver
-that is told to let go does so once nobody uses the function: till then it is ``releasing``.
+that has to release a function does so once nobody uses it: until then it is ``releasing``.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,6 +25,7 @@ from fakegpu.sysfs.drivers import (
 )
 from fakegpu.sysfs.functions import functions_of, sriov_of
 from fakegpu.sysfs.state import LET_GO, FunctionState
+from fakegpu.sysfs.vgpu_rules import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +62,6 @@ class Node:
     def with_function(self, pci: PciAddress, function: FunctionState) -> Node:
         """The node with one function's state replaced."""
         return replace(self, kernel=self.kernel.with_function(pci, function))
-
-
-def refused(number: int) -> OSError:
-    """The error of a write that the kernel refuses."""
-    return OSError(number, os.strerror(number))
 
 
 def bind(node: Node, driver_name: str, pci: PciAddress) -> Node:

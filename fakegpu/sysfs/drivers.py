@@ -25,8 +25,8 @@ _BUILT_IN = ""
 class Driver:
     """One PCI driver and the module that it comes with; built in where that is empty.
 
-    ``classes`` are those of the functions that it takes by itself. One of vfio takes what it is told by
-    ``driver_override``; with ``device_ids`` these alone, as the aliases of its module say. With
+    ``classes`` are those of the functions that it takes by itself. One of vfio takes the functions whose
+    ``driver_override`` names it; with ``device_ids`` these alone, as the aliases of its module say. With
     ``makes_virtual`` it has ``sriov_configure``, so that it makes virtual functions when sysfs says so.
     """
 
@@ -45,7 +45,7 @@ _DRIVERS = (
     Driver("xhci_hcd", "xhci_pci", (0x0C0330,)),
     Driver("nvidia-gpu", "i2c_nvidia_gpu", (0x0C8000,)),
     Driver(VFIO_PCI, "vfio_pci", is_vfio=True),
-    # It takes any function that it is told to, and does nothing but make virtual ones (pci-pf-stub.c).
+    # It takes any function whose driver_override names it, and only makes virtual functions (pci-pf-stub.c).
     Driver(PF_STUB, "pci_pf_stub", makes_virtual=True),
 )
 
@@ -79,7 +79,7 @@ def driver_named(spec: MachineSpec, name: str | None) -> Driver | None:
 
 
 def is_vfio(spec: MachineSpec, name: str | None) -> bool:
-    """Whether a driver hands functions out to virtual machines by vfio."""
+    """Whether a driver gives functions to virtual machines by vfio."""
     found = driver_named(spec, name)
     return found is not None and found.is_vfio
 

@@ -12,8 +12,7 @@ from driver.nvml.pci_address import PciAddress
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fakegpu.machine.pci_spec import IommuSpec, SriovSpec
-    from fakegpu.machine.spec import MachineSpec, Slot
+    from fakegpu.machine.spec import IommuSpec, MachineSpec, Slot, SriovSpec
 
 NVIDIA, _INTEL = 0x10DE, 0x8086
 GPU_CLASS, BRIDGE_CLASS = 0x030200, 0x060400
@@ -78,7 +77,7 @@ def _functions(
     found: dict[PciAddress, Function] = {}
     taken = {slot.iommu_group for slot in slots} - {None}
     free = (number for number in count(_FIRST_GROUP) if number not in taken)
-    above = folders_above(slots)
+    above = _folders_above(slots)
     for slot in slots:
         named = slot.iommu_group if iommu.present else None
         number = next(free) if named is None else named
@@ -99,7 +98,7 @@ def _functions(
     return found
 
 
-def folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
+def _folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
     """Where the port that leads to each GPU alone lies: below the root complex, or below its switches.
 
     Below the root lies a root port for each topmost switch, then upstream and downstream ports in turn. These

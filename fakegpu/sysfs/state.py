@@ -27,7 +27,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = ("fail", "hang", "ignore", "die-before", "d
 
 @dataclass(frozen=True, slots=True)
 class FunctionState:
-    """One function now. ``releasing``: its driver was told to let go and waits for those who use it.
+    """One function now. ``releasing``: its driver has to release it and waits until nobody uses it.
 
     The link to a driver that is releasing is gone already, as the kernel removes it first. ``vfio`` is the
     number of its vfio device, ``bound`` counts the bindings of the machine up to its own: LET_GO after it.

@@ -1,6 +1,7 @@
 """Which files the pretend kernel shows below the root of sysfs, and how a tree is made to show them.
 
 A tree is a mapping: path below the root -> text of a file, or where a link leads, below the root as well.
+Files of vfio are among them: groups, devices, and their nodes below /dev/vfio.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu.sysfs.drivers import loaded_drivers
-from fakegpu.sysfs.entries import LinkTo
+from fakegpu.sysfs.drivers import has_vfio_device, loaded_drivers
 from fakegpu.sysfs.functions import functions_of, sriov_of
-from fakegpu.sysfs.vfio_files import groups_of, vfio_files
-from fakegpu.sysfs.vgpus import files_of_vgpus, functions_with_other_vgpus
+from fakegpu.sysfs.vgpus import LinkTo, files_of_vgpus, functions_with_other_vgpus, nodes_of_vgpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from fakegpu.sysfs.binding import Node
     from fakegpu.sysfs.functions import Function
 
+
 DEVICES, DRIVERS, GROUPS = "bus/pci/devices", "bus/pci/drivers", "kernel/iommu_groups"
 _LETTERS = string.ascii_letters
 _MEMORY_FLAGS = 0x140204
@@ -34,6 +34,9 @@ PRETENDED = ".pretended"
 """A file in the root of each pretended sysfs, so that the node's own is never taken for one."""
 
 _DRM_FIRST_RENDER, _DRM_FIRST_CARD = 128, 1  # card0 is the server's own graphics
+
+_GROUP_MAJOR, _DEVICE_MAJOR, _MISC_MAJOR = 243, 511, 10
+_CONTAINER_MINOR, _IOMMUFD_MINOR = 196, 126
 
 
 def drm_names(spec: MachineSpec) -> Mapping[PciAddress, tuple[str, str]]:
@@ -54,7 +57,7 @@ def all_files(node: Node) -> dict[str, str | LinkTo]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is other in a tree: paths and whole folders that are no more, and files that are new or other."""
+    """What changes in a tree: paths and whole folders that go, and files that are new or different."""
 
     gone: frozenset[str]
     files: Mapping[str, str | LinkTo]
@@ -62,7 +65,7 @@ class Change:
 
 
 def change_of(before: Node, after: Node) -> Change:
-    """What the files below the root have to become when the one node becomes the other."""
+    """How the files below the root change when the one node becomes the other."""
     old, new = _node_files(before), _node_files(after)
     others = functions_with_other_vgpus(before, after)
     for pci in before.kernel.functions.keys() | after.kernel.functions.keys():
@@ -144,7 +147,7 @@ def _function_files(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
         physical = functions_of(spec)[function.physical].folder
         found[f"{folder}/physfn"] = LinkTo(physical)
         found[f"{physical}/virtfn{function.number}"] = LinkTo(folder)
-    for group in groups_of(node, pci):
+    for group in _groups_of(node, pci):
         found[f"{folder}/iommu_group"] = LinkTo(f"{GROUPS}/{group}")
         found[f"{GROUPS}/{group}/devices/{pci}"] = LinkTo(folder)
     return found | files_of_vgpus(node, pci)
@@ -203,7 +206,7 @@ def _node_files(node: Node) -> dict[str, str | LinkTo]:
             found[f"module/{driver.module}/drivers/pci:{driver.name}"] = LinkTo(place)
     for module in node.kernel.modules:
         found[f"module/{module}/initstate"] = "live\n"
-    return found | vfio_files(node)
+    return found | _vfio_files(node)
 
 
 def _put(root: Path, path: str, entry: str | LinkTo) -> None:
@@ -237,3 +240,70 @@ def _remove_empty_folders(folder: Path, top: Path) -> None:
     while folder != top and folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
+
+
+def _groups_of(node: Node, pci: PciAddress) -> tuple[int, ...]:
+    """The IOMMU group of a function, one or none; vfio may have invented it."""
+    if node.spec.iommu.present or _is_invented(node, pci):
+        return (functions_of(node.spec)[pci].group,)
+    return ()
+
+
+def _vfio_files(node: Node) -> dict[str, str | LinkTo]:
+    """The files of vfio below the root of sysfs."""
+    found: dict[str, str | LinkTo] = {}
+    if node.spec.iommu.present:
+        for one in functions_of(node.spec).values():
+            if one.pci in node.kernel.functions:
+                found[f"kernel/iommu_groups/{one.group}/type"] = "DMA-FQ\n"
+    if "vfio" in node.kernel.modules:
+        unsafe = "Y" if node.spec.iommu.unsafe_noiommu else "N"
+        found["module/vfio/parameters/enable_unsafe_noiommu_mode"] = f"{unsafe}\n"
+        found |= _misc("vfio", _CONTAINER_MINOR)
+    if "iommufd" in node.kernel.modules:
+        found |= _misc("iommu", _IOMMUFD_MINOR)
+    for pci, state in node.kernel.functions.items():
+        if state.vfio is None:
+            continue
+        function = functions_of(node.spec)[pci]
+        invented = _is_invented(node, pci)
+        group = f"devices/virtual/vfio/{'noiommu-' if invented else ''}{function.group}"
+        found[f"{group}/dev"] = f"{_GROUP_MAJOR}:{function.group}\n"
+        found[f"class/vfio/{group.rpartition('/')[2]}"] = LinkTo(group)
+        if invented:
+            found[f"kernel/iommu_groups/{function.group}/name"] = "vfio-noiommu\n"
+        place = f"{function.folder}/vfio-dev/vfio{state.vfio}"
+        found[f"{place}/device"] = LinkTo(function.folder)
+        found[f"class/vfio-dev/vfio{state.vfio}"] = LinkTo(place)
+        if node.spec.iommu.iommufd and not invented:
+            # Without CONFIG_VFIO_DEVICE_CDEV the folder is there and has no device number.
+            found[f"{place}/dev"] = f"{_DEVICE_MAJOR}:{state.vfio}\n"
+    return found
+
+
+def vfio_nodes(node: Node) -> set[str]:
+    """The device nodes that vfio and IOMMUFD have, below /dev."""
+    found = set()
+    if "vfio" in node.kernel.modules:
+        found.add("vfio/vfio")
+    if "iommufd" in node.kernel.modules:
+        found.add("iommu")
+    for pci, state in node.kernel.functions.items():
+        if state.vfio is not None:
+            invented = _is_invented(node, pci)
+            found.add(f"vfio/{'noiommu-' if invented else ''}{functions_of(node.spec)[pci].group}")
+            if node.spec.iommu.iommufd and not invented:
+                found.add(f"vfio/devices/vfio{state.vfio}")
+    return found | nodes_of_vgpus(node)
+
+
+def _is_invented(node: Node, pci: PciAddress) -> bool:
+    """Whether vfio made a group of its own for the function, as it does without an IOMMU when it may."""
+    spec = node.spec
+    by_vfio = has_vfio_device(spec, node.kernel.functions[pci].driver, functions_of(spec)[pci])
+    return not spec.iommu.present and spec.iommu.unsafe_noiommu and by_vfio
+
+
+def _misc(name: str, minor: int) -> dict[str, str | LinkTo]:
+    place = f"devices/virtual/misc/{name}"
+    return {f"{place}/dev": f"{_MISC_MAJOR}:{minor}\n", f"class/misc/{name}": LinkTo(place)}

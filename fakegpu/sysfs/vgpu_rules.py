@@ -1,4 +1,4 @@
-"""Which vGPUs a host makes beside those that are there: the rules of NVIDIA's vGPU manager, pure.
+"""Which vGPUs a host can make beside those that exist: the rules of NVIDIA's vGPU manager, without state.
 
 A GPU that is shared by time is in equal-size mode unless somebody has set another: all of its vGPUs are of
 one size in the vendor-specific framework, and of one type where there are mediated devices. In MIG mode each

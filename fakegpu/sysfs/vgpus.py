@@ -1,4 +1,4 @@
-"""Joins the rules and files of vGPUs with the pretend kernel: which there are, and what writes do."""
+"""The vGPUs of the pretend kernel: which there are, what writes do, and their files in both frameworks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ from typing import TYPE_CHECKING
 from driver.nvml.pci_address import PciAddress
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER
 from fakegpu.sysfs.functions import functions_of, sriov_of
-from fakegpu.sysfs.vgpu_files import vgpu_files
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, refused, remove_mdev, set_type
 
 if TYPE_CHECKING:
+    from driver.nvml.vgpu import VgpuType
     from fakegpu.sysfs.binding import Node
-    from fakegpu.sysfs.entries import LinkTo
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTo:
+    """A symbolic link to another place below the root."""
+
+    path: str
+
 
 _FIRST_MDEV_GROUP, _FIRST_MDEV_DEVICE = 2000, 1000
 _FUNCTION = r"devices/.+/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _TYPE_FILE = re.compile(rf"{_FUNCTION}/nvidia/current_vgpu_type\Z")
 _CREATE_FILE = re.compile(rf"{_FUNCTION}/mdev_supported_types/nvidia-([0-9]+)/create\Z")
 _REMOVE_FILE = re.compile(rf"{_FUNCTION}/([0-9a-f-]{{36}})/remove\Z")
+
+Files = dict[str, str | LinkTo]
+
+_VFIO_MAJOR = 511
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ def vgpu_write(path: str) -> VgpuWrite | None:
 
 def with_vgpu_write(node: Node, write: VgpuWrite, text: str) -> Node:
     """The node after such a write; raises OSError where the kernel refuses it."""
-    gpu = hosted_gpu(node, write.pci)
+    gpu = _hosted_gpu(node, write.pci)
     if gpu is None or write.pci not in gpu.places:
         raise refused(errno.ENODEV)
     used = [one for one in gpu.vgpus if node.in_use(one.function)]
@@ -62,7 +73,7 @@ def with_vgpu_write(node: Node, write: VgpuWrite, text: str) -> Node:
     return replace(node, kernel=replace(node.kernel, vgpus=(*others, *new)))
 
 
-def hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
+def _hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
     """The GPU that a function is, or belongs to, as a host of vGPUs; None where no vGPU manager has it."""
     host = node.spec.product.vgpu
     known = functions_of(node.spec)
@@ -81,18 +92,18 @@ def hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
 
 def files_of_vgpus(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
     """The files of vGPUs that a function has."""
-    gpu = hosted_gpu(node, pci) if node.spec.product.vgpu is not None else None
+    gpu = _hosted_gpu(node, pci) if node.spec.product.vgpu is not None else None
     if gpu is None:
         return {}
     folder = functions_of(node.spec)[pci].folder
-    return vgpu_files(gpu, pci, folder, iommufd=node.spec.iommu.iommufd)
+    return _vgpu_files(gpu, pci, folder, iommufd=node.spec.iommu.iommufd)
 
 
 def functions_with_other_vgpus(before: Node, after: Node) -> set[PciAddress]:
     """The functions of which other vGPUs can be made now: those of each GPU on which anything has changed."""
     if after.spec.product.vgpu is None:
         return set()
-    gpus = ((hosted_gpu(before, pci), hosted_gpu(after, pci)) for pci in after.machine.gpus)
+    gpus = ((_hosted_gpu(before, pci), _hosted_gpu(after, pci)) for pci in after.machine.gpus)
     changed = [one for pair in gpus if pair[0] != pair[1] for one in pair if one is not None]
     return {place for gpu in changed for place in gpu.places}
 
@@ -124,3 +135,63 @@ def _free(node: Node, place: PciAddress) -> Vgpu:
     group = next(number for number in count(_FIRST_MDEV_GROUP) if number not in groups)
     device = next(number for number in count(_FIRST_MDEV_DEVICE) if number not in devices)
     return Vgpu(place, 0, group=group, vfio=device)
+
+
+def _vgpu_files(gpu: HostedGpu, place: PciAddress, folder: str, *, iommufd: bool = True) -> Files:
+    """The files of one function of a host, whose folder below the root this is."""
+    if place not in gpu.places:
+        return {}
+    if gpu.host.framework == "vfio":
+        return _of_vendor(gpu, place, folder)
+    found: Files = {f"class/mdev_bus/{place}": LinkTo(folder)}
+    for kind in gpu.types:
+        found |= _mdev_type(gpu, place, kind, f"{folder}/mdev_supported_types/nvidia-{kind.id}")
+    for vgpu in gpu.on(place):
+        found |= _mdev(vgpu, folder, iommufd=iommufd)
+    return found
+
+
+def _of_vendor(gpu: HostedGpu, place: PciAddress, folder: str) -> Files:
+    lines = (f"{kind.id:<5d} : {kind.name}\n" for kind in gpu.creatable(place))
+    current = next((one.type_id for one in gpu.on(place)), 0)
+    return {
+        f"{folder}/nvidia/creatable_vgpu_types": "ID    : vGPU Name\n" + "".join(lines),
+        f"{folder}/nvidia/current_vgpu_type": f"{current}\n",
+    }
+
+
+def _mdev_type(gpu: HostedGpu, place: PciAddress, kind: VgpuType, folder: str) -> Files:
+    mib = kind.memory_bytes // 2**20
+    heads, frames = 1 if kind.class_name == "Compute" else 4, kind.frames_per_second or "N/A"
+    description = (
+        f"num_heads={heads}, frl_config={frames}, framebuffer={mib}M, "
+        f"max_resolution=4096x2160, max_instance={kind.most}\n"
+    )
+    found: Files = {
+        f"{folder}/name": f"{kind.name}\n",
+        f"{folder}/description": description,
+        f"{folder}/device_api": "vfio-pci\n",
+        f"{folder}/available_instances": f"{gpu.room(place, kind)}\n",
+        f"{folder}/create": "",
+    }
+    for vgpu in gpu.on(place):
+        if vgpu.type_id == kind.id:
+            parent = folder.rpartition("/mdev_supported_types/")[0]
+            found[f"{folder}/devices/{vgpu.uuid}"] = LinkTo(f"{parent}/{vgpu.uuid}")
+    return found
+
+
+def _mdev(vgpu: Vgpu, folder: str, *, iommufd: bool) -> Files:
+    own = f"{folder}/{vgpu.uuid}"
+    group = f"kernel/iommu_groups/{vgpu.group}"
+    found: Files = {
+        f"{own}/remove": "",
+        f"{own}/mdev_type": LinkTo(f"{folder}/mdev_supported_types/nvidia-{vgpu.type_id}"),
+        f"{own}/iommu_group": LinkTo(group),
+        f"{group}/devices/{vgpu.uuid}": LinkTo(own),
+        f"bus/mdev/devices/{vgpu.uuid}": LinkTo(own),
+        f"{own}/vfio-dev/vfio{vgpu.vfio}/device": LinkTo(own),
+    }
+    if iommufd:
+        found[f"{own}/vfio-dev/vfio{vgpu.vfio}/dev"] = f"{_VFIO_MAJOR}:{vgpu.vfio}\n"
+    return found

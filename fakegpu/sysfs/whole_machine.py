@@ -1,4 +1,4 @@
-"""What a reboot, and a load or unload of the NVIDIA driver, make of a fake machine and its kernel."""
+"""A fake machine and its kernel after a reboot, and after loading or unloading the NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rebooted(node: Node) -> Node:
 
 
 def unloaded(node: Node) -> Node:
-    """The NVIDIA driver is gone from all functions, whoever uses them."""
+    """The NVIDIA driver is gone from all functions, even from those in use."""
     kernel = node.kernel
     functions = {
         pci: replace(one, driver=None, releasing=False, vfio=None) if one.driver == NVIDIA_DRIVER else one

@@ -1,4 +1,4 @@
-"""What the pretend kernel does with a write: which request it is, and what the node becomes by it."""
+"""What the pretend kernel does with a write: which request it is, and the node after it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from driver.nvml.pci_address import PciAddress
-from fakegpu.sysfs.binding import StillInUse, bind, probe, refused, set_override, set_virtual, unbind
+from fakegpu.sysfs.binding import StillInUse, bind, probe, set_override, set_virtual, unbind
 from fakegpu.sysfs.state import Waiting
+from fakegpu.sysfs.vgpu_rules import refused
 from fakegpu.sysfs.vgpus import VgpuWrite, vgpu_write, with_vgpu_write
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def request_of(node: Node, path: str, text: str) -> Request:
         return Request(match[2], PciAddress.parse(match[1]), "", text)
     match = _DRIVER_FILE.match(path)
     if match is None and path != _PROBE_FILE:
-        raise refused(errno.EACCES)  # a file that only tells
+        raise refused(errno.EACCES)  # a file that can only be read
     name = text.removesuffix("\n")
     pci = next((pci for pci in node.kernel.functions if str(pci) == name), None)
     if pci is None:
@@ -90,7 +91,7 @@ def answers_at_once(node: Node, request: Request) -> bool:
 
 
 def is_withheld(node: Node, path: str) -> bool:
-    """Whether the kernel makes whoever reads a file wait, as it does with those that need the lock."""
+    """Whether reading a file waits, because it needs the lock of the function."""
     match = _FUNCTION_FILE.match(path)
     return match is not None and is_locked(node, PciAddress.parse(match[1]))
 

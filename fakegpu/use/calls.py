@@ -1,4 +1,4 @@
-"""What a fake GPU says of how much of it is used."""
+"""What NVML says of the use of a fake GPU."""
 
 # ruff: noqa: D102 - the protocol of driver.nvml.use.calls documents the calls
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
-from fakegpu.memory.groups import living
+from fakegpu.machine.cgroups import without_dead_groups
 
 if TYPE_CHECKING:
     from fakegpu.machine.spec import MachineSpec, Slot
@@ -54,7 +54,7 @@ class FakeUseCalls:
         instance, catalogue = gpu.mig.instance(gpu_instance), self._spec.product.mig
         if catalogue is None or instance is None or instance.compute_instance(compute_instance) is None:
             raise failure(GPU_CALLS[call], Code.NOT_FOUND, f"{self._slot.pci} GPU instance {gpu_instance}")
-        # Parts of a GPU instance share its memory: each is told what all of them use.
+        # Parts of a GPU instance share its memory: NVML reports the use of all of them for each.
         said = [gpu.use.partition(gpu_instance, one.id).used_bytes for one in instance.compute_instances]
         of_processes = sum(
             one.memory_bytes or 0 for one in _processes(state, gpu) if one.gpu_instance == gpu_instance
@@ -131,7 +131,7 @@ def _processes(state: MachineState, gpu: GpuState) -> tuple[ProcessUse, ...]:
         for one in gpu.mig.processes()
     ]  # fmt: skip
     clients: dict[int, int] = {}
-    for client in living(state, gpu).memory.clients:
+    for client in without_dead_groups(state, gpu).memory.clients:
         if client.process_id is not None:
             clients[client.process_id] = clients.get(client.process_id, 0) + client.allocated_bytes
     found += [ProcessUse(pid, allocated) for pid, allocated in clients.items()]
@@ -140,7 +140,7 @@ def _processes(state: MachineState, gpu: GpuState) -> tuple[ProcessUse, ...]:
 
 def _of_nobody(state: MachineState, gpu: GpuState) -> int:
     """What CUDA clients have that NVML does not list, in bytes."""
-    clients = living(state, gpu).memory.clients
+    clients = without_dead_groups(state, gpu).memory.clients
     return sum(client.allocated_bytes for client in clients if client.process_id is None)
 
 

@@ -1,4 +1,4 @@
-"""What a test or a demo says of how much of a fake machine's GPUs is used, and by whom."""
+"""Sets how much of a fake machine's GPUs is used, and by which processes, for tests and demos."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from fakegpu.machine.mig_state import mig_uuid
 from fakegpu.machine.state import with_gpu
-from fakegpu.smi.mig_processes import mig_place, with_mig_processes
 from fakegpu.use.state import ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from driver.nvml.pci_address import PciAddress
+    from fakegpu.machine.mig_state import ComputeInstanceState
     from fakegpu.machine.spec import MachineSpec
     from fakegpu.machine.state import MachineState, StateStore
     from fakegpu.use.state import GpuUse
 
+
 _MIG = "MIG-"
 
 
-class UseDeeds:
+class PretendedUse:
     """The part of FakeMachine about use. A GPU is its index, its UUID, or its address."""
 
     spec: MachineSpec
@@ -71,7 +73,7 @@ class UseDeeds:
         """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
         pids = tuple(sorted(process_ids))
         if isinstance(gpu, str) and gpu.startswith(_MIG):
-            self._store.change(lambda state: with_mig_processes(self.spec, state, gpu, pids))
+            self._store.change(lambda state: _with_mig_processes(self.spec, state, gpu, pids))
         else:
             pci = self.pci(gpu)
             self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
@@ -87,7 +89,7 @@ class UseDeeds:
 
     def _run(self, gpu: int | str | PciAddress, processes: Mapping[int, ProcessState | int]) -> None:
         on_partition = isinstance(gpu, str) and gpu.startswith(_MIG)
-        pci = mig_place(self.spec, self._store.read(), str(gpu))[0] if on_partition else self.pci(gpu)
+        pci = _mig_place(self.spec, self._store.read(), str(gpu))[0] if on_partition else self.pci(gpu)
         new = tuple(
             one if isinstance(one, ProcessState) else ProcessState(pid, one) for pid, one in processes.items()
         )
@@ -97,7 +99,7 @@ class UseDeeds:
     def _use_partition(self, uuid: str, known: Mapping[str, float | int]) -> None:
         if unknown := set(known) - {"compute", "used_bytes"}:
             raise ConfigError(f"a MIG device has no {', '.join(sorted(unknown))}", "say it of the whole GPU")
-        pci, gpu_instance, compute_instance = mig_place(self.spec, self._store.read(), uuid)
+        pci, gpu_instance, compute_instance = _mig_place(self.spec, self._store.read(), uuid)
 
         def edit(use: GpuUse) -> GpuUse:
             old = use.partition(gpu_instance, compute_instance)
@@ -119,3 +121,35 @@ class UseDeeds:
 
         self._store.change(edit)
         self.settle()
+
+
+def _mig_place(spec: MachineSpec, state: MachineState, uuid: str) -> tuple[PciAddress, int, int]:
+    """The GPU of a MIG device, and the ids of its instances; raises ConfigError where there is none."""
+    for pci, gpu in state.gpus.items():
+        parent = spec.board_uuid(pci, gpu.board)
+        for gi in gpu.mig.instances:
+            for ci in gi.compute_instances:
+                if mig_uuid(parent, gi.id, ci.id) == uuid:
+                    return pci, gi.id, ci.id
+    raise ConfigError(f"the machine {spec.name} has no MIG device {uuid}", "create it first")
+
+
+def _with_mig_processes(
+    spec: MachineSpec, state: MachineState, uuid: str, pids: tuple[int, ...]
+) -> MachineState:
+    """The state with these processes on the MIG device of a UUID; raises ConfigError where there is none."""
+    pci, gpu_instance, compute_instance = _mig_place(spec, state, uuid)
+    gpu = state.gpus[pci]
+    instances = tuple(
+        replace(gi, compute_instances=_with_processes(gi.compute_instances, compute_instance, pids))
+        if gi.id == gpu_instance
+        else gi
+        for gi in gpu.mig.instances
+    )
+    return with_gpu(state, pci, replace(gpu, mig=replace(gpu.mig, instances=instances)))
+
+
+def _with_processes(
+    inside: tuple[ComputeInstanceState, ...], compute_instance: int, pids: tuple[int, ...]
+) -> tuple[ComputeInstanceState, ...]:
+    return tuple(replace(ci, process_ids=pids) if ci.id == compute_instance else ci for ci in inside)

@@ -13,9 +13,8 @@ from driver.nvml.mig import Placement
 from driver.nvml.modes import ComputeMode
 from envtest import cluster as envtest_cluster
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.waiting import wait_for, wait_gone, wait_until
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode
 from gpuctl.demo.journal_files import holding

@@ -15,8 +15,8 @@ import grpc
 from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import service_socket_name
 from envtest.client.layout import NodeLayout
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
+from envtest.client.waiting import wait_until
 from envtest.cluster import Cluster, Process
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine

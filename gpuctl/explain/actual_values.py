@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kubernetes_rules.allocator.gates import selector_device
 from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.selector_results import selector_device
 
 _ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)""")
 _SHOWN = 3

@@ -18,8 +18,8 @@ from gpuctl.explain.unallocated import unheld
 from gpuctl.explain.withheld import changing, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
-from kubernetes_rules.device_taint_rules import tainted_slices
 from kubernetes_rules.errors import RuleError
+from kubernetes_rules.taints import tainted_slices
 
 Object = dict[str, Any]
 

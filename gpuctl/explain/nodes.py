@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubernetes_rules.node_selectors import (
+from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
     affinity_matches,
     missing_label,
     read_node,
     selector_matches,
 )
-from kubernetes_rules.tolerations import CORDONED, untolerated_taint
+from kubernetes_rules.taints import CORDONED, untolerated_taint
 
 Object = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from gpuctl.node.share_words import STRATEGIES
 
 if TYPE_CHECKING:
     from kubernetes_rules.allocator.allocate import Allocator
-    from kubernetes_rules.allocator.node_view import NodeView
+    from kubernetes_rules.allocator.pools import NodeView
     from kubernetes_rules.allocator.published import Device
 
 _MEMORY_SLICE = "memory-slice-"

@@ -11,7 +11,7 @@ from kubernetes_rules.allocator.counters import Available, available_counters, e
 from kubernetes_rules.allocator.held import Held, bare_name
 from kubernetes_rules.allocator.pools import Pool, gather_pools
 from kubernetes_rules.allocator.published import Device, read_slice
-from kubernetes_rules.node_selectors import read_node
+from kubernetes_rules.selectors import read_node
 
 Object = Mapping[str, Any]
 

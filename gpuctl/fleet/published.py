@@ -28,7 +28,7 @@ from gpuctl.fleet.gpus import Form, GpuState, GpuTaint
 from gpuctl.fleet.pool_counters import pools_of
 from kubernetes_rules.allocator.pools import Pool
 from kubernetes_rules.pool_generations import newest_slices
-from kubernetes_rules.tolerations import untolerated_taint
+from kubernetes_rules.taints import untolerated_taint
 
 Object = Mapping[str, Any]
 

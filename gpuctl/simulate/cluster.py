@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
 from gpuctl.explain.snapshot import take_snapshot
-from kubernetes_rules.device_taint_rules import tainted_slices
+from kubernetes_rules.taints import tainted_slices
 
 if TYPE_CHECKING:
     from gpuctl.cli.cluster_view import ClusterView

@@ -22,8 +22,8 @@ from gpuctl.simulate.usage import Device, Usage
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.counters import exhausted
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
-from kubernetes_rules.tolerations import untolerated_taint
+from kubernetes_rules.defaults import defaulted_claim_spec
+from kubernetes_rules.taints import untolerated_taint
 
 Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.quantity import Quantity
 
 _MOST_DIGITS = 30_000

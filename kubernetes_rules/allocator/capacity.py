@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from kubernetes_rules.allocator.amounts import Amount, amount_of, left_text
-from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.held import bare_name
 from kubernetes_rules.allocator.published import Capacity, Device, RequestPolicy
+from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.quantity import Quantity
 
 _LARGEST = 2**63 - 1

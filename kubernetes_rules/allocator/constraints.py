@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.published import Device, Json
+from kubernetes_rules.errors import AllocationFailed
 
 _TYPES = ("string", "int", "bool", "version")
 

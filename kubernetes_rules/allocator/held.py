@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kubernetes_rules.allocator.amounts import read_amount
-from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.published import DeviceId, Json, PoolId
+from kubernetes_rules.errors import AllocationFailed
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
-from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.errors import AllocationFailed
 
 Json = Mapping[str, Any]
 Counters = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]

@@ -1,4 +1,4 @@
-"""Says which gate keeps a device from being allocated to one request, as things stand now."""
+"""Says which check keeps a device from being allocated to a request now."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.constraints import Constraint, attribute_of
 from kubernetes_rules.allocator.counters import exhausted
-from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.gates import Unanswered
-from kubernetes_rules.tolerations import untolerated_taint
+from kubernetes_rules.allocator.selector_results import Unanswered
+from kubernetes_rules.errors import AllocationFailed
+from kubernetes_rules.taints import untolerated_taint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kubernetes_rules.allocator.allocate import Allocator
-    from kubernetes_rules.allocator.node_view import NodeView
+    from kubernetes_rules.allocator.pools import NodeView
     from kubernetes_rules.allocator.published import Device
     from kubernetes_rules.allocator.requests import Request
 
@@ -44,7 +44,7 @@ class Gate(StrEnum):
 class Refusal:
     """The first gate that a device does not pass, and what there is to say about it.
 
-    ``detail`` is a sentence or an expression; ``claims`` are the claims that stand in the way, where some do.
+    ``detail`` is a sentence or an expression; ``claims`` are the claims that prevent it, if some do.
     """
 
     gate: Gate
@@ -61,8 +61,8 @@ def refusal(
 ) -> Refusal | None:
     """Why the device is not for the request, None if it is when the request comes alone.
 
-    The device is one of ``view.devices``. Of constraints, a missing attribute is told here; whether values of
-    several devices go together depends on those that are chosen.
+    The device is one of ``view.devices``. Of constraints, a missing attribute is reported here; whether
+    the values of several devices go together depends on those that are chosen.
     """
     return (
         _by_selector(allocator, request, device)

@@ -8,9 +8,9 @@ from typing import Any
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
 from kubernetes_rules.allocator.constraints import Constraint, read_constraints
-from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.held import claim_name
 from kubernetes_rules.allocator.published import Device, Json
+from kubernetes_rules.errors import AllocationFailed
 
 MOST_DEVICES = 32
 """The results that an allocation can hold (resource.k8s.io/v1, AllocationResultsMaxSize)."""

@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps from a value. ``device`` tells that it is the device."""
+    """Steps from a value. ``device`` says that it is the device."""
 
     root: Evaluate
     steps: tuple[Step, ...] = ()

@@ -17,10 +17,10 @@ from kubernetes_rules.cel.frame import (
     check_cost,
 )
 from kubernetes_rules.cel.libraries import COUNTED_BY_SIGNATURE
-from kubernetes_rules.cel.library_time import Duration, Timestamp
 from kubernetes_rules.cel.library_values import OpaqueValue, Optional
 from kubernetes_rules.cel.operators import equality_units
 from kubernetes_rules.cel.syntax import Call
+from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import DYN, CelError, Overload, Type, Uint, list_of
 
 _CHECKED_INSIDE = frozenset(
@@ -61,14 +61,14 @@ _PYTHON_TYPES: dict[str, type] = {
 Guard = Callable[[Any], bool]
 
 
-def guard_of(kind: Type) -> Guard | None:
+def _guard_of(kind: Type) -> Guard | None:
     """Tells whether a value is of a type, by its first element if it is a list; None if each is."""
     if kind.name == "dyn" or kind.name[0] == "<":
         return None
     if kind.name == "list":
-        return _list_guard(guard_of(kind.parameters[0]))
+        return _list_guard(_guard_of(kind.parameters[0]))
     if kind.name == "map":
-        return _map_guard(guard_of(kind.parameters[0]), guard_of(kind.parameters[1]))
+        return _map_guard(_guard_of(kind.parameters[0]), _guard_of(kind.parameters[1]))
     python_type = _PYTHON_TYPES.get(kind.name)
     if python_type is not None:
         return lambda value: type(value) is python_type
@@ -97,7 +97,7 @@ def _guarded(overload: Overload) -> tuple[tuple[tuple[int, Guard], ...], Callabl
     kinds = overload.parameters
     if overload.name == "flatten":  # it takes elements that are no lists as well, once it runs
         kinds = tuple(list_of(DYN) if kind.name == "list" else kind for kind in kinds)
-    guards = tuple((index, guard) for index, kind in enumerate(kinds) if (guard := guard_of(kind)))
+    guards = tuple((index, guard) for index, kind in enumerate(kinds) if (guard := _guard_of(kind)))
     return guards, overload.call
 
 
@@ -138,7 +138,7 @@ def _opaque_equality(arguments: tuple[Any, ...], result: Any) -> int:
     return 1 if isinstance(arguments[0], OpaqueValue) else equality_units(arguments, result)
 
 
-def cost_of(name: str, overloads: tuple[Overload, ...]) -> Callable[[tuple[Any, ...], Any], int] | None:
+def _cost_of(name: str, overloads: tuple[Overload, ...]) -> Callable[[tuple[Any, ...], Any], int] | None:
     """What counts the units of a call; None for one unit.
 
     Kubernetes counts its own by their names. Others cost one unit where several signatures fit.
@@ -180,7 +180,7 @@ def planned_call(node: Call, arguments: list[Evaluate], *, reads_text: bool = Fa
     call = callee(node.function, node.overloads)
     if reads_text:
         call = _reading_text(call)
-    cost = cost_of(node.function, node.overloads)
+    cost = _cost_of(node.function, node.overloads)
     if len(arguments) == 1:
         return _unary(arguments[0], call, cost)
     one_by_one = len(node.overloads) > 1 and node.function not in _ONE_IMPLEMENTATION

@@ -1,6 +1,7 @@
 """Finds the type of each part of an expression before it runs (cel-go, checker/checker.go).
 
-Every name is resolved here, and for every call it is written down which signatures fit.
+Every name is resolved here, and for every call the signatures that fit are noted. Whether a type can be used
+for another, and what type parameters stand for, is decided as in cel-go, checker/types.go.
 """
 
 from __future__ import annotations
@@ -40,19 +41,18 @@ from kubernetes_rules.cel.types import (
     optional_of,
     type_of,
 )
-from kubernetes_rules.cel.unification import Bindings, is_dyn_or_error, is_parameter, most_general, substitute
 
 DEVICE = Type("kubernetes.DRADevice")
-DEVICE_FIELDS = {
+_DEVICE_FIELDS = {
     "driver": STRING,
     "allowMultipleAllocations": BOOL,
     "attributes": map_of(STRING, map_of(STRING, DYN)),
     "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
 }
 _MOST_NODES = 100_000
-"""Nested optMap() doubles what it stands on with each level: without a limit, a short text never ends."""
+"""Nested optMap() doubles its operand with each level: without a limit, checking a short text never ends."""
 _TYPES = (BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT)
-TYPE_NAMES: dict[str, Type] = {
+_TYPE_NAMES: dict[str, Type] = {
     **{kind.name: kind for kind in _TYPES},
     "list": list_of(DYN),
     "map": map_of(DYN, DYN),
@@ -60,6 +60,11 @@ TYPE_NAMES: dict[str, Type] = {
     "optional_type": optional_of(DYN),
 }
 _LITERALS = {bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES, type(None): NULL}
+
+ERROR = Type("error")
+"""The type of a part that is wrong; it goes with every other, lest one error make more."""
+_PRIMITIVE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "null_type", "type"))
+_GENERIC_OR_TYPE = frozenset(("list", "map"))
 
 
 class TypeInvalid(ValueError):
@@ -78,7 +83,7 @@ class Checker:
 
     def final(self, kind: Type) -> Type:
         """The type, with nothing left open."""
-        return substitute(self.bindings, kind, free_to_dyn=True)
+        return _substitute(self.bindings, kind, free_to_dyn=True)
 
     def check(self, node: Node) -> Type:
         """The type of a part, which is also written into it. Raises TypeInvalid where it is wrong."""
@@ -112,14 +117,14 @@ class Checker:
         return Type(f"<{self._free}>")
 
     def _bound(self, kind: Type) -> Type:
-        return substitute(self.bindings, kind)
+        return _substitute(self.bindings, kind)
 
     def _ident(self, node: Ident) -> Type:
         variable = self._found(node.name)
         if variable is not None:
             node.meaning = variable
             return variable.type
-        kind = TYPE_NAMES.get(node.name.removeprefix("."))
+        kind = _TYPE_NAMES.get(node.name.removeprefix("."))
         if kind is None:
             raise TypeInvalid(f"undeclared reference to {node.name!r} at character {node.start}")
         node.meaning = Type(kind.name)
@@ -135,9 +140,9 @@ class Checker:
 
     def _select(self, node: Select) -> Type:
         name = None if node.test_only else qualified_name(node)
-        if name in TYPE_NAMES and name is not None:
+        if name in _TYPE_NAMES and name is not None:
             node.constant = Type(name)
-            return type_of(TYPE_NAMES[name])
+            return type_of(_TYPE_NAMES[name])
         kind = self._field(node.operand, node.field, optional=False)
         return BOOL if node.test_only else self._bound(kind)
 
@@ -148,13 +153,13 @@ class Checker:
         if kind.name == "map":
             result = kind.parameters[1]
         elif kind == DEVICE:
-            if field not in DEVICE_FIELDS:
+            if field not in _DEVICE_FIELDS:
                 raise TypeInvalid(f"undefined field {field!r} at character {operand.end}")
-            result = DEVICE_FIELDS[field]
-        elif is_parameter(kind):
+            result = _DEVICE_FIELDS[field]
+        elif _is_parameter(kind):
             self.bindings.are_assignable([DYN], [kind])
             result = DYN
-        elif is_dyn_or_error(kind):
+        elif _is_dyn_or_error(kind):
             result = DYN
         else:
             raise TypeInvalid(f"type {kind} at character {operand.start} has no fields")
@@ -214,10 +219,10 @@ class Checker:
             self._add_fresh(kind, fresh)
         if not fresh:
             return list(overload.parameters), overload.result
-        return [substitute(fresh, kind) for kind in overload.parameters], substitute(fresh, overload.result)
+        return [_substitute(fresh, kind) for kind in overload.parameters], _substitute(fresh, overload.result)
 
     def _add_fresh(self, kind: Type, fresh: dict[Type, Type]) -> None:
-        if is_parameter(kind) and kind not in fresh:
+        if _is_parameter(kind) and kind not in fresh:
             fresh[kind] = self._free_parameter()
         for part in kind.parameters:
             self._add_fresh(part, fresh)
@@ -225,7 +230,7 @@ class Checker:
     def _joined(self, before: Type | None, kind: Type) -> Type:
         if before is None:
             return kind
-        return most_general(before, kind) if self.bindings.are_assignable([before], [kind]) else DYN
+        return _most_general(before, kind) if self.bindings.are_assignable([before], [kind]) else DYN
 
     def _unwrapped(self, node: Node, kind: Type) -> Type:
         if kind.name == "optional_type":
@@ -276,7 +281,7 @@ class Checker:
             return (INT, kind.parameters[0]) if node.second else (kind.parameters[0], DYN)
         if kind.name == "map":
             return kind.parameters[0], kind.parameters[1]
-        if is_dyn_or_error(kind) or is_parameter(kind):
+        if _is_dyn_or_error(kind) or _is_parameter(kind):
             self.bindings.are_assignable([DYN], [kind])
             return DYN, DYN
         raise TypeInvalid(f"the macro at character {node.start} cannot go through {kind}")
@@ -290,3 +295,127 @@ def qualified_name(node: Node) -> str | None:
         prefix = qualified_name(node.operand)
         return None if prefix is None else f"{prefix}.{node.field}"
     return None
+
+
+class Bindings(dict[Type, Type]):
+    """What type parameters stand for. A journal of the changes lets a failed attempt be undone."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._journal: list[tuple[Type, Type | None]] = []
+
+    def bind(self, parameter: Type, kind: Type) -> None:
+        """Lets a parameter stand for a type."""
+        self._journal.append((parameter, self.get(parameter)))
+        self[parameter] = kind
+
+    def are_assignable(self, left: list[Type], right: list[Type]) -> bool:
+        """Whether each left type is assignable to the right one; only if so, parameters are bound by it."""
+        self._journal.clear()
+        if _all_assignable(self, left, right):
+            return True
+        for parameter, before in reversed(self._journal):
+            if before is None:
+                del self[parameter]
+            else:
+                self[parameter] = before
+        return False
+
+
+def _is_parameter(kind: Type) -> bool:
+    """Whether it is a type parameter."""
+    return kind.name[0] == "<"
+
+
+def _is_dyn_or_error(kind: Type) -> bool:
+    """Whether it goes with every other type."""
+    return kind.name in ("dyn", "error")
+
+
+def _is_nullable(kind: Type) -> bool:
+    """Whether null can stand for it: for times, for messages and for opaque types."""
+    return (kind.name not in _PRIMITIVE and kind.name not in _GENERIC_OR_TYPE) or kind.name == "null_type"
+
+
+def _all_assignable(bindings: Bindings, left: list[Type], right: list[Type]) -> bool:
+    return len(left) == len(right) and all(
+        _assignable(bindings, one, other) for one, other in zip(left, right, strict=True)
+    )
+
+
+def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
+    if _is_parameter(right):
+        valid, bound = _binds(bindings, left, right)
+        if valid or bound:
+            return valid
+    if _is_parameter(left):
+        return _binds(bindings, right, left)[0]
+    if _is_dyn_or_error(left) or _is_dyn_or_error(right):
+        return True
+    if left.name == "null_type":
+        return _is_nullable(right)
+    if right.name == "null_type":
+        return _is_nullable(left)
+    if left.name != right.name:
+        return False
+    return left.name == "type" or _all_assignable(bindings, list(left.parameters), list(right.parameters))
+
+
+def _binds(bindings: Bindings, kind: Type, parameter: Type) -> tuple[bool, bool]:
+    """Whether a type can be what a parameter stands for, and whether the parameter stood for one before."""
+    if kind == parameter:
+        return True, True
+    bound = bindings.get(parameter)
+    if bound is None:
+        if not _absent_from(bindings, parameter, kind):
+            return False, False
+        bindings.bind(parameter, kind)
+        return True, False
+    if kind == bound:
+        return True, True
+    if not _assignable(bindings, kind, bound):
+        return False, True
+    general = _most_general(kind, bound)
+    if _absent_from(bindings, parameter, general):
+        bindings.bind(parameter, general)
+    return True, True
+
+
+def _absent_from(bindings: Bindings, parameter: Type, kind: Type) -> bool:
+    if parameter == kind:
+        return False
+    if _is_parameter(kind):
+        bound = bindings.get(kind)
+        return bound is None or _absent_from(bindings, parameter, bound)
+    return all(_absent_from(bindings, parameter, part) for part in kind.parameters)
+
+
+def _most_general(left: Type, right: Type) -> Type:
+    """The more general of two types of which one is assignable to the other."""
+    return left if _is_as_general(left, right) else right
+
+
+def _is_as_general(left: Type, right: Type) -> bool:
+    if left.name == "dyn" or _is_parameter(left):
+        return True
+    if right.name == "dyn" or _is_parameter(right) or left.name != right.name:
+        return False
+    return left.name == "type" or (
+        len(left.parameters) == len(right.parameters)
+        and all(map(_is_as_general, left.parameters, right.parameters))
+    )
+
+
+def _substitute(bindings: Mapping[Type, Type], kind: Type, *, free_to_dyn: bool = False) -> Type:
+    """The type with its parameters replaced by what they stand for; free ones by dyn if so wanted."""
+    bound = bindings.get(kind)
+    if bound is not None:
+        return _substitute(bindings, bound, free_to_dyn=free_to_dyn)
+    if _is_parameter(kind):
+        return DYN if free_to_dyn else kind
+    if not kind.parameters:
+        return kind
+    parts = tuple(_substitute(bindings, part, free_to_dyn=free_to_dyn) for part in kind.parameters)
+    return Type(kind.name, parts)

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from kubernetes_rules.cel.library_string_format import shortest_double
-from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.library_strings import shortest_double
 from kubernetes_rules.cel.library_values import string_units
-from kubernetes_rules.cel.times import parse_duration, parse_timestamp, timestamp
+from kubernetes_rules.cel.times import Duration, Timestamp, parse_duration, parse_timestamp, timestamp
 from kubernetes_rules.cel.types import (
     BOOL,
     BYTES,

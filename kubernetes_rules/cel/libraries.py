@@ -2,43 +2,81 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from kubernetes_rules.cel import (
     conversions,
-    library_authz,
     library_format,
     library_ip,
     library_lists,
     library_quantity,
     library_regex,
     library_semver,
-    library_sets,
     library_strings,
     library_urls,
     operators,
     optionals,
     times,
 )
-from kubernetes_rules.cel.types import Overload
+from kubernetes_rules.cel.library_values import method
+from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type
 
-_CORE = (operators, conversions, times, optionals)
-_LIBRARIES = (
-    *_CORE, library_urls, library_regex, library_authz, library_quantity, library_strings, library_sets,
-    library_ip, library_format, library_semver, library_lists,
+_AUTHORIZER = Type("kubernetes.authorization.Authorizer")
+_PATH_CHECK = Type("kubernetes.authorization.PathCheck")
+_GROUP_CHECK = Type("kubernetes.authorization.GroupCheck")
+_RESOURCE_CHECK = Type("kubernetes.authorization.ResourceCheck")
+_DECISION = Type("kubernetes.authorization.Decision")
+
+
+def _never(*_: Any) -> NoReturn:
+    raise CelError("no such overload")
+
+
+_AUTHORIZATION = (
+    ("path", (_AUTHORIZER, STRING), _PATH_CHECK),
+    ("group", (_AUTHORIZER, STRING), _GROUP_CHECK),
+    ("serviceAccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER),
+    ("resource", (_GROUP_CHECK, STRING), _RESOURCE_CHECK),
+    ("subresource", (_RESOURCE_CHECK, STRING), _RESOURCE_CHECK),
+    ("namespace", (_RESOURCE_CHECK, STRING), _RESOURCE_CHECK),
+    ("name", (_RESOURCE_CHECK, STRING), _RESOURCE_CHECK),
+    ("fieldSelector", (_RESOURCE_CHECK, STRING), _RESOURCE_CHECK),
+    ("labelSelector", (_RESOURCE_CHECK, STRING), _RESOURCE_CHECK),
+    ("check", (_PATH_CHECK, STRING), _DECISION),
+    ("check", (_RESOURCE_CHECK, STRING), _DECISION),
+    ("errored", (_DECISION,), BOOL),
+    ("error", (_DECISION,), STRING),
+    ("allowed", (_DECISION,), BOOL),
+    ("reason", (_DECISION,), STRING),
+)
+
+_AUTHORIZATION_OVERLOADS = tuple(
+    method(name, parameters, result, _never) for name, parameters, result in _AUTHORIZATION
+)
+"""Functions over authorization checks (k8s.io/apiserver/pkg/cel/library/authz.go), without an effect.
+
+A selector has no variable that holds an authorizer, so none of these ever gets the value that it needs. They
+are here because an expression over dynamic values that names them is valid.
+"""
+
+_CORE_OVERLOADS = (*operators.OVERLOADS, *conversions.OVERLOADS, *times.OVERLOADS, *optionals.OVERLOADS)
+_OVERLOADS = (
+    *_CORE_OVERLOADS, *library_urls.OVERLOADS, *library_regex.OVERLOADS, *_AUTHORIZATION_OVERLOADS,
+    *library_quantity.OVERLOADS, *library_strings.OVERLOADS, *library_ip.OVERLOADS,
+    *library_format.OVERLOADS, *library_semver.OVERLOADS, *library_lists.OVERLOADS,
 )  # fmt: skip
 """In the order of k8s.io/apiserver/pkg/cel/environment: of several signatures that fit, the first counts."""
 
 
 def _by_name() -> dict[str, tuple[Overload, ...]]:
     found: dict[str, tuple[Overload, ...]] = {}
-    for library in _LIBRARIES:
-        for overload in library.OVERLOADS:
-            found[overload.name] = (*found.get(overload.name, ()), overload)
+    for overload in _OVERLOADS:
+        found[overload.name] = (*found.get(overload.name, ()), overload)
     return found
 
 
 FUNCTIONS = _by_name()
-_EXTENSIONS = (*library_lists.EXTENSION_OVERLOADS, *library_sets.OVERLOADS)
 COUNTED_BY_SIGNATURE = frozenset(
-    overload.name for library in _CORE for overload in library.OVERLOADS
-) | frozenset(overload.name for overload in _EXTENSIONS)
+    overload.name for overload in (*_CORE_OVERLOADS, *library_lists.EXTENSION_OVERLOADS)
+)
 """The functions whose cost depends on which signature is called, unlike that of Kubernetes' own."""

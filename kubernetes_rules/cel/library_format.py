@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kubernetes_rules.cel.library_string_format import quoted
-from kubernetes_rules.cel.library_url_parsing import NotUrl, parse_request_uri
-from kubernetes_rules.cel.library_urls import to_bytes
+from kubernetes_rules.cel.library_strings import quoted
+from kubernetes_rules.cel.library_urls import NotUrl, parse_request_uri, to_bytes
 from kubernetes_rules.cel.library_values import OpaqueValue, function, method, optional, regex_units
 from kubernetes_rules.cel.types import STRING, Type, list_of, optional_of
 
-FORMAT_TYPE = Type("kubernetes.NamedFormat")
+_FORMAT_TYPE = Type("kubernetes.NamedFormat")
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -54,7 +53,7 @@ Errors = tuple[str, ...]
 class NamedFormat(OpaqueValue):
     """A format: its name, what is wrong with a text by it, the size of its expression for the cost."""
 
-    type: ClassVar[Type] = FORMAT_TYPE
+    type: ClassVar[Type] = _FORMAT_TYPE
 
     name: str
     errors: Callable[[str], Errors] = field(compare=False)
@@ -193,7 +192,7 @@ def _constant(form: NamedFormat) -> Callable[[], NamedFormat]:
 
 
 OVERLOADS = (
-    method("validate", (FORMAT_TYPE, STRING), optional_of(list_of(STRING)), _validate, _validate_cost),
-    function("format.named", (STRING,), optional_of(FORMAT_TYPE), _named),
-    *(function(f"format.{name}", (), FORMAT_TYPE, _constant(form)) for name, form in FORMATS.items()),
+    method("validate", (_FORMAT_TYPE, STRING), optional_of(list_of(STRING)), _validate, _validate_cost),
+    function("format.named", (STRING,), optional_of(_FORMAT_TYPE), _named),
+    *(function(f"format.{name}", (), _FORMAT_TYPE, _constant(form)) for name, form in FORMATS.items()),
 )

@@ -1,7 +1,7 @@
 """Functions over lists.
 
-Kubernetes' own are those of k8s.io/apiserver/pkg/cel/library/lists.go (version 1), the others those of
-cel-go's ext/lists.go (version 3).
+Kubernetes' own come from k8s.io/apiserver/pkg/cel/library/lists.go (version 1). The others come from cel-go:
+ext/lists.go (version 3), and ext/sets.go for lists that are taken for sets.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from kubernetes_rules.cel.library_sort import sorted_order
-from kubernetes_rules.cel.library_time import Duration
 from kubernetes_rules.cel.library_values import (
     CALL_UNITS,
     LIST_UNITS,
@@ -27,6 +25,7 @@ from kubernetes_rules.cel.library_values import (
     traversed_value,
     type_name,
 )
+from kubernetes_rules.cel.times import Duration
 from kubernetes_rules.cel.types import (
     BOOL,
     BYTES,
@@ -46,21 +45,27 @@ from kubernetes_rules.cel.types import (
 _LARGEST_RANGE = 1_000_000
 _ELEMENTS = list_of(parameter("T"))
 _ANY = parameter("A")
-COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+
+_LONGEST_INSERTION = 12
+_SHORTEST_NINTHER = 50
+_SHORTEST_SHIFTING = 50
+_MOST_SWAPS = 12
+_MOST_SHIFTS = 5
 
 
-def is_sorted(elements: tuple[Any, ...]) -> bool:
+def _is_sorted(elements: tuple[Any, ...]) -> bool:
     """Whether no element is greater than the next. Raises CelError for elements without order."""
     _check_comparable(elements)
     return not any(_order(one, other) == 1 for one, other in pairwise(elements))
 
 
-def lowest(elements: tuple[Any, ...]) -> Any:
+def _lowest(elements: tuple[Any, ...]) -> Any:
     """The first of the least elements. Raises CelError for an empty list, and elements without order."""
     return _best("min", elements, 1)
 
 
-def highest(elements: tuple[Any, ...]) -> Any:
+def _highest(elements: tuple[Any, ...]) -> Any:
     """The first of the greatest elements. Raises CelError for an empty list, and elements without order."""
     return _best("max", elements, -1)
 
@@ -105,7 +110,7 @@ def index_of(elements: tuple[Any, ...], wanted: Any) -> int:
     return next((index for index, element in enumerate(elements) if surely_equal(element, wanted)), -1)
 
 
-def last_index_of(elements: tuple[Any, ...], wanted: Any) -> int:
+def _last_index_of(elements: tuple[Any, ...], wanted: Any) -> int:
     """Where an equal element last is, or -1."""
     return max((index for index, element in enumerate(elements) if surely_equal(element, wanted)), default=-1)
 
@@ -147,14 +152,14 @@ def distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(kept)
 
 
-def numbers_below(end: int) -> tuple[int, ...]:
+def _numbers_below(end: int) -> tuple[int, ...]:
     """The integers from 0 on. Raises CelError for a negative end, and one above a million."""
     if not 0 <= end <= _LARGEST_RANGE:
         raise CelError(f"lists.range: a size of {end} is not within 0 and {_LARGEST_RANGE}")
     return tuple(range(end))
 
 
-def sort_by(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
+def _sort_by(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
     """The elements in the order of their keys. Raises CelError for keys without order or of several types."""
     if len(elements) != len(keys):
         raise CelError(f"@sortByAssociatedKeys() expected as many keys as elements, {len(elements)}")
@@ -170,7 +175,28 @@ def sort(elements: tuple[Any, ...]) -> tuple[Any, ...]:
     """The elements in ascending order. Raises CelError for elements without order or of several types."""
     if len(set(map(type, elements))) == 1 and isinstance(elements[0], int | str | bytes):
         return tuple(sorted(elements))
-    return sort_by(elements, elements)
+    return _sort_by(elements, elements)
+
+
+def _has(elements: tuple[Any, ...], wanted: Any) -> bool:
+    return any(surely_equal(wanted, element) for element in elements)
+
+
+def contains(elements: tuple[Any, ...], subset: tuple[Any, ...]) -> bool:
+    """Whether each element of the subset is among the elements. Raises CelError for very large lists."""
+    check_comparisons(len(elements) * len(subset))
+    return all(_has(elements, wanted) for wanted in subset)
+
+
+def intersects(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether an element is in both. Raises CelError for very large lists."""
+    check_comparisons(len(left) * len(right))
+    return any(_has(right, wanted) for wanted in left)
+
+
+def equivalent(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether both have the same elements, however often."""
+    return contains(left, right) and contains(right, left)
 
 
 def _list_units(elements: int, factor: float) -> int:
@@ -196,29 +222,210 @@ def _comparison_cost(which: int) -> Cost:
     return cost
 
 
-KUBERNETES_OVERLOADS = (
-    *(method("isSorted", (list_of(kind),), BOOL, is_sorted, traversed_value) for kind in COMPARABLE),
+def _cost_times(factor: int) -> Cost:
+    return lambda arguments, _: CALL_UNITS + size(arguments[0]) * size(arguments[1]) * factor
+
+
+_KUBERNETES_OVERLOADS = (
+    *(method("isSorted", (list_of(kind),), BOOL, _is_sorted, traversed_value) for kind in _COMPARABLE),
     method("sum", (list_of(INT),), INT, _sum_from(0), traversed_value),
     method("sum", (list_of(UINT),), UINT, _sum_from(Uint(0)), traversed_value),
     method("sum", (list_of(DOUBLE),), DOUBLE, _sum_from(0.0), traversed_value),
     method("sum", (list_of(DURATION),), DURATION, _sum_from(Duration(0)), traversed_value),
-    *(method("max", (list_of(kind),), kind, highest, traversed_value) for kind in COMPARABLE),
-    *(method("min", (list_of(kind),), kind, lowest, traversed_value) for kind in COMPARABLE),
+    *(method("max", (list_of(kind),), kind, _highest, traversed_value) for kind in _COMPARABLE),
+    *(method("min", (list_of(kind),), kind, _lowest, traversed_value) for kind in _COMPARABLE),
     method("indexOf", (list_of(_ANY), _ANY), INT, index_of, traversed_value),
-    method("lastIndexOf", (list_of(_ANY), _ANY), INT, last_index_of, traversed_value),
+    method("lastIndexOf", (list_of(_ANY), _ANY), INT, _last_index_of, traversed_value),
     method("includes", (DYN, DYN), BOOL, includes, traversed_value),
 )
-EXTENSION_OVERLOADS = (
+_LIST_OVERLOADS = (
     method("slice", (_ELEMENTS, INT, INT), _ELEMENTS, part, _result_cost),
     method("flatten", (list_of(_ELEMENTS),), _ELEMENTS, flatten, _flatten_cost),
     method("flatten", (list_of(DYN), INT), list_of(DYN), flatten, _flatten_cost),
-    *(method("sort", (list_of(kind),), list_of(kind), sort, _comparison_cost(0)) for kind in COMPARABLE),
+    *(method("sort", (list_of(kind),), list_of(kind), sort, _comparison_cost(0)) for kind in _COMPARABLE),
     *(
-        method("@sortByAssociatedKeys", (_ELEMENTS, list_of(kind)), _ELEMENTS, sort_by, _comparison_cost(1))
-        for kind in COMPARABLE
+        method("@sortByAssociatedKeys", (_ELEMENTS, list_of(kind)), _ELEMENTS, _sort_by, _comparison_cost(1))
+        for kind in _COMPARABLE
     ),
-    function("lists.range", (INT,), list_of(INT), numbers_below, _result_cost),
+    function("lists.range", (INT,), list_of(INT), _numbers_below, _result_cost),
     method("reverse", (_ELEMENTS,), _ELEMENTS, lambda elements: elements[::-1], _result_cost),
     method("distinct", (_ELEMENTS,), _ELEMENTS, distinct, _comparison_cost(0)),
 )
-OVERLOADS = KUBERNETES_OVERLOADS + EXTENSION_OVERLOADS
+SET_OVERLOADS = (
+    function("sets.contains", (_ELEMENTS, _ELEMENTS), BOOL, contains, _cost_times(1)),
+    function("sets.equivalent", (_ELEMENTS, _ELEMENTS), BOOL, equivalent, _cost_times(2)),
+    function("sets.intersects", (_ELEMENTS, _ELEMENTS), BOOL, intersects, _cost_times(1)),
+)
+EXTENSION_OVERLOADS = _LIST_OVERLOADS + SET_OVERLOADS
+OVERLOADS = _KUBERNETES_OVERLOADS + EXTENSION_OVERLOADS
+
+
+def sorted_order(keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> list[int]:
+    """The positions of the keys in ascending order."""
+    sorting = GoSort(keys, less)
+    sorting.sort(0, len(keys), len(keys).bit_length())
+    return sorting.order
+
+
+class GoSort:
+    """Sorts as Go's sort.Slice does: pattern-defeating quicksort, which orders equal keys in its own way.
+
+    ``sortBy`` in a selector shows that order for more than twelve elements, so it has to be the same here.
+    Works on the positions of the keys; a part of them is given as ``[first, end)``.
+    """
+
+    def __init__(self, keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> None:
+        self.order = list(range(len(keys)))
+        self._keys = keys
+        self._less_key = less
+
+    def _less(self, i: int, j: int) -> bool:
+        return self._less_key(self._keys[self.order[i]], self._keys[self.order[j]])
+
+    def _swap(self, i: int, j: int) -> None:
+        self.order[i], self.order[j] = self.order[j], self.order[i]
+
+    def sort(self, first: int, end: int, bad_choices_left: int) -> None:
+        """Sorts a part; after so many bad choices of a pivot by heap sort, lest it takes quadratic time."""
+        balanced = partitioned = True
+        while end - first > _LONGEST_INSERTION:
+            length = end - first
+            if bad_choices_left == 0:
+                self.heap_sort(first, end)
+                return
+            if not balanced:
+                self._break_patterns(first, end)
+                bad_choices_left -= 1
+            pivot, swaps = self._choose_pivot(first, end)
+            if swaps == _MOST_SWAPS:
+                self.order[first:end] = self.order[first:end][::-1]
+                pivot = (end - 1) - (pivot - first)
+                swaps = 0
+            if balanced and partitioned and swaps == 0 and self._insert_few(first, end):
+                return
+            if first > 0 and not self._less(first - 1, pivot):
+                first = self._partition_equal(first, end, pivot)
+                continue
+            middle, partitioned = self._partition(first, end, pivot)
+            left, right = middle - first, end - middle
+            balanced = min(left, right) >= length // 8
+            if left < right:
+                self.sort(first, middle, bad_choices_left)
+                first = middle + 1
+            else:
+                self.sort(middle + 1, end, bad_choices_left)
+                end = middle
+        self._insertion_sort(first, end)
+
+    def _insertion_sort(self, first: int, end: int) -> None:
+        for i in range(first + 1, end):
+            j = i
+            while j > first and self._less(j, j - 1):
+                self._swap(j, j - 1)
+                j -= 1
+
+    def _sift_down(self, root: int, end: int, first: int) -> None:
+        while (child := 2 * root + 1) < end:
+            if child + 1 < end and self._less(first + child, first + child + 1):
+                child += 1
+            if not self._less(first + root, first + child):
+                return
+            self._swap(first + root, first + child)
+            root = child
+
+    def heap_sort(self, first: int, end: int) -> None:
+        """Sorts a part, slower on average but never quadratically."""
+        length = end - first
+        for i in range((length - 1) // 2, -1, -1):
+            self._sift_down(i, length, first)
+        for i in range(length - 1, -1, -1):
+            self._swap(first, first + i)
+            self._sift_down(0, i, first)
+
+    def _scan(
+        self, i: int, j: int, low: Callable[[int], bool], high: Callable[[int], bool]
+    ) -> tuple[int, int]:
+        while i <= j and low(i):
+            i += 1
+        while i <= j and high(j):
+            j -= 1
+        return i, j
+
+    def _partition(self, first: int, end: int, pivot: int) -> tuple[int, bool]:
+        """Moves what is less than the pivot before it; gives its position, and whether all was so already."""
+        self._swap(first, pivot)
+        i, j, untouched = first + 1, end - 1, True
+        while True:
+            i, j = self._scan(i, j, lambda k: self._less(k, first), lambda k: not self._less(k, first))
+            if i > j:
+                break
+            self._swap(i, j)
+            i, j, untouched = i + 1, j - 1, False
+        self._swap(j, first)
+        return j, untouched
+
+    def _partition_equal(self, first: int, end: int, pivot: int) -> int:
+        """Moves what equals the pivot to the front, nothing being less; gives where the rest begins."""
+        self._swap(first, pivot)
+        i, j = first + 1, end - 1
+        while True:
+            i, j = self._scan(i, j, lambda k: not self._less(first, k), lambda k: self._less(first, k))
+            if i > j:
+                return i
+            self._swap(i, j)
+            i, j = i + 1, j - 1
+
+    def _insert_few(self, first: int, end: int) -> bool:
+        """Tries to sort what is nearly sorted with a few shifts; whether that did it."""
+        i = first + 1
+        for _ in range(_MOST_SHIFTS):
+            while i < end and not self._less(i, i - 1):
+                i += 1
+            if i == end:
+                return True
+            if end - first < _SHORTEST_SHIFTING:
+                return False
+            self._swap(i, i - 1)
+            if i - first >= 2:
+                self._shift(range(i - 1, 0, -1))
+            if end - i >= 2:
+                self._shift(range(i + 1, end))
+        return False
+
+    def _shift(self, positions: range) -> None:
+        for j in positions:
+            if not self._less(j, j - 1):
+                return
+            self._swap(j, j - 1)
+
+    def _break_patterns(self, first: int, end: int) -> None:
+        length = end - first
+        random, modulus = length, 1 << length.bit_length()
+        middle = first + length // 4 * 2
+        for i in range(middle - 1, middle + 2):
+            random ^= random << 13 & 0xFFFFFFFFFFFFFFFF
+            random ^= random >> 7
+            random ^= random << 17 & 0xFFFFFFFFFFFFFFFF
+            other = random & (modulus - 1)
+            self._swap(i, first + (other - length if other >= length else other))
+
+    def _choose_pivot(self, first: int, end: int) -> tuple[int, int]:
+        """A position of a middling key, and how many of the keys looked at were out of order."""
+        quarter, swaps = (end - first) // 4, 0
+        candidates = [first + quarter, first + 2 * quarter, first + 3 * quarter]
+        if end - first >= _SHORTEST_NINTHER:
+            for which, position in enumerate(candidates):
+                candidates[which], more = self._median(position - 1, position, position + 1)
+                swaps += more
+        pivot, more = self._median(*candidates)
+        return pivot, swaps + more
+
+    def _median(self, a: int, b: int, c: int) -> tuple[int, int]:
+        swaps = 0
+        if self._less(b, a):
+            a, b, swaps = b, a, swaps + 1
+        if self._less(c, b):
+            b, c, swaps = c, b, swaps + 1
+        if self._less(b, a):
+            a, b, swaps = b, a, swaps + 1
+        return b, swaps

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
 
-from kubernetes_rules.cel.library_string_format import ESCAPES, format_values
 from kubernetes_rules.cel.library_values import (
     check_length,
     function,
@@ -14,17 +17,273 @@ from kubernetes_rules.cel.library_values import (
     traversed_value,
     type_name,
 )
-from kubernetes_rules.cel.types import DYN, INT, STRING, CelError, list_of
+from kubernetes_rules.cel.types import DYN, INT, STRING, CelError, Type, Uint, list_of
+
+_DEFAULT_PRECISION = 6
+_LARGEST_PRECISION = 1_000_000
+"""Kubernetes has no limit here; a selector that passes this one would fill memory."""
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SPECIAL_TEXTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_CLAUSE = re.compile(r"%(?:(?P<percent>%)|(?P<dot>\.(?P<precision>[0-9]*))?(?P<verb>.)?)", re.DOTALL)
+_ESCAPES = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+    '"': r"\"",
+}
+"""How the characters are written between quotes that have an escape of their own."""
+
+_TIME_TYPES = ("google.protobuf.Timestamp", "google.protobuf.Duration")
+TYPES_OF_VERBS = {
+    "s": frozenset(
+        {"list", "map", "int", "uint", "double", "bool", "string", "bytes", "type", "null_type", *_TIME_TYPES}
+    ),
+    "d": frozenset({"int", "uint"}),
+    "f": frozenset({"double", "string"}),
+    "e": frozenset({"double", "string"}),
+    "b": frozenset({"int", "uint", "bool"}),
+    "x": frozenset({"int", "uint", "string", "bytes"}),
+    "X": frozenset({"int", "uint", "string", "bytes"}),
+    "o": frozenset({"int", "uint"}),
+}
+"""The names of the types that a literal argument of each verb may have, for the check before running."""
 
 _WHITE_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _UPPER = {lower: lower - 32 for lower in range(ord("a"), ord("z") + 1)}
-_QUOTE_ESCAPES = str.maketrans(ESCAPES)
+_QUOTE_ESCAPES = str.maketrans(_ESCAPES)
 
 
-def char_at(text: str, index: int) -> str:
+class Clause(NamedTuple):
+    """One ``%`` of a format text: the text before it, its verb, its precision if given."""
+
+    before: str
+    verb: str
+    precision: int | None
+
+
+def clauses(text: str, argument_count: int) -> Iterator[Clause]:
+    """The clauses of a format text, the last without a verb being what follows.
+
+    Raises CelError for a wrong clause, and for one without an argument.
+    """
+    before, position, index = "", 0, 0
+    while match := _CLAUSE.search(text, position):
+        before += text[position : match.start()]
+        position = match.end()
+        if match["percent"]:
+            before += "%"
+            continue
+        if index >= argument_count:
+            raise CelError(f"index {index} out of range")
+        yield Clause(before, *_verb_of(match))
+        before, index = "", index + 1
+    yield Clause(before + text[position:], "", None)
+
+
+def _verb_of(match: re.Match[str]) -> tuple[str, int | None]:
+    verb = match["verb"]
+    if verb is None:
+        raise CelError(
+            "could not find end of precision specifier" if match["dot"] else "unexpected end of string"
+        )
+    precision = None
+    if match["dot"]:
+        digits = match["precision"].lstrip("0")
+        if not match["precision"]:
+            raise CelError("error while converting precision to integer")
+        if len(digits) > 7 or int(digits or "0") > _LARGEST_PRECISION:
+            raise CelError(f"a precision of {match['precision'][:32]} is too large")
+        precision = int(digits or "0")
+    if verb not in TYPES_OF_VERBS:
+        raise CelError(f'unrecognized formatting clause "{verb}"')
+    return verb, precision
+
+
+def format_values(text: str, values: tuple[Any, ...]) -> str:
+    """The text with its clauses replaced by the values.
+
+    Raises CelError for a wrong clause or value, and past LARGEST_STRING.
+    """
+    parts, length = [], 0
+    for index, clause in enumerate(clauses(text, len(values))):
+        parts.append(clause.before)
+        if clause.verb:
+            parts.append(_VERBS[clause.verb](values[index], clause))
+            length += len(parts[-1])
+            check_length(length)
+    return "".join(parts)
+
+
+def _string(value: Any, _: Clause) -> str:
+    if isinstance(value, tuple | Mapping):
+        return _literal(value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """A value that is no list and no map as a text."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return shortest_double(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise CelError("invalid UTF-8 in bytes, cannot convert to string") from error
+    if isinstance(value, Type):
+        return value.name
+    if type_name(value) in TYPES_OF_VERBS["s"]:
+        return str(value)
+    raise CelError(
+        "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, "
+        f"durations, and timestamps, was given {type_name(value)}"
+    )
+
+
+def shortest_double(value: float) -> str:
+    """A double with the fewest digits that tell it apart, as Go's strconv.FormatFloat(v, 'g', -1, 64)."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    number = Decimal(repr(value)).normalize()
+    power = number.adjusted()
+    if -4 <= power < 6:
+        return f"{number:f}"
+    mantissa = f"{number.scaleb(-power):f}"
+    return f"{mantissa}e{power:+03d}"
+
+
+def _literal(value: Any) -> str:
+    """A value within a list or map, as a CEL literal."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, Mapping):
+        pairs = sorted(((_key(key), _literal(item)) for key, item in value.items()), key=lambda pair: pair[0])
+        return f"{{{', '.join(f'{key}:{item}' for key, item in pairs)}}}"
+    if isinstance(value, float):
+        return f"{value:.6f}" if math.isfinite(value) else quoted(shortest_double(value))
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, bytes):
+        return f"b{quoted(_plain(value))}"
+    name = type_name(value)
+    if name not in TYPES_OF_VERBS["s"]:
+        raise CelError(f"no formatting function for {name}")
+    if name in _TIME_TYPES:
+        return f"{name.rpartition('.')[2].lower()}({quoted(str(value))})"
+    return _plain(value)
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str | int):
+        raise CelError(f"no formatting function for map key of type {type_name(key)}")
+    return quoted(key) if isinstance(key, str) else _plain(key)
+
+
+def quoted(text: str) -> str:
+    """A text between double quotes, as Go's strconv.Quote writes it."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _decimal(value: Any, _: Clause) -> str:
+    return str(_integer(value, "decimal clause can only be used on integers"))
+
+
+def _octal(value: Any, _: Clause) -> str:
+    return f"{_integer(value, 'octal clause can only be used on integers'):o}"
+
+
+def _binary(value: Any, _: Clause) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return f"{_integer(value, 'only integers and bools can be formatted as binary'):b}"
+
+
+def _hexadecimal(value: Any, clause: Clause) -> str:
+    if isinstance(value, str | bytes):
+        text = (value.encode() if isinstance(value, str) else value).hex()
+    else:
+        text = f"{_integer(value, 'only integers, byte buffers, and strings can be formatted as hex'):x}"
+    return text.upper() if clause.verb == "X" else text
+
+
+def _integer(value: Any, complaint: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | Uint):
+        raise CelError(f"{complaint}, was given {type_name(value)}")
+    return int(value)
+
+
+def _double(value: Any, name: str) -> float:
+    if isinstance(value, str) and value in _SPECIAL_TEXTS:
+        return _SPECIAL_TEXTS[value]
+    if not isinstance(value, float):
+        raise CelError(f"{name} clause can only be used on doubles, was given {type_name(value)}")
+    return value
+
+
+def _special(number: float) -> str:
+    return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
+
+
+def _fixed(value: Any, clause: Clause) -> str:
+    number = _double(value, "fixed-point")
+    if not math.isfinite(number):
+        return _special(number)
+    precision = _DEFAULT_PRECISION if clause.precision is None else clause.precision
+    return f"{number or 0.0:,.{precision}f}"
+
+
+def _scientific(value: Any, clause: Clause) -> str:
+    """Always six places: what is given as precision only widens the text, to the left (as in Kubernetes)."""
+    number = _double(value, "scientific")
+    if math.isfinite(number):
+        mantissa, exponent = f"{number or 0.0:.{_DEFAULT_PRECISION}e}".split("e")
+        text = f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.lstrip('+').translate(_SUPERSCRIPT)}"
+    else:
+        text = _special(number)
+    return text.rjust(_DEFAULT_PRECISION if clause.precision is None else clause.precision)
+
+
+_VERBS: Mapping[str, Callable[[Any, Clause], str]] = {
+    "s": _string,
+    "d": _decimal,
+    "f": _fixed,
+    "e": _scientific,
+    "b": _binary,
+    "x": _hexadecimal,
+    "X": _hexadecimal,
+    "o": _octal,
+}
+
+
+def _char_at(text: str, index: int) -> str:
     """The character at a position, none at the end. Raises CelError outside."""
     _check_within(text, index)
     return text[index : index + 1]
@@ -39,12 +298,12 @@ def index_of(text: str, part: str, offset: int = 0) -> int:
     return text.find(part, offset)
 
 
-def last_index_of(text: str, part: str) -> int:
+def _last_index_of(text: str, part: str) -> int:
     """Where a part last occurs, or -1."""
     return text.rfind(part)
 
 
-def last_index_of_from(text: str, part: str, offset: int) -> int:
+def _last_index_of_from(text: str, part: str, offset: int) -> int:
     """Where a part last occurs at or before a position, or -1. Raises CelError for a negative position."""
     if offset < 0:
         raise CelError(f"index out of range: {offset}")
@@ -108,11 +367,11 @@ _twice = traversed_string(2)
 _strings = list_of(STRING)
 
 OVERLOADS = (
-    method("charAt", (STRING, INT), STRING, char_at),
+    method("charAt", (STRING, INT), STRING, _char_at),
     method("indexOf", (STRING, STRING), INT, index_of, traversed_value),
     method("indexOf", (STRING, STRING, INT), INT, index_of, traversed_value),
-    method("lastIndexOf", (STRING, STRING), INT, last_index_of, traversed_value),
-    method("lastIndexOf", (STRING, STRING, INT), INT, last_index_of_from, traversed_value),
+    method("lastIndexOf", (STRING, STRING), INT, _last_index_of, traversed_value),
+    method("lastIndexOf", (STRING, STRING, INT), INT, _last_index_of_from, traversed_value),
     method("lowerAscii", (STRING,), STRING, lambda text: text.translate(_LOWER), _once),
     method("replace", (STRING, STRING, STRING), STRING, replace, _twice),
     method("replace", (STRING, STRING, STRING, INT), STRING, replace, _twice),

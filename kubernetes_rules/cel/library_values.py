@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import CelError, Overload, Type, Uint
 
 CHARACTERS_PER_UNIT = 0.1
@@ -19,9 +19,9 @@ CALL_UNITS = 1
 LIST_UNITS = 10
 """Units of cost for the creation of a list."""
 
-LARGEST_STRING = 2**26
+_LARGEST_STRING = 2**26
 """The characters that a function may give: within the limit of costs, a selector has no use for more."""
-LARGEST_COMPARISONS = 1_000_000
+_LARGEST_COMPARISONS = 1_000_000
 """How often a function may compare each element with each: so often, it is beyond the limit of costs."""
 
 Cost = Callable[[tuple[Any, ...], Any], int]
@@ -66,7 +66,7 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, int | float):
-        return isinstance(right, int | float) and compare_numbers(left, right) == 0
+        return isinstance(right, int | float) and _compare_numbers(left, right) == 0
     if isinstance(left, tuple):
         return isinstance(right, tuple) and len(left) == len(right) and all(map(_not_unequal, left, right))
     if isinstance(left, Mapping):
@@ -80,13 +80,13 @@ def equal(left: Any, right: Any) -> bool:
 
 def check_length(characters: int) -> None:
     """Raises CelError for a string that would fill memory."""
-    if characters > LARGEST_STRING:
+    if characters > _LARGEST_STRING:
         raise CelError(f"a string of {characters} characters is too long")
 
 
 def check_comparisons(times: int) -> None:
     """Raises CelError for comparisons that would take too long; the costs of the function tell the same."""
-    if times > LARGEST_COMPARISONS:
+    if times > _LARGEST_COMPARISONS:
         raise CelError(f"{times} comparisons are too many")
 
 
@@ -116,7 +116,7 @@ def _equal_maps(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> bool:
     return True
 
 
-def compare_numbers(left: float, right: float) -> int | None:
+def _compare_numbers(left: float, right: float) -> int | None:
     """-1, 0 or 1 for two numbers of any type; None when one is NaN.
 
     An integer meets a double as a double, so that 2^53+1 equals 2^53 there.
@@ -133,7 +133,7 @@ def compare(left: Any, right: Any) -> int:
     if isinstance(left, int | float) and isinstance(right, int | float):
         if isinstance(left, bool) is not isinstance(right, bool):
             raise CelError("no such overload")
-        order = compare_numbers(left, right)
+        order = _compare_numbers(left, right)
         if order is None:
             raise CelError("NaN values cannot be ordered")
         return order

@@ -13,7 +13,6 @@ from typing import Any
 from kubernetes_rules.cel.frame import Aborted
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_semver import Semver
-from kubernetes_rules.cel.library_time import Duration, Timestamp
 from kubernetes_rules.cel.library_values import (
     Optional,
     compare,
@@ -24,7 +23,7 @@ from kubernetes_rules.cel.library_values import (
     surely_equal,
     type_name,
 )
-from kubernetes_rules.cel.times import difference, duration, timestamp
+from kubernetes_rules.cel.times import Duration, Timestamp, difference, duration, timestamp
 from kubernetes_rules.cel.types import (
     BOOL,
     BYTES,
@@ -107,7 +106,7 @@ _plus = _arithmetic(operator.add, operator.add)
 _minus = _arithmetic(operator.sub, operator.sub)
 multiply = _arithmetic(operator.mul, operator.mul)
 divide = _arithmetic(_quotient, _divided)
-modulo = _arithmetic(_remainder, None)
+_modulo = _arithmetic(_remainder, None)
 
 
 class Gathered(list[Any]):
@@ -132,7 +131,7 @@ def add(left: Any, right: Any) -> Any:
     return _plus(left, right)
 
 
-def subtract(left: Any, right: Any) -> Any:
+def _subtract(left: Any, right: Any) -> Any:
     """``left - right``. Raises CelError on overflow, and for values that have no difference."""
     if isinstance(right, Duration):
         if isinstance(left, Duration):
@@ -144,7 +143,7 @@ def subtract(left: Any, right: Any) -> Any:
     return _minus(left, right)
 
 
-def negate(value: Any) -> Any:
+def _negate(value: Any) -> Any:
     """``-value``. Raises CelError on overflow, and for what has no sign."""
     if type(value) is int:
         return _whole(-value, int)
@@ -155,7 +154,7 @@ def negate(value: Any) -> Any:
     raise CelError("no such overload")
 
 
-def invert(value: Any) -> bool:
+def _invert(value: Any) -> bool:
     """``!value``. Raises CelError for what is no bool."""
     if value is True:
         return False
@@ -164,12 +163,12 @@ def invert(value: Any) -> bool:
     raise CelError("no such overload")
 
 
-def not_equal(left: Any, right: Any) -> bool:
+def _not_equal(left: Any, right: Any) -> bool:
     """``left != right``, which is true where ``==`` would fail."""
     return not surely_equal(left, right)
 
 
-def in_list(wanted: Any, elements: Any) -> bool:
+def _in_list(wanted: Any, elements: Any) -> bool:
     """Whether an element equals the wanted value, or a map has the key."""
     if isinstance(elements, Mapping):
         return find(elements, wanted) is not MISSING
@@ -207,7 +206,7 @@ def find(values: Mapping[Any, Any], key: Any) -> Any:
     return value
 
 
-def size_of(value: Any) -> int:
+def _size_of(value: Any) -> int:
     """The number of characters, bytes, elements or entries. Raises CelError for what has no size."""
     if isinstance(value, str | bytes | tuple | Mapping):
         return len(value)
@@ -302,7 +301,7 @@ def _contains(text: str, part: str) -> bool:
     return part in text
 
 
-def type_value(value: Any) -> Type:
+def _type_value(value: Any) -> Type:
     """What ``type(value)`` gives."""
     return Type(type_name(value))
 
@@ -311,10 +310,10 @@ OVERLOADS: tuple[Overload, ...] = (
     _function("_?_:_", (BOOL, A, A), A, never_called),
     _function("_&&_", (BOOL, BOOL), BOOL, never_called),
     _function("_||_", (BOOL, BOOL), BOOL, never_called),
-    _function("!_", (BOOL,), BOOL, invert),
+    _function("!_", (BOOL,), BOOL, _invert),
     _function("@not_strictly_false", (BOOL,), BOOL, never_called),
     _function("_==_", (A, A), BOOL, equal, equality_units),
-    _function("_!=_", (A, A), BOOL, not_equal, equality_units),
+    _function("_!=_", (A, A), BOOL, _not_equal, equality_units),
     _function("_+_", (BYTES, BYTES), BYTES, add, _both),
     *_binary("_+_", (DOUBLE, DURATION), add),
     _function("_+_", (DURATION, TIMESTAMP), TIMESTAMP, add),
@@ -324,26 +323,26 @@ OVERLOADS: tuple[Overload, ...] = (
     _function("_+_", (STRING, STRING), STRING, add, _both),
     _function("_+_", (UINT, UINT), UINT, add),
     *_binary("_/_", _NUMBERS, divide),
-    *_binary("_%_", (INT, UINT), modulo),
+    *_binary("_%_", (INT, UINT), _modulo),
     *_binary("_*_", _NUMBERS, multiply),
-    *_unary("-_", (DOUBLE, INT), negate),
-    *_binary("_-_", (DOUBLE, DURATION, INT), subtract),
-    _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, subtract),
-    _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, subtract),
-    _function("_-_", (UINT, UINT), UINT, subtract),
+    *_unary("-_", (DOUBLE, INT), _negate),
+    *_binary("_-_", (DOUBLE, DURATION, INT), _subtract),
+    _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, _subtract),
+    _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, _subtract),
+    _function("_-_", (UINT, UINT), UINT, _subtract),
     *_comparisons("_<_", operator.lt),
     *_comparisons("_<=_", operator.le),
     *_comparisons("_>_", operator.gt),
     *_comparisons("_>=_", operator.ge),
     _function("_[_]", (LIST, INT), A, never_called),
     _function("_[_]", (MAP, A), B, never_called),
-    _function("@in", (A, LIST), BOOL, in_list, _elements),
-    _function("@in", (A, MAP), BOOL, in_list),
-    _function("in", (A, LIST), BOOL, in_list, _elements),
-    _function("in", (A, MAP), BOOL, in_list),
-    *(_function("size", (kind,), INT, size_of) for kind in (BYTES, LIST, MAP, STRING)),
-    *(_method("size", (kind,), INT, size_of) for kind in (BYTES, LIST, MAP, STRING)),
-    _function("type", (A,), Type("type", (A,)), type_value),
+    _function("@in", (A, LIST), BOOL, _in_list, _elements),
+    _function("@in", (A, MAP), BOOL, _in_list),
+    _function("in", (A, LIST), BOOL, _in_list, _elements),
+    _function("in", (A, MAP), BOOL, _in_list),
+    *(_function("size", (kind,), INT, _size_of) for kind in (BYTES, LIST, MAP, STRING)),
+    *(_method("size", (kind,), INT, _size_of) for kind in (BYTES, LIST, MAP, STRING)),
+    _function("type", (A,), Type("type", (A,)), _type_value),
     _function("dyn", (A,), DYN, lambda value: value),
     _method("contains", (STRING, STRING), BOOL, _contains, _contains_units),
     _method("startsWith", (STRING, STRING), BOOL, _starts, _second),

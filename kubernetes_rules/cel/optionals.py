@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes_rules.cel.library_time import Duration, Timestamp
 from kubernetes_rules.cel.library_values import Optional, function, method
 from kubernetes_rules.cel.operators import MISSING, Gathered, find, never_called
+from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import (
     BOOL,
     DYN,
@@ -47,7 +47,7 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, int | float) and value == 0
 
 
-def value_of(value: Any) -> Any:
+def _value_of(value: Any) -> Any:
     """The value. Raises CelError when it is absent."""
     if not value.present:
         raise CelError("optional.none() dereference")
@@ -91,7 +91,7 @@ OVERLOADS = (
         "optional.ofNonZeroValue", (_V,), _OPTIONAL, lambda value: NONE if _is_zero(value) else some(value)
     ),
     function("optional.none", (), _OPTIONAL, lambda: NONE),
-    method("value", (_OPTIONAL,), _V, value_of),
+    method("value", (_OPTIONAL,), _V, _value_of),
     method("hasValue", (_OPTIONAL,), BOOL, lambda value: value.present),
     method("or", (_OPTIONAL, _OPTIONAL), _OPTIONAL, never_called),
     method("orValue", (_OPTIONAL, _V), _V, never_called),

@@ -1,8 +1,11 @@
-"""Turns a checked tree into closures that evaluate it (cel-go, interpreter/planner.go)."""
+"""Turns a checked tree into closures that evaluate it (cel-go, interpreter/planner.go).
+
+Folds are what the parser makes of macros (cel-go, interpreter/interpretable.go: evalFold).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +14,11 @@ from kubernetes_rules.cel.calls import callee, planned_call, text_equality
 from kubernetes_rules.cel.checker import DEVICE as DEVICE_TYPE
 from kubernetes_rules.cel.checker import TypeInvalid
 from kubernetes_rules.cel.conversions import NAMES
-from kubernetes_rules.cel.folds import PlannedFold, accumulator_reader, appending, bind, gathering, over_items
-from kubernetes_rules.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame
+from kubernetes_rules.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame, check_cost
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_values import Optional, surely_equal
-from kubernetes_rules.cel.operators import check_hashable
+from kubernetes_rules.cel.operators import Gathered, check_hashable
+from kubernetes_rules.cel.optionals import GatheredMap, finished
 from kubernetes_rules.cel.syntax import (
     ACCUMULATOR,
     UNUSED,
@@ -106,7 +109,7 @@ class Planner:
             return _folded(node, constant)
         call = planned_call(node, [_evaluate(plan) for plan in plans])
         if name == "_+_" and (slot := self._bound_slot(node)) >= 0:
-            return appending(call, slot)
+            return _appending(call, slot)
         return _parsed_once(call) if name in _PARSERS and constant is not None else call
 
     def _bound_slot(self, node: Call) -> int:
@@ -180,8 +183,8 @@ class Planner:
         self.slots += 1
         evaluate_initial = _evaluate(initial)
         if node.accumulator == ACCUMULATOR and isinstance(initial, Constant) and initial.value in ((), {}):
-            evaluate_initial = gathering(initial.value)
-        self._readers[accumulator] = accumulator_reader(slot, evaluate_initial)
+            evaluate_initial = _gathering(initial.value)
+        self._readers[accumulator] = _accumulator_reader(slot, evaluate_initial)
         if node.variable == UNUSED:
             self.planned(node.step)
             self._bound.add(accumulator)
@@ -191,7 +194,7 @@ class Planner:
         condition, step = self.planned(node.condition), self.planned(node.step)
         result = self.planned(node.result)
         second = places[1] if node.second else -1
-        return over_items(PlannedFold(items, condition, step, result, slot, places[0], second))
+        return _over_items(PlannedFold(items, condition, step, result, slot, places[0], second))
 
 
 def _special(node: Call, plans: list[Plan]) -> Plan | None:
@@ -360,3 +363,121 @@ def _held(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, Optional):
         raise CelError("cannot initialize an optional element from a value that is not optional")
     return (value.value,) if value.present else ()
+
+
+class Unset:
+    """Says that the accumulator has not been looked at yet: its first value is computed only then."""
+
+
+_UNSET = Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFold:
+    """The parts of a fold, and where its variables lie. ``second`` is -1 where there is one variable."""
+
+    items: Evaluate
+    condition: Evaluate
+    step: Evaluate
+    result: Evaluate
+    accumulator: int
+    first: int
+    second: int
+
+
+def _accumulator_reader(slot: int, initial: Evaluate) -> Evaluate:
+    """Reads an accumulator; it raises the error that the accumulator holds, if it holds one.
+
+    The slot behind it says whether it began as an empty list.
+    """
+
+    def read(frame: Frame) -> Any:
+        value = frame[slot]
+        if value is _UNSET:
+            value = frame[slot] = _first_value(initial, frame)
+            frame[slot + 1] = value == ()
+        if isinstance(value, CelError):
+            raise value
+        return value
+
+    return read
+
+
+def _first_value(initial: Evaluate, frame: Frame) -> Any:
+    try:
+        return initial(frame)
+    except CelError as error:
+        return error
+
+
+def _gathering(initial: Any) -> Evaluate:
+    """Gives a list or a map that the macro fills in place."""
+    kind = Gathered if isinstance(initial, tuple) else GatheredMap
+    return lambda _: kind()
+
+
+def bind(fold: PlannedFold) -> Evaluate:
+    """A fold over nothing: its result, with a variable."""
+    slot, result = fold.accumulator, fold.result
+
+    def run(frame: Frame) -> Any:
+        frame[slot] = _UNSET
+        return result(frame)
+
+    return run
+
+
+def _appending(call: Evaluate, slot: int) -> Evaluate:
+    """``x + list`` of a bound variable: cel-go changes the variable too, if it began as an empty list."""
+
+    def run(frame: Frame) -> Any:
+        value = call(frame)
+        if frame[slot + 1] is True and isinstance(value, tuple):
+            frame[slot] = value
+        return value
+
+    return run
+
+
+def _over_items(fold: PlannedFold) -> Evaluate:
+    """A fold over a list, or a map's keys; with two variables over indices or keys, and values."""
+    condition, step, slot, first, second = (
+        fold.condition,
+        fold.step,
+        fold.accumulator,
+        fold.first,
+        fold.second,
+    )
+
+    def run(frame: Frame) -> Any:
+        pairs = _pairs(fold.items(frame), second >= 0)
+        frame[slot] = _UNSET
+        for one, other in pairs:
+            frame[first] = one
+            if second >= 0:
+                frame[second] = other
+            if not _goes_on(condition, frame):
+                break
+            try:
+                frame[slot] = step(frame)
+            except CelError as error:
+                frame[slot] = error
+            check_cost(frame)
+        return finished(fold.result(frame))
+
+    return run
+
+
+def _goes_on(condition: Evaluate, frame: Frame) -> bool:
+    try:
+        return condition(frame) is not False
+    except CelError:
+        return True
+
+
+def _pairs(items: Any, two: bool) -> Iterable[tuple[Any, Any]]:
+    if isinstance(items, Mapping):
+        return tuple(items.items())
+    if isinstance(items, tuple):
+        return enumerate(items) if two else ((item, None) for item in items)
+    raise CelError("the range of a macro must be a list or a map")

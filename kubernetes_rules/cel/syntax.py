@@ -1,6 +1,6 @@
 """The tree of a parsed expression, after its macros are expanded (cel-spec, langdef.md).
 
-``start`` and ``end`` are where a part stands in the source text, in characters. ``type`` is set by the
+``start`` and ``end`` are the place of a part in the source text, in characters. ``type`` is set by the
 checker.
 """
 
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Literal(Node):
-    """A value that stands in the text."""
+    """A literal in the text."""
 
     value: Any
 

@@ -1,16 +1,22 @@
-"""Functions over timestamps and durations (cel-go, common/types/timestamp.go and duration.go)."""
+"""Timestamps and durations to the nanosecond, and functions over them.
+
+As in cel-go, common/types/timestamp.go and duration.go.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kubernetes_rules.cel.library_time import Duration, Timestamp
 from kubernetes_rules.cel.types import DURATION, INT, STRING, TIMESTAMP, CelError, Overload, Type
 
-_NANOSECONDS = 1_000_000_000
+_NANOSECONDS = 10**9
+_NEAR_BEGIN, _NEAR_END = -62_000_000_000, 253_000_000_000
+"""Seconds from 1970, beyond which a time zone may lead out of the years 1 to 9999 that datetime has."""
 _LOWEST, _HIGHEST = -62_135_596_800, 253_402_300_799
 """The seconds from 1970 at which the years 1 and 9999 begin and end."""
 _DAY = 2 * 24 * 3600
@@ -22,6 +28,47 @@ _RFC_3339 = re.compile(
 _DURATION = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _UNITS = {"ns": 1, "us": 10**3, "\u00b5s": 10**3, "\u03bcs": 10**3, "ms": 10**6}
 _UNITS |= {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A span of time in nanoseconds, at most 2^63-1 of them."""
+
+    nanoseconds: int
+
+    def __add__(self, other: Duration) -> Duration:
+        total = self.nanoseconds + other.nanoseconds
+        if not -(2**63) <= total < 2**63:
+            raise CelError("integer overflow")
+        return Duration(total)
+
+    def __str__(self) -> str:
+        """Its seconds as a double, such as ``1.5s``."""
+        whole, rest = divmod(abs(self.nanoseconds), _NANOSECONDS)
+        seconds = whole + rest / 1e9
+        text = f"{Decimal(repr(seconds)):f}".removesuffix(".0")
+        return f"-{text}s" if self.nanoseconds < 0 else f"{text}s"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A point in time: nanoseconds since 1970. ``offset_seconds`` is the time zone that it is shown in."""
+
+    nanoseconds: int
+    offset_seconds: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        """As RFC 3339 has it, without zeros at the end of the fraction."""
+        seconds, rest = divmod(self.nanoseconds, _NANOSECONDS)
+        seconds += self.offset_seconds
+        # The calendar repeats every 400 years.
+        years = 400 * ((seconds > _NEAR_END) - (seconds < _NEAR_BEGIN))
+        local = _EPOCH + timedelta(days=-years * 146_097 // 400, seconds=seconds)
+        fraction = f".{rest:09d}".rstrip("0").rstrip(".")
+        minutes = abs(self.offset_seconds) // 60
+        sign = "-" if self.offset_seconds < 0 else "+"
+        zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset_seconds else "Z"
+        return f"{local.year + years:04d}-{local:%m-%dT%H:%M:%S}{fraction}{zone}"
 
 
 def duration(nanoseconds: int) -> Duration:

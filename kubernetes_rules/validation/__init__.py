@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.claim_status import claim_status_errors, condition_list_errors
-from kubernetes_rules.validation.claims import claim_spec_errors
+from kubernetes_rules.validation.claims import (
+    claim_spec_errors,
+    claim_status_errors,
+    condition_list_errors,
+    configuration_errors,
+    selector_list_errors,
+)
 from kubernetes_rules.validation.declared import declared_errors
 from kubernetes_rules.validation.errors import FieldError, invalid, unique
 from kubernetes_rules.validation.lists import list_errors
@@ -20,8 +25,6 @@ from kubernetes_rules.validation.metadata import (
     template_metadata_errors,
 )
 from kubernetes_rules.validation.names import dns_subdomain
-from kubernetes_rules.validation.opaque import configuration_errors
-from kubernetes_rules.validation.selectors import selector_list_errors
 from kubernetes_rules.validation.slices import slice_spec_errors
 from kubernetes_rules.validation.taints import taint_rule_spec_errors
 

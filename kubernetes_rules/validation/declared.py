@@ -43,7 +43,7 @@ _UNION = ("int", "bool", "string", "version", "ints", "bools", "strings", "versi
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field has to obey. ``shape`` tells whether it is one value, a list or a map.
+    """What a field has to obey. ``shape`` says whether it is one value, a list or a map.
 
     ``most`` limits the entries, ``key`` names the fields that tell them apart (empty: the entry itself),
     ``of`` the type of the value or of each entry. A ``pointer`` is checked when it is empty but there.

@@ -1,16 +1,17 @@
-"""Says what is wrong with how a workload is to make its pods: selector, numbers, and what may not change.
+"""Checks how a workload makes its pods (selector, numbers, what may not change), and PodDisruptionBudgets.
 
 The template is judged in ``kubernetes_rules.validation.pods``. Of Jobs the policies for failures, success and
-scheduling are let through. Go: pkg/apis/apps/validation and pkg/apis/batch/validation.
+scheduling are let through. Go: pkg/apis/apps/validation, pkg/apis/batch/validation and
+pkg/apis/policy/validation.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes_rules.label_selectors import selector_holds
-from kubernetes_rules.validation.budget import number_errors
+from kubernetes_rules.selectors import selector_holds
 from kubernetes_rules.validation.errors import FieldError, forbidden, invalid, not_supported, required
 
 Json = Mapping[str, Any]
@@ -27,6 +28,13 @@ _IMMUTABLE_IN_JOB = ("selector", "completionMode", "podFailurePolicy", "backoffL
 _COMPLETION_MODES = ("NonIndexed", "Indexed")
 _STRATEGIES = ("Recreate", "RollingUpdate")
 _NONE = (0, "0%")
+
+_PERCENT = re.compile(r"[0-9]+%", re.ASCII)
+_NO_PERCENT = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex "
+    "used for validation is '[0-9]+%')"
+)
+_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def controller_errors(workload: Json, old: Json | None) -> list[FieldError]:
@@ -70,8 +78,8 @@ def _strategy_errors(strategy: Json) -> list[FieldError]:
         return [forbidden(f"{path}.rollingUpdate", text)] if rolling is not None else []
     held, more = ((rolling or {}).get(name, 0) for name in ("maxUnavailable", "maxSurge"))
     held_path = f"{path}.rollingUpdate.maxUnavailable"
-    errors = number_errors(held_path, held, most_percent=100)
-    errors += number_errors(f"{path}.rollingUpdate.maxSurge", more)
+    errors = _number_errors(held_path, held, most_percent=100)
+    errors += _number_errors(f"{path}.rollingUpdate.maxSurge", more)
     if held in _NONE and more in _NONE:
         errors.append(invalid(held_path, held, "may not be 0 when `maxSurge` is 0"))
     return errors
@@ -98,3 +106,36 @@ def _job_errors(spec: Json, old: Json) -> list[FieldError]:
         fixed.append("template")
     changed = [name for name in fixed if spec.get(name) != old.get(name)]
     return errors + [invalid(f"spec.{name}", spec.get(name), "field is immutable") for name in changed]
+
+
+def budget_errors(budget: Mapping[str, Any]) -> list[FieldError]:
+    """What is wrong with the spec of a new or changed budget; its selector is not looked at."""
+    spec = budget.get("spec") or {}
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    errors = []
+    if least is not None and most is not None:
+        shown = {
+            "MinAvailable": least,
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": most,
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        errors.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
+    for name, value in (("minAvailable", least), ("maxUnavailable", most)):
+        if value is not None:
+            errors += _number_errors(f"spec.{name}", value, most_percent=100)
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in _POLICIES:
+        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, _POLICIES))
+    return errors
+
+
+def _number_errors(path: str, value: int | str, most_percent: int | None = None) -> list[FieldError]:
+    """What is wrong with a number of pods, or with a share of them in percent."""
+    if isinstance(value, int):
+        return [invalid(path, value, "must be greater than or equal to 0")] if value < 0 else []
+    if not _PERCENT.fullmatch(value):
+        return [invalid(path, value, _NO_PERCENT)]
+    if most_percent is None or int(value[:-1]) <= most_percent:
+        return []
+    return [invalid(path, value, f"must not be greater than {most_percent}%")]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
 from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import wait_for, wait_for_list, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.assets import find_assets
 from tests.cluster.installed_node import InstalledNode, values

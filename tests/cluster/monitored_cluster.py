@@ -14,8 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from driver.devices.names import gpu_device_name
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for
+from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.cluster import Cluster
 from envtest.embedded.cluster import EmbeddedCluster
 from gpuctl.demo.brisk import BRISK

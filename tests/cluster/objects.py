@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.real.cluster import RealCluster
 
 

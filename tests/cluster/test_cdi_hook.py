@@ -11,9 +11,9 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
+from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
-from envtest.real.go_programs import go_programs
 from gpuctl.demo.driver_node import DriverNode
 from kubeletplugin.claims.cdi.hooks import hooks_folder, remove_hooks
 from tests.eventually import eventually

@@ -20,8 +20,8 @@ from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
+from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
-from envtest.real.go_programs import go_programs
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main

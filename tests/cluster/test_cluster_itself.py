@@ -19,7 +19,7 @@ from envtest.client import paths
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import wait_gone
 from envtest.real import cgroups, description
 from envtest.real.assets import ASSETS_VARIABLE, find_assets
 from envtest.real.cluster import RealCluster
@@ -33,7 +33,7 @@ CLEANING_SECONDS = 30.0
 # Starts a cluster with a running pod, says where, and waits to be killed.
 HOLDER = """
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.real.startup import start_cluster
 import json, sys
 cluster = start_cluster(kubernetes=sys.argv[1])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 from fakegpu.machine.spec import known_machines
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.claims.metadata import MetadataClaim, MetadataDevice, device_attributes, document

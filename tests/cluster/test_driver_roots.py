@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for
+from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.real.cluster import RealCluster
 from fakegpu.driver_files.driver_root import LIBRARY_FOLDER, build_driver_root
 from gpuctl.demo.driver_node import DriverNode

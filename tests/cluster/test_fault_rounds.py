@@ -21,7 +21,7 @@ from driver.devices.names import parse_gpu_device_name
 from driver.nvml.health.calls import RemappedRows
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.conftest import PROJECT
 from tests.cluster.fault_rounds import ROUNDS, SickGpu

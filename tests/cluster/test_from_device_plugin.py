@@ -7,9 +7,8 @@ from typing import Any
 
 from driver.devices.taints import TAINT_BLOCKED, TAINT_DEVICE_PLUGIN
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list, wait_gone
 from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.device_plugin import VARIABLE, DevicePlugin

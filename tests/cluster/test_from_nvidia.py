@@ -12,8 +12,7 @@ from driver.devices.names import gpu_device_name, pool_name
 from driver.devices.taints import TAINT_BLOCKED
 from envtest.client import paths
 from envtest.client.errors import CommandFailed
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list
 from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

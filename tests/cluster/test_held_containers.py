@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.real.startup import start_cluster
 from gpuctl.demo.brisk import BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 from fakegpu.driver_files.layouts import LAYOUTS
 from kubeletplugin.claims.cdi.hook import NO_NODES
 from tests.cluster.cdi_generator import FakeNode

@@ -10,7 +10,7 @@ import pytest
 from driver.claims.opaque import API_VERSION
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
-from envtest.client.watching import wait_for_list
+from envtest.client.waiting import wait_for_list
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_template, request, start, wait_published, wait_running
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for_list
+from envtest.client.waiting import fresh_namespace, wait_for_list
 from envtest.cluster import Cluster
 from envtest.real.cluster import RealCluster
 from gpuctl.demo.brisk import BRISK_ON_REAL

@@ -19,7 +19,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import wait_for, wait_for_list
 from envtest.real.cluster import RealCluster
 from tests.controller.webhook.peer import make_pair
 from tools.testbed.chart import NAMESPACE, rendered

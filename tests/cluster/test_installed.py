@@ -11,8 +11,7 @@ import pytest
 from driver.devices.names import gpu_device_name
 from driver.devices.taints import TAINT_RESET
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import fresh_namespace, wait_gone
 from envtest.real.cluster import RealCluster
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 from gpuctl.node.planned import plan_node
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 
 PROJECT = Path(__file__).resolve().parents[2]
 QUEUES = PROJECT / "deploy/examples/queues"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_template, start

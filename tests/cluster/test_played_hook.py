@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.node.memory_hook import HookFailed, play_memory_hook
+from envtest.embedded.node.container_hooks import HookFailed, play_memory_hook
 from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tools.testbed.memory_hook import memory_hook

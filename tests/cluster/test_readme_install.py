@@ -13,8 +13,8 @@ import yaml
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.real.assets import find_assets
+from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
-from envtest.real.go_programs import go_programs
 from tests.cluster.installed_node import InstalledNode, values_of_fakes
 from tests.eventually import eventually
 from tests.flow.claims import wait_running

@@ -10,7 +10,7 @@ import pytest
 from envtest.client import paths
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import wait_gone
 from envtest.real.cluster import RealCluster
 from tests.cluster.objects import sleeper
 from tests.cluster.test_rights import OWN, Claims, refused, result

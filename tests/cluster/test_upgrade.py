@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.upgrade_scene import Upgraded

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 
 
 class Refused(Exception):

@@ -11,7 +11,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl.node.planned import PlannedNode
 from kubernetes_rules.allocator.requests import MOST_DEVICES
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (

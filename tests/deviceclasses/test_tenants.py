@@ -11,7 +11,7 @@ import pytest
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.quantity import parse_quantity
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of
 from tests.deviceclasses.sample_claims import NODE_OBJECT

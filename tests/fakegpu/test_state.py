@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from fakegpu.health.state import FakeEvent, GpuHealth, Told
+from fakegpu.health.state import EventLog, FakeEvent, GpuHealth
 from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
@@ -66,8 +66,8 @@ events = st.builds(
     dropped=st.booleans(),
     incident=st.text(),
 )
-tellings = st.builds(
-    Told, st.integers(1), st.lists(st.builds(FakeEvent, st.integers(1), addresses, events)).map(tuple)
+event_logs = st.builds(
+    EventLog, st.integers(1), st.lists(st.builds(FakeEvent, st.integers(1), addresses, events)).map(tuple)
 )
 gpus = st.builds(
     GpuState,
@@ -116,7 +116,7 @@ states = st.builds(
     mps_faults=st.lists(mps_faults).map(tuple),
     pretend_cgroups=st.text(),
     accounting=st.builds(Accounting, st.integers(1), st.booleans()),
-    told=tellings,
+    events=event_logs,
 )
 
 

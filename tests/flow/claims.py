@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.cluster import Cluster
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes

@@ -12,7 +12,7 @@ from driver.nvml.api import NotFound
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.cluster import Cluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.machine.cgroups import CGROUP_ROOT

@@ -14,7 +14,7 @@ from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import wait_gone
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

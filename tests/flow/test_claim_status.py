@@ -8,7 +8,7 @@ from typing import Any
 from driver.claims.opaque import API_VERSION
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import allocated, gpu_pod, make_claim, request, start

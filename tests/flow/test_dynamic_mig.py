@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,

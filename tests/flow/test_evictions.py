@@ -8,7 +8,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.errors import ApiRefused
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster
 from tests.flow.claims import gpu_pod, make_template, start
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from tests.costly_selector import COSTLY_SELECTOR

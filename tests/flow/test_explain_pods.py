@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

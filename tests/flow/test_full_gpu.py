@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from fakegpu.memory.cuda import OutOfMemory
 from tests.flow.claims import request as asked_for
 from tests.flow.memory_scene import TIMES, cuda, gpu_of_pod, limits_of, memory_pod, start_held

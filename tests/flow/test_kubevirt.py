@@ -15,7 +15,7 @@ from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import wait_gone
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, start, wait_running
 from tests.flow.launcher_scene import VIRT_LAUNCHER, devices_of, found_by_kubevirt, group_of, launcher_pod

@@ -11,10 +11,9 @@ import pytest
 
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list
+from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.memory.cuda import OutOfMemory
-from fakegpu.memory.groups import living
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import wait_unschedulable
@@ -81,7 +80,9 @@ def namespace(driver: DriverNode, place: str) -> Iterator[str]:
 def limits_left(driver: DriverNode) -> list[str]:
     """The control groups that are still there and held to a limit."""
     state = driver.machine.state
-    return [one.cgroup for gpu in state.gpus.values() for one in living(state, gpu).memory.limits]
+    return [
+        one.cgroup for gpu in state.gpus.values() for one in without_dead_groups(state, gpu).memory.limits
+    ]
 
 
 def test_a_share_of_ten_gib_gets_no_eleventh_whatever_its_pod_does(

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from driver.nvml.api import Code
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for
+from envtest.client.waiting import fresh_namespace, wait_for
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

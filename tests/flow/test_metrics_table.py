@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from driver.process.metrics.table import TABLE, Process
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import wait_published

@@ -13,7 +13,7 @@ from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

@@ -12,8 +12,7 @@ import pytest
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for
+from envtest.client.waiting import fresh_namespace, wait_for
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import parse_gpu_device_name
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,

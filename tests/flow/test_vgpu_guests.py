@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from driver.devices.taints import TAINT_UNLICENSED
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for_list
+from envtest.client.waiting import fresh_namespace, wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode

@@ -11,7 +11,7 @@ from driver.hardware.pci import bound_driver
 from driver.hardware.vgpu_places import MadeVgpu, made_on
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually

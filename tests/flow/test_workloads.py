@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import wait_for, wait_for_list, wait_gone
 from envtest.cluster import Cluster
 from tests.flow.claims import allocated, gpu_pod, make_template
 

@@ -8,7 +8,7 @@ import grpc
 
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from gpuctl.demo.driver_node import DriverNode
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, decode
 from proto import podresources_v1_pb2 as pb

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 from tests.guest.inside.memory.built import BUILT, Built
 from tests.guest.machine.run import FOLDER_IN_GUEST, run_in_guest
 from tests.nvml_library.library import compile_first, compile_nvml

@@ -11,7 +11,7 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.smi.reset import reset_gpus
+from fakegpu.smi.program import reset_gpus
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 
 Json = dict[str, Any]
 

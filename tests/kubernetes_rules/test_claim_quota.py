@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.claim_quota import device_charges, limits_claims
+from kubernetes_rules.quota import device_charges, limits_claims
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.device_eviction import eviction_time
 from kubernetes_rules.pool_generations import newest_slices
+from kubernetes_rules.taints import eviction_time
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.device_taint_rules import rule_selects, tainted_slices
+from kubernetes_rules.taints import rule_selects, tainted_slices
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.evictions import (
+from kubernetes_rules.disruption_budgets import (
     is_processed,
     may_ignore_budgets,
     refusal,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubernetes_rules.image_names import default_pull_policy
+from kubernetes_rules.defaults import default_pull_policy
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubernetes_rules.label_selectors import selector_text
+from kubernetes_rules.selectors import selector_text
 
 
 def test_a_selector_is_printed_sorted_by_its_keys() -> None:

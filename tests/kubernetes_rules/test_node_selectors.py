@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.node_selectors import (
+from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
     affinity_matches,
     missing_label,

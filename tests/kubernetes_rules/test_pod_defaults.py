@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
+from kubernetes_rules.defaults import created_pod, defaulted_pod
 from tools.conformance.pods.cases import rich_pod
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.quota_scopes import counts
+from kubernetes_rules.quota import quota_counts
 
 
 def scoped(operator: str, *values: str) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def scoped(operator: str, *values: str) -> dict[str, Any]:
 def counted(quota: dict[str, Any]) -> list[str]:
     """Which priority classes the pods have that count; empty is none."""
     classes = ("low", "high", "")
-    return [name for name in classes if counts(quota, "pods", {"spec": {"priorityClassName": name}})]
+    return [name for name in classes if quota_counts(quota, "pods", {"spec": {"priorityClassName": name}})]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_pods_count_by_their_priority_class(quota: dict[str, Any], wanted: list[
 
 
 def test_other_objects_count_for_quotas_without_scopes_alone() -> None:
-    assert counts({"spec": {}}, "resourceclaims", {})
-    assert not counts(scoped("DoesNotExist"), "resourceclaims", {})
+    assert quota_counts({"spec": {}}, "resourceclaims", {})
+    assert not quota_counts(scoped("DoesNotExist"), "resourceclaims", {})
 
 
 def test_an_unknown_operator_is_an_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.tolerations import tolerated_seconds, tolerates, untolerated_taint
+from kubernetes_rules.taints import tolerated_seconds, tolerates, untolerated_taint
 
 Json = dict[str, Any]
 

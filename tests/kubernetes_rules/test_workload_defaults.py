@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.workload_defaults import UNLIMITED, defaulted_workload
+from kubernetes_rules.defaults import UNLIMITED, defaulted_workload
 
 Object = dict[str, Any]
 

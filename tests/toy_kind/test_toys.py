@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from envtest.client import paths
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster, ContainerFacts
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode

@@ -16,7 +16,7 @@ import click
 from driver.devices.names import gpu_device_name
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for_list, wait_gone
+from envtest.client.waiting import wait_for_list, wait_gone
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DriverNode

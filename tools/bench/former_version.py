@@ -13,8 +13,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from envtest.client.cache import user_cache
 from envtest.client.errors import MissingPrerequisite
+from envtest.client.layout import user_cache
 from envtest.client.shipped import PACKAGE_ROOT
 
 _OF_ANOTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})

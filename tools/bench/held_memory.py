@@ -21,10 +21,9 @@ import click
 
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
-from envtest.client.readiness import wait_until
-from envtest.real.build import DEFAULT_KUBERNETES
+from envtest.client.waiting import wait_until
+from envtest.real.build import DEFAULT_KUBERNETES, go_programs
 from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
-from envtest.real.go_programs import go_programs
 from envtest.real.startup import start_cluster
 from fakegpu.machine.cgroups import FakeCgroups
 from gpuctl.demo.driver_node import DriverNode

@@ -6,8 +6,7 @@ import click
 
 from envtest.client.errors import ClusterError
 from envtest.real.assets import find_assets
-from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
-from envtest.real.go_programs import go_programs, modules
+from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS, go_programs, modules
 from tools.testbed.driver_image import driver_image
 from tools.testbed.memory_hook import memory_hook
 

@@ -19,8 +19,8 @@ import yaml
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import DRIVER_NAMESPACE
+from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
-from envtest.real.go_programs import go_programs
 
 Object = dict[str, Any]
 Values = Mapping[str, Any]

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envtest.client.cache import user_cache
 from envtest.client.errors import BuildFailed, MissingPrerequisite
+from envtest.client.layout import user_cache
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.build import KEY_DIGITS, go_command, run_go
 

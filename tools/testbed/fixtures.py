@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster as start

@@ -14,7 +14,7 @@ import click
 
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.real.go_programs import go_programs
+from envtest.real.build import go_programs
 
 PROGRAM = "gpu-memory-hook"
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
-from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
-from kubernetes_rules.workload_defaults import defaulted_workload
+from kubernetes_rules.defaults import created_pod, defaulted_claim_spec, defaulted_pod, defaulted_workload
 
 Object = dict[str, Any]
 

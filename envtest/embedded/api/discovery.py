@@ -1,11 +1,17 @@
-"""Answers what clients ask before they ask for objects: groups, versions and resources."""
+"""Describes the API to clients: groups, versions and resources, and the served kinds in OpenAPI.
+
+OpenAPI has what clients need to write objects: paths, types, patch rules.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any
 
+from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.api.resources import RESOURCES, Resource, groups
+from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
 Object = dict[str, Any]
 
@@ -22,9 +28,28 @@ _VERSION: Object = {
     "platform": "linux/amd64",
 }
 
+_SCALARS: dict[str, Object] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "time": {"type": "string", "format": "date-time"},
+    "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
+    "any": {"type": "object"},
+}
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+
+CUSTOM_KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+"""Where kubectl looks for a kind that no document describes, before it says that there is none."""
+
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+NOTHING_IN_V2 = b""
+"""The older document with nothing in it, as protobuf: kubectl reads it where the newer one lacks a kind."""
+
 
 def version(minor: str) -> Object:
-    """What ``/version`` tells of a server of Kubernetes 1 and that minor version, perhaps with a plus."""
+    """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
     return {**_VERSION, "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
 
 
@@ -151,3 +176,105 @@ def _kind(group: str, kind: str) -> Object:
 
 def _of_group(group: str) -> list[Resource]:
     return [resource for resource in RESOURCES if resource.group == group]
+
+
+def no_custom_kinds() -> Object:
+    """The list of them, which is empty."""
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": []}
+
+
+def openapi_v3_index() -> Object:
+    """Where the document of each group and version is."""
+    paths = ["api/v1", *(f"apis/{name}/v1" for name in groups())]
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=embedded"} for path in paths}}
+
+
+@cache
+def openapi_v3(path: str) -> Object | None:
+    """The document of ``api/v1`` or ``apis/GROUP/v1``, None where there is none."""
+    match path.strip("/").split("/"):
+        case ["api", "v1"]:
+            group = ""
+        case ["apis", group, "v1"] if group in groups():
+            pass
+        case _:
+            return None
+    schemas: dict[str, Object] = {}
+    paths: dict[str, Object] = {}
+    for resource in RESOURCES:
+        if resource.group == group:
+            paths |= _paths(resource)
+            _add_kind(resource, schemas)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.37.1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _paths(resource: Resource) -> dict[str, Object]:
+    root = f"/apis/{resource.group}/v1" if resource.group else "/api/v1"
+    scope = f"{root}/namespaces/{{namespace}}" if resource.namespaced else root
+    kind = {"group": resource.group, "version": "v1", "kind": resource.kind}
+    query = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
+    kinds = (APPLY, JSON_PATCH, MERGE, STRATEGIC)
+    patch = {
+        "parameters": query,
+        "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in kinds}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": kind,
+        "responses": {"200": {"description": "OK"}},
+    }
+    write = {key: value for key, value in patch.items() if key != "requestBody"}
+    return {
+        f"{scope}/{resource.plural}": {"post": {**write, "x-kubernetes-action": "post"}},
+        f"{scope}/{resource.plural}/{{name}}": {
+            "put": {**write, "x-kubernetes-action": "put"},
+            "patch": patch,
+        },
+    }
+
+
+def _add_kind(resource: Resource, schemas: dict[str, Object]) -> None:
+    kind = type_of(resource.api_version, resource.kind)
+    assert kind is not None
+    _add(kind.ref, schemas)
+    names = {"group": resource.group, "version": "v1", "kind": resource.kind}
+    schemas[_full(kind.ref)]["x-kubernetes-group-version-kind"] = [names]
+
+
+def _add(name: str, schemas: dict[str, Object]) -> None:
+    if _full(name) in schemas:
+        return
+    properties: dict[str, Object] = {}
+    schemas[_full(name)] = {"type": "object", "properties": properties}
+    for key, kind in fields_of(name).items():
+        properties[key] = _schema(kind, schemas)
+
+
+def _schema(kind: FieldType, schemas: dict[str, Object]) -> Object:
+    if kind.shape == "struct":
+        _add(kind.ref, schemas)
+        schema: Object = {"allOf": [{"$ref": f"#/components/schemas/{_full(kind.ref)}"}]}
+        if kind.atomic:
+            schema["x-kubernetes-map-type"] = "atomic"
+    elif kind.of is not None and kind.shape == "map":
+        schema = {"type": "object", "additionalProperties": _schema(kind.of, schemas)}
+    elif kind.of is not None:
+        schema = {"type": "array", "items": _schema(kind.of, schemas)}
+        schema["x-kubernetes-list-type"] = "atomic" if kind.keys is None else "map" if kind.keys else "set"
+        if kind.keys:
+            schema["x-kubernetes-list-map-keys"] = list(kind.keys)
+    else:
+        return _SCALARS[kind.shape]
+    if kind.merge_key:
+        schema["x-kubernetes-patch-merge-key"] = kind.merge_key
+    if kind.strategies:
+        schema["x-kubernetes-patch-strategy"] = ",".join(kind.strategies)
+    return schema
+
+
+def _full(name: str) -> str:
+    prefix = "io.k8s.apimachinery.pkg.apis." if name.startswith("meta.") else "io.k8s.api."
+    return prefix + name

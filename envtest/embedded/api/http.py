@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from envtest.embedded.api import discovery, openapi, unforeseen
+from envtest.embedded.api import discovery, unforeseen
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
@@ -96,7 +96,7 @@ class Handler(StreamRequestHandler):
             self._send_json(code, status_body(code, text, details={}))
             return True
         api = self._api
-        api.heard(request)
+        api.remember_request(request)
         token = api.accepted_bearer
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
@@ -164,14 +164,14 @@ class Handler(StreamRequestHandler):
             self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v2":
-            self._send(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            self._send(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
             return True
         if path == "/openapi/v3":
-            document: Any = openapi.openapi_v3_index()
+            document: Any = discovery.openapi_v3_index()
         elif path.startswith("/openapi/v3/"):
-            document = openapi.openapi_v3(path.removeprefix("/openapi/v3/"))
-        elif path == openapi.CUSTOM_KINDS:
-            document = openapi.no_custom_kinds()
+            document = discovery.openapi_v3(path.removeprefix("/openapi/v3/"))
+        elif path == discovery.CUSTOM_KINDS:
+            document = discovery.no_custom_kinds()
         else:
             accept = head.header("accept")
             aggregated = discovery.AGGREGATED in accept

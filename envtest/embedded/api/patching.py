@@ -1,21 +1,29 @@
-"""Applies the patches of the API that need no memory: merge patch, JSON patch and strategic merge patch."""
+"""Applies merge patches, JSON patches and strategic merge patches.
+
+A strategic merge patch merges lists of objects by the key that their type names.
+"""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from envtest.embedded.api.statuses import Refused
-from envtest.embedded.api.strategic import strategic_merged
+from envtest.embedded.api.statuses import Refused, untyped
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
-PATCH_TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+_PATCH_TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 _MOST_OPERATIONS = 10_000
+
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_ANY = FieldType("any")
 
 
 def patched(stored: dict[str, Any], patch: Any, content_type: str, kind: FieldType) -> dict[str, Any]:
@@ -31,7 +39,7 @@ def patched(stored: dict[str, Any], patch: Any, content_type: str, kind: FieldTy
         raise Refused(
             415,
             "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(PATCH_TYPES),
+            + ", ".join(_PATCH_TYPES),
         )
     if not isinstance(patch, dict):
         raise Refused(400, "the patch has to be an object")
@@ -113,3 +121,138 @@ def _place(document: Any, path: str) -> tuple[Any, Any]:
     if isinstance(document, list):
         return document, len(document) if parts[-1] == "-" else int(parts[-1])
     return document, parts[-1]
+
+
+def strategic_merged(target: Any, patch: Any, kind: FieldType) -> Any:
+    """``target`` after the patch, both of the type ``kind``; neither is changed.
+
+    Raises Refused: 400, or 500 without a reason, which is what Kubernetes answers to most malformed patches.
+    """
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    if patch.get(_DIRECTIVE) == "replace":
+        return {key: copy.deepcopy(value) for key, value in patch.items() if key != _DIRECTIVE}
+    if patch.get(_DIRECTIVE) == "delete":
+        return {}
+    if patch.get(_DIRECTIVE) not in (None, "merge"):
+        raise untyped(f"unknown patch type: {_as_string(patch[_DIRECTIVE])} in map: {_go_text(patch)}")
+    return _merged_map(dict(target) if isinstance(target, dict) else {}, patch, kind)
+
+
+def _merged_map(result: dict[str, Any], patch: dict[str, Any], kind: FieldType) -> dict[str, Any]:
+    """``result``, which may be changed, after the patch."""
+    if _RETAIN in patch:
+        if not isinstance(patch[_RETAIN], list):
+            raise Refused(400, "invalid patch format of retainKeys")
+        result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
+    for key, value in patch.items():
+        if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER.rstrip("/")):
+            _check_order(value, key)
+        elif key.startswith(_DELETE):
+            name = key.removeprefix(_DELETE)
+            if isinstance(value, list) and isinstance(result.get(name), list):
+                result[name] = [item for item in result[name] if item not in value]
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged_field(result.get(key), value, _field(kind, key), patch.get(_ORDER + key))
+    for key, order in patch.items():
+        name = key.removeprefix(_ORDER)
+        if key.startswith(_ORDER) and name not in patch and isinstance(result.get(name), list):
+            result[name] = _ordered(result[name], order, _field(kind, name).merge_key)
+    return result
+
+
+def _field(kind: FieldType, name: str) -> FieldType:
+    if kind.shape == "map" and kind.of is not None:
+        return kind.of
+    return kind.fields.get(name, _ANY)
+
+
+def _merged_field(target: Any, patch: Any, kind: FieldType, order: list[Any] | None) -> Any:
+    if isinstance(patch, dict):
+        if "replace" in kind.strategies:
+            return copy.deepcopy(patch)
+        return strategic_merged(target, patch, kind)
+    if not isinstance(patch, list) or "merge" not in kind.strategies:
+        return copy.deepcopy(patch)
+    before = target if isinstance(target, list) else []
+    if not kind.merge_key:
+        merged = [*before, *(item for item in patch if item not in before)]
+        return merged if order is None else _ordered(merged, order, "")
+    return _merged_list(before, patch, kind, order)
+
+
+def _check_order(value: Any, key: str) -> None:
+    """Raises Refused (500) where the order of a list is none."""
+    if key.startswith(_ORDER.rstrip("/")) and not isinstance(value, list):
+        raise untyped(f"expected a []interface {{}}, but received a {_go_kind(value)}")
+
+
+def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: list[Any] | None) -> list[Any]:
+    key = kind.merge_key
+    if any(
+        isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" and key not in item for item in patch
+    ):
+        return [copy.deepcopy(item) for item in patch if item.get(_DIRECTIVE) != "replace"]
+    result = list(target)
+    for item in patch:
+        if not isinstance(item, dict):
+            raise untyped(f"list element types are not identical: [{_go_text(target)} {_go_text(patch)}]")
+        if key not in item:
+            raise untyped(f"map: {_go_text(item)} does not contain declared merge key: {key}")
+        index = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            result = [one for one in result if one.get(key) != item[key]]
+        elif index is None:
+            result.append(strategic_merged({}, item, kind.of or _ANY))
+        else:
+            result[index] = strategic_merged(result[index], item, kind.of or _ANY)
+    return result if order is None else _ordered(result, order, key)
+
+
+def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
+    """The items that the patch names in its order; the others stay before those that they preceded.
+
+    Raises Refused (500) for an order that cannot be read.
+    """
+    for entry in order if key else ():
+        if not isinstance(entry, dict):
+            raise untyped(f"expected a map[string]interface {{}}, but received a {_go_kind(entry)}")
+    wanted = [entry.get(key) if key else entry for entry in order]
+    names = [item.get(key) if key and isinstance(item, dict) else item for item in items]
+    named = sorted(
+        (index for index, name in enumerate(names) if name in wanted), key=lambda at: wanted.index(names[at])
+    )
+    others = [index for index, name in enumerate(names) if name not in wanted]
+    result: list[Any] = []
+    while named and others:
+        result.append(items[named.pop(0) if named[0] < others[0] else others.pop(0)])
+    return result + [items[index] for index in (*named, *others)]
+
+
+def _go_text(value: Any) -> str:
+    """A JSON value as Go's %v prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "<nil>", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _as_string(value: Any) -> str:
+    """A JSON value as Go's %s prints it."""
+    return value if isinstance(value, str) else f"%!s({_go_kind(value)}={_go_text(value)})"
+
+
+def _go_kind(value: Any) -> str:
+    kinds: dict[type, str] = {
+        bool: "bool",
+        int: "int64",
+        float: "float64",
+        str: "string",
+        list: "[]interface {}",
+    }
+    return kinds.get(type(value), "map[string]interface {}")

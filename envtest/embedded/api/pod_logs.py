@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api.options import query_integer
 from envtest.embedded.api.reading import not_found
+from envtest.embedded.api.requests import query_integer
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
@@ -46,15 +46,15 @@ def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: R
     pod = api.store.get(resource.collection, (request.namespace, request.name))
     if pod is None:
         raise not_found(resource, request.name)
-    options = log_options(request)
-    container = container_of(pod, options.container)
+    options = _log_options(request)
+    container = _container_of(pod, options.container)
     if not pod["spec"].get("nodeName"):
         sink.write(answer_bytes(204, b"", _TEXT))
         sink.flush()
         return True
     log = None if options.previous else api.find_log(pod["metadata"]["uid"], container)
     if log is None:
-        raise Refused(400, reason_for_no_log(pod, container, previous=options.previous))
+        raise Refused(400, _reason_for_no_log(pod, container, previous=options.previous))
     if options.follow:
         _follow(api, listener, sink, log, options)
     else:
@@ -63,7 +63,7 @@ def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: R
     return True
 
 
-def log_options(request: Request) -> LogOptions:
+def _log_options(request: Request) -> LogOptions:
     """What the query asks for; raises Refused (400, 422)."""
     tail, limit = query_integer(request, "tailLines"), query_integer(request, "limitBytes")
     seconds, moment = query_integer(request, "sinceSeconds"), request.query.get("sinceTime")
@@ -90,7 +90,7 @@ def log_options(request: Request) -> LogOptions:
     )
 
 
-def container_of(pod: Object, asked: str) -> str:
+def _container_of(pod: Object, asked: str) -> str:
     """The name of the container whose log is meant; raises Refused (400)."""
     spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
     own = [one["name"] for one in spec.get("containers") or ()]
@@ -98,16 +98,16 @@ def container_of(pod: Object, asked: str) -> str:
     if not asked and len(own) == 1 and not initial:
         return str(own[0])
     if not asked:
-        told = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]"
+        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]"
         if initial:
-            told += f" or one of the init containers: [{' '.join(initial)}]"
-        raise Refused(400, told)
+            message += f" or one of the init containers: [{' '.join(initial)}]"
+        raise Refused(400, message)
     if asked not in (*own, *initial):
         raise Refused(400, f"container {asked} is not valid for pod {name}")
     return asked
 
 
-def reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
+def _reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
     """Why there is nothing to read, as the kubelet says it."""
     where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     if previous:
@@ -172,6 +172,6 @@ def _read_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        told = f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"'
-        raise Refused(400, told) from error
+        message = f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"'
+        raise Refused(400, message) from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request) -> bool:
-    """Ask the pod and hand its answer on; always True, for the connection goes on. Raises Refused."""
+    """Ask the pod and pass its answer on; always True, for the connection goes on. Raises Refused."""
     resource = resource_of(request)
     name, port = pod_and_port(request.name)
     pod = api.store.get(resource.collection, (request.namespace, name))

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
-from kubernetes_rules.claim_quota import device_charges, requests_name
 from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
 from kubernetes_rules.pod_claims import controlling_pod, extended_claim
 from kubernetes_rules.quantity import Quantity
-from kubernetes_rules.quota_scopes import counts
+from kubernetes_rules.quota import device_charges, quota_counts, requests_name
 
 if TYPE_CHECKING:
     from envtest.embedded.api.store import Store
@@ -45,7 +44,7 @@ class Quotas:
             return
         wanted = self._usage(resource, item)
         for quota in quotas:
-            if not counts(quota, resource.plural, item):
+            if not quota_counts(quota, resource.plural, item):
                 continue
             used = self._used(quota)
             hard = (quota.get("spec") or {}).get("hard") or {}
@@ -80,7 +79,7 @@ class Quotas:
         for resource in RESOURCES:
             if resource.namespaced and resource.collection[0] == resource.group:
                 for item in self._store.in_namespace(resource.collection, namespace):
-                    if not counts(quota, resource.plural, item):
+                    if not quota_counts(quota, resource.plural, item):
                         continue
                     for name, amount in self._usage(resource, item).items():
                         total[name] += amount

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api import scaling
-from envtest.embedded.api.options import query_integer
-from envtest.embedded.api.selectors import field_selector, label_selector
+from envtest.embedded.api import subresources
+from envtest.embedded.api.requests import query_integer
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
 from envtest.embedded.shown import events
+from kubernetes_rules.selectors import requirement_holds
 from kubernetes_rules.validation.errors import forbidden, not_supported
 
 if TYPE_CHECKING:
@@ -21,9 +22,26 @@ if TYPE_CHECKING:
     from envtest.embedded.api.resources import Resource
     from envtest.embedded.api.store import Key, Store
 
+
 Object = dict[str, Any]
 
 _MATCHES = ("Exact", "NotOlderThan", "")
+
+_FIELDS_OF = {
+    "resourceslices": {"spec.nodeName", "spec.driver", "spec.pool.name"},
+    "pods": {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"}
+    | {"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
+    "events": {f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "apiVersion")}
+    | {"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "type", "source"}
+    | {"reportingComponent"},
+    "nodes": {"spec.unschedulable"},
+    "namespaces": {"status.phase"},
+}
+"""Field selectors beside metadata.name and metadata.namespace, which every resource has."""
+
+_FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})
+_SET_REQUIREMENT = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^)]*)\)$")
+_SET_OPERATORS = {"in": "In", "notin": "NotIn"}
 
 
 def not_found(resource: Resource, name: str) -> Refused:
@@ -34,8 +52,8 @@ def not_found(resource: Resource, name: str) -> Refused:
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
     """The object as its group, or a subresource of it, shows it."""
-    if subresource == scaling.SUBRESOURCE:
-        return scaling.scale_of(item)
+    if subresource == subresources.SUBRESOURCE:
+        return subresources.scale_of(item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
@@ -44,8 +62,8 @@ def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
 def selection(request: Request, resource: Resource, missing: frozenset[str]) -> Callable[[Object], bool]:
     """The predicate of the request's namespace, name and selectors; raises Refused (400)."""
     text = request.query.get("fieldSelector", "")
-    by_field = field_selector(text, resource.plural, missing)
-    by_label = label_selector(request.query.get("labelSelector", ""))
+    by_field = _field_selector(text, resource.plural, missing)
+    by_label = _label_selector(request.query.get("labelSelector", ""))
 
     def selects(item: Object) -> bool:
         metadata = item["metadata"]
@@ -105,10 +123,10 @@ def asked_version(request: Request) -> int:
     text = request.query.get("resourceVersion") or "0"
     if text.isdecimal() and text.isascii():
         return int(text)
-    told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     if request.verb == "watch":
-        raise untyped(told)
-    raise Refused(400, f"invalid resource version: {told}")
+        raise untyped(message)
+    raise Refused(400, f"invalid resource version: {message}")
 
 
 def _is_exact(request: Request) -> bool:
@@ -147,3 +165,75 @@ def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
             "new list without the continue parameter.",
         )
     return start, version
+
+
+def _field_value(item: Object, path: str) -> str:
+    """The value at a dotted path as a selector sees it: a string, empty when absent."""
+    if path == "source":
+        path = "source.component"
+    value: Any = item
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None and path in _FALSE_WHEN_ABSENT:
+        return "false"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _field_selector(
+    text: str, resource: str, without: frozenset[str] = frozenset()
+) -> Callable[[Object], bool]:
+    """The predicate of a field selector like ``spec.nodeName=a,spec.driver!=b``.
+
+    Raises Refused (400) for a field that the resource has no selector for, or that ``without``
+    takes away, as an older server would.
+    """
+    known = ({"metadata.name", "metadata.namespace"} | _FIELDS_OF.get(resource, set())) - without
+    terms: list[tuple[str, str, bool]] = []
+    for term in filter(None, text.split(",")):
+        parts = re.split(r"(!=|==|=)", term, maxsplit=1)
+        if len(parts) != 3:
+            raise Refused(400, f"invalid field selector: {term!r} has no operator")
+        path, operator, value = parts
+        if path not in known:
+            raise Refused(400, f"field label not supported: {path}")
+        terms.append((path, value, operator != "!="))
+    if not terms:
+        return _everything
+    return lambda item: all((_field_value(item, path) == value) is equal for path, value, equal in terms)
+
+
+def _everything(_item: Object) -> bool:
+    return True
+
+
+def _label_selector(text: str) -> Callable[[Object], bool]:
+    """The predicate of a label selector such as ``a=b,c!=d,e,!f,g in (h,i),j notin (k)``."""
+    if not text.strip():
+        return _everything
+    requirements = [_requirement(term.strip()) for term in _split_terms(text) if term.strip()]
+
+    def selects(item: Object) -> bool:
+        labels = item.get("metadata", {}).get("labels") or {}
+        return all(requirement_holds(one, labels) for one in requirements)
+
+    return selects
+
+
+def _split_terms(text: str) -> list[str]:
+    """The terms between commas outside of parentheses."""
+    return re.split(r",(?![^(]*\))", text)
+
+
+def _requirement(term: str) -> Object:
+    """The requirement of a term, as NodeSelectorRequirement has them."""
+    match = _SET_REQUIREMENT.match(term)
+    if match is not None:
+        values = [value.strip() for value in match["values"].split(",")]
+        return {"key": match["key"], "operator": _SET_OPERATORS[match["operator"]], "values": values}
+    if "=" not in term:
+        key = term.removeprefix("!")
+        return {"key": key, "operator": "Exists" if key == term else "DoesNotExist"}
+    key, operator, value = re.split(r"(!=|==|=)", term, maxsplit=1)
+    return {"key": key, "operator": "NotIn" if operator == "!=" else "In", "values": [value]}

@@ -1,4 +1,7 @@
-"""Takes objects away: finalizers, the grace of pods, namespaces that end, and what owners own."""
+"""Removes objects (finalizers, grace of pods, namespaces, what owners own), and evicts pods.
+
+An eviction is refused while a PodDisruptionBudget of the pod forbids it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.statuses import Refused, untyped
+from kubernetes_rules.disruption_budgets import (
+    RETRY_SECONDS,
+    is_processed,
+    may_ignore_budgets,
+    refusal,
+    selects,
+    status_after_eviction,
+    still_processed,
+    takes_nothing,
+)
 
 if TYPE_CHECKING:
     from envtest.embedded.api.quota import Quotas
     from envtest.embedded.api.store import Collection, Key, Store
+
 
 Object = dict[str, Any]
 
 _PODS = ("", "pods")
 _JOBS = ("batch", "jobs")
 _ENDED = ("Succeeded", "Failed")
+
+_BUDGETS = ("policy", "poddisruptionbudgets")
+_VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
+_CONDITION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 
 class Removal:
@@ -94,7 +118,55 @@ class Removal:
 
 
 def _orphans(collection: Collection, options: Object) -> bool:
-    """Whether what the object owned stays: Jobs leave their pods behind unless they are told otherwise."""
+    """Whether what the object owned stays: Jobs leave their pods behind unless the request says otherwise."""
     if options.get("orphanDependents") is not None:
         return bool(options["orphanDependents"])
     return bool(options.get("propagationPolicy", "Orphan" if collection == _JOBS else "") == "Orphan")
+
+
+def evict(store: Store, removal: Removal, pod: Object, options: Object, *, dry: bool) -> None:
+    """Delete the pod as ``options`` say, and take it from its budget; ``dry`` only looks whether that may be.
+
+    To be called while the store is held. Raises Refused (429 where the budget forbids it; 500).
+    """
+    budget = None if may_ignore_budgets(pod) else _budget_of(store, pod)
+    takes = budget is not None and not takes_nothing(budget, pod)
+    if budget is not None and takes:
+        _check(budget)
+    if dry:
+        return
+    key = (pod["metadata"].get("namespace", ""), pod["metadata"]["name"])
+    if budget is not None and takes:
+        status = status_after_eviction(budget, key[1], datetime.now(UTC))
+        store.put(_BUDGETS, (key[0], budget["metadata"]["name"]), {**budget, "status": status})
+    status = pod.get("status") or {}
+    others = [one for one in status.get("conditions") or () if one["type"] != _CONDITION["type"]]
+    conditions = [*others, {**_CONDITION, "lastTransitionTime": now()}]
+    store.put(_PODS, key, {**pod, "status": {**status, "conditions": conditions}})
+    removal.delete(_PODS, key, options)
+
+
+def _budget_of(store: Store, pod: Object) -> Object | None:
+    """The one budget that selects the pod; raises Refused (500) where there are more."""
+    budgets = store.in_namespace(_BUDGETS, pod["metadata"].get("namespace", ""))
+    found = [budget for budget in budgets if selects(budget, pod)]
+    if len(found) > 1:
+        text = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise untyped(text)
+    return found[0] if found else None
+
+
+def _check(budget: Object) -> None:
+    """Raises Refused (429) where the budget allows no disruption, or is not looked at yet."""
+    if not is_processed(budget):
+        details = {"causes": _causes(still_processed(budget)), "retryAfterSeconds": RETRY_SECONDS}
+        raise Refused(429, _VIOLATES, details=details)
+    cause = refusal(budget)
+    if cause is not None:
+        raise Refused(429, _VIOLATES, details={"causes": _causes(cause)})
+
+
+def _causes(message: str) -> list[Object]:
+    return [{"reason": "DisruptionBudget", "message": message}]

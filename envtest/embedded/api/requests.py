@@ -1,12 +1,32 @@
-"""Reads what a request to the API asks for out of its method, path and query."""
+"""Reads requests to the API: method, path and query, and the options beside the object.
+
+Wrong options are refused in the words of Kubernetes 1.37: those of Go's strconv and json for what cannot be
+read (400), those of apimachinery's validation for what makes no sense (422).
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from envtest.embedded.api.statuses import Refused, invalid
+from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.types import FieldType
+from kubernetes_rules.validation.errors import FieldError, not_supported
+from kubernetes_rules.validation.errors import invalid as wrong
+
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+
+Object = dict[str, Any]
+
+_META = "meta.k8s.io"
+_DELETE_OPTIONS = FieldType("struct", "meta.v1.DeleteOptions")
+_POLICIES = ("Foreground", "Background", "Orphan")
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +100,81 @@ def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource:
         ("DELETE", False): "deletecollection",
     }
     return verbs.get((method, has_name))
+
+
+def query_integer(request: Request, name: str) -> int | None:
+    """A number of the query, None where it has none; raises Refused (400)."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    if not _INTEGER.fullmatch(text):
+        raise Refused(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise Refused(400, f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
+
+
+def delete_options(request: Request, body: Any) -> Object:
+    """The DeleteOptions of the body, or those of the query where there is no body.
+
+    Raises Refused (400, 422).
+    """
+    options = _from_query(request) if body is None else _from_body(body)
+    errors = _delete_errors(options)
+    if errors:
+        raise invalid(_META, "DeleteOptions", "", errors)
+    return options
+
+
+def check_write_options(request: Request) -> None:
+    """Raises Refused (422) where the query of a write has a value that there is not."""
+    errors = []
+    dry_run = request.query.get("dryRun")
+    if dry_run not in (None, "", "All"):
+        errors.append(not_supported("dryRun", [dry_run], ("All",)))
+    validation = request.query.get("fieldValidation", "")
+    if validation not in _VALIDATIONS:
+        errors.append(not_supported("fieldValidation", validation, _VALIDATIONS))
+    if errors:
+        raise invalid(_META, _KINDS[request.verb], "", errors)
+
+
+def is_dry(request: Request, options: Object) -> bool:
+    """Whether everything is to be done but the writing."""
+    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])
+
+
+def _from_query(request: Request) -> Object:
+    options: Object = {}
+    seconds = query_integer(request, "gracePeriodSeconds")
+    if seconds is not None:
+        options["gracePeriodSeconds"] = seconds
+    for name in ("propagationPolicy", "dryRun"):
+        if name in request.query:
+            options[name] = [request.query[name]] if name == "dryRun" else request.query[name]
+    return options
+
+
+def _from_body(body: Any) -> Object:
+    if not isinstance(body, dict):
+        raise Refused(400, "couldn't get version/kind; json parse error: the body is no object")
+    try:
+        decoded: Object = Decoder().decode(body, _DELETE_OPTIONS)
+    except DecodingError as error:
+        raise Refused(400, str(error)) from error
+    return decoded
+
+
+def _delete_errors(options: Object) -> list[FieldError]:
+    errors = []
+    policy = options.get("propagationPolicy")
+    if policy is not None and "orphanDependents" in options:
+        both = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(wrong("propagationPolicy", policy, both))
+    elif policy is not None and policy not in _POLICIES:
+        errors.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    dry_run = options.get("dryRun") or []
+    if set(dry_run) - {"All"}:
+        errors.append(not_supported("dryRun", dry_run, ("All",)))
+    return errors

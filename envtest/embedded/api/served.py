@@ -1,10 +1,15 @@
-"""What the connections of the API server share: its objects, what it was asked, and whether it serves."""
+"""The API that connections of the API server share, and the listener that accepts these connections."""
 
 from __future__ import annotations
 
+import socket
+import sys
+import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api import unforeseen
 from envtest.embedded.api.faults import Faults
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
@@ -13,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from envtest.embedded.api.container_log import ContainerLog
-    from envtest.embedded.api.listener import Listener
     from envtest.embedded.api.requests import Request
 
     FindLog = Callable[[str, str], ContainerLog | None]
+
 
 _KEPT_REQUESTS = 10_000
 
@@ -79,6 +84,54 @@ class ServedApi:
             self.watches += 1
             self.store.changed.notify_all()
 
-    def heard(self, request: Request) -> None:
+    def remember_request(self, request: Request) -> None:
         """Remember a request."""
         self.requests.append(request)
+
+
+class Listener(ThreadingTCPServer):
+    """One bound port; remembers its connections so that they end when it does."""
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, handler: type[BaseRequestHandler], api: object) -> None:
+        """Bind the port on an address of loopback; ``handler`` finds ``api`` at its server."""
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.api = api
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        super().__init__((host, port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember the connection, and answer it in a thread of its own."""
+        with self._lock:
+            self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget the connection and close it."""
+        with self._lock:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Note what a handler raised; a client that went away, or a connection that was cut, is no error."""
+        del request
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            unforeseen.note(f"a connection of the API server with {client_address}", error)
+
+    def end(self) -> None:
+        """Stop accepting, and cut every connection."""
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # the client has closed it already

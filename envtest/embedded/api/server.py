@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
-from envtest.embedded.api.listener import Listener
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.served import ServedApi
+from envtest.embedded.api.served import Listener, ServedApi
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Object = dict[str, Any]
 
-NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that every cluster has."""
 
 
@@ -30,7 +29,7 @@ class EmbeddedApiServer(ServedApi):
     def __init__(self) -> None:
         """Begin with the namespaces that every cluster has."""
         super().__init__()
-        for name in NAMESPACES:
+        for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)
 

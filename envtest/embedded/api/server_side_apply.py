@@ -7,19 +7,11 @@ belongs to ``before-first-apply``, as in Kubernetes for objects from before serv
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from envtest.embedded.api.field_sets import (
-    Path,
-    entry_step,
-    from_fields,
-    paths_of,
-    shown,
-    to_fields,
-    value_at,
-    without,
-)
 from envtest.embedded.api.statuses import Refused, conflict_causes
 from envtest.embedded.schema.types import FieldType
 
@@ -30,6 +22,13 @@ _UNOWNED = frozenset(
     | {"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
 )
 _FIRST = "before-first-apply"
+
+Path = tuple[str, ...]
+"""Steps into an object: ``f:name`` a field, ``k:{...}`` the list entry with these keys, ``v:...`` a value."""
+
+_ANY = FieldType("any")
+_KEY_DEFAULTS = {"protocol": "TCP"}
+"""What a key of a list is in an entry without it: the only ones with a default are those of ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,12 @@ def applied(
     """
     live: Object = copy.deepcopy(stored) if stored is not None else {}
     wanted = _owned_part(config, manager.subresource)
-    paths = frozenset(paths_of(wanted, kind))
+    paths = frozenset(_paths_of(wanted, kind))
     entries = _entries(live, kind, now)
     merged = _merged(live, wanted, kind)
     assert isinstance(merged, dict)
     others = [entry for entry in entries if entry.manager != manager]
-    changed = {path for path in paths if value_at(live, kind, path) != value_at(merged, kind, path)}
+    changed = {path for path in paths if _value_at(live, kind, path) != _value_at(merged, kind, path)}
     conflicts = [(entry, sorted(changed & entry.paths)) for entry in others if changed & entry.paths]
     if conflicts and not force:
         raise _conflict(conflicts)
@@ -94,8 +93,8 @@ def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager
     old, new = _owned_part(stored, ""), _owned_part(item, "")
     old |= {"status": stored["status"]} if "status" in stored else {}
     new |= {"status": item["status"]} if "status" in item else {}
-    before, after = set(paths_of(old, kind)), set(paths_of(new, kind))
-    changed = {path for path in before & after if value_at(old, kind, path) != value_at(new, kind, path)}
+    before, after = set(_paths_of(old, kind)), set(_paths_of(new, kind))
+    changed = {path for path in before & after if _value_at(old, kind, path) != _value_at(new, kind, path)}
     changed |= before ^ after
     entries = [_reduced(entry, changed) for entry in _entries(stored, kind, now)]
     own = next((entry for entry in entries if entry.manager == manager), None)
@@ -133,14 +132,14 @@ def _entries(live: Object, kind: FieldType, now: str) -> list[Entry]:
     if managed is None:
         first = _owned_part(live, "")
         first |= {"status": live["status"]} if "status" in live else {}
-        paths = frozenset(paths_of(first, kind))
+        paths = frozenset(_paths_of(first, kind))
         return [Entry(Manager(_FIRST, "Update"), live.get("apiVersion", ""), now, paths)] if paths else []
     return [
         Entry(
             Manager(item.get("manager", ""), item.get("operation", ""), item.get("subresource", "")),
             item.get("apiVersion", ""),
             item.get("time", now),
-            frozenset(from_fields(item.get("fieldsV1"))),
+            frozenset(_from_fields(item.get("fieldsV1"))),
         )
         for item in managed
     ]
@@ -163,7 +162,7 @@ def _written(entries: list[Entry]) -> list[Object]:
             "apiVersion": entry.api_version,
             "time": entry.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": to_fields(entry.paths),
+            "fieldsV1": _to_fields(entry.paths),
             **({"subresource": entry.manager.subresource} if entry.manager.subresource else {}),
         }
         for entry in kept
@@ -179,9 +178,9 @@ def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
         return result
     if not isinstance(wanted, list) or kind.keys is None:
         return copy.deepcopy(wanted)
-    entries = {entry_step(item, kind): item for item in live or []}
+    entries = {_entry_step(item, kind): item for item in live or []}
     for item in wanted:
-        step = entry_step(item, kind)
+        step = _entry_step(item, kind)
         entries[step] = _merged(entries.get(step), item, kind.of or FieldType("any"))
     return list(entries.values())
 
@@ -203,3 +202,120 @@ def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
             by_owner.setdefault(text.replace("conflict", "conflicts", 1), []).append(field)
         listed = "\n".join(f"{text}:\n- " + "\n- ".join(fields) for text, fields in by_owner.items())
     return Refused(409, head + listed, details={"causes": conflict_causes(found)})
+
+
+def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
+    """The paths of all that somebody who wrote ``value`` owns: leaves, and the entries of keyed lists."""
+    if kind.shape in ("struct", "map") and isinstance(value, dict) and not kind.atomic and value:
+        for name, item in value.items():
+            yield from _paths_of(item, _field(kind, name), (*path, f"f:{name}"))
+    elif kind.shape == "list" and isinstance(value, list) and kind.keys is not None and value:
+        for item in value:
+            here = (*path, _entry_step(item, kind))
+            yield here
+            if kind.keys:
+                yield from _paths_of(item, kind.of or _ANY, here)
+    elif path:
+        yield path
+
+
+def _entry_step(item: Any, kind: FieldType) -> str:
+    """The step to an entry of a list, which its keys identify or, without any, its value."""
+    if not kind.keys:
+        return "v:" + json.dumps(item, separators=(",", ":"))
+    told_apart = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
+    keys = {key: told_apart[key] for key in sorted(kind.keys) if key in told_apart}
+    return "k:" + json.dumps(keys, separators=(",", ":"))
+
+
+def _value_at(value: Any, kind: FieldType, path: Path) -> Any:
+    """What is at ``path``, None where nothing is."""
+    for step in path:
+        if step.startswith("f:"):
+            name = step[2:]
+            value = value.get(name) if isinstance(value, dict) else None
+            kind = _field(kind, name)
+        else:
+            value = next((item for item in value or [] if _entry_step(item, kind) == step), None)
+            kind = kind.of or _ANY
+        if value is None:
+            return None
+    return value
+
+
+def without(value: Any, kind: FieldType, paths: Iterable[Path]) -> Any:
+    """A copy of ``value`` without what is at ``paths``, and without the maps and lists that this empties."""
+    result = copy.deepcopy(value)
+    for path in sorted(paths, key=len):
+        # A list entry goes before the fields that tell it apart.
+        _remove(result, kind, path)
+    return result
+
+
+def _remove(value: Any, kind: FieldType, path: Path) -> None:
+    step, rest = path[0], path[1:]
+    if step.startswith("f:"):
+        name = step[2:]
+        if not isinstance(value, dict) or name not in value:
+            return
+        if not rest:
+            del value[name]
+            return
+        child = value[name]
+        _remove(child, _field(kind, name), rest)
+        if child in ({}, []):
+            del value[name]
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if _entry_step(item, kind) == step:
+                if rest:
+                    _remove(item, kind.of or _ANY, rest)
+                else:
+                    del value[index]
+                return
+
+
+def _to_fields(paths: Iterable[Path]) -> dict[str, Any]:
+    """The paths as FieldsV1 writes them; an entry that is owned itself has a ``.``."""
+    tree: dict[str, Any] = {}
+    for path in sorted(paths):
+        node = tree
+        for step in path:
+            node = node.setdefault(step, {})
+        if path[-1][:2] == "k:":
+            node["."] = {}
+    return tree
+
+
+def _from_fields(tree: Any, path: Path = ()) -> Iterator[Path]:
+    """The paths that FieldsV1 holds."""
+    if not isinstance(tree, dict):
+        return
+    for step, rest in tree.items():
+        if step == ".":
+            if path:
+                yield path
+        elif not rest:
+            yield (*path, step)
+        else:
+            yield from _from_fields(rest, (*path, step))
+
+
+def shown(path: Path) -> str:
+    """The path as a conflict names it: ``.spec.count`` or ``.items[name="a"].value``."""
+    text = ""
+    for step in path:
+        if step.startswith("f:"):
+            text += f".{step[2:]}"
+        elif step.startswith("k:"):
+            keys = json.loads(step[2:])
+            text += "[" + ",".join(f"{key}={json.dumps(keys[key])}" for key in keys) + "]"
+        else:
+            text += f"[={step[2:]}]"
+    return text
+
+
+def _field(kind: FieldType, name: str) -> FieldType:
+    if kind.shape == "map":
+        return kind.of or _ANY
+    return kind.fields.get(name, _ANY)

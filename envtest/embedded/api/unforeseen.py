@@ -1,4 +1,4 @@
-"""Keeps what went wrong in the embedded cluster itself: logged with its traceback, and handed to who asks.
+"""Keeps unexpected errors of the embedded cluster itself, and logs them with their tracebacks.
 
 The parts of the cluster go on after a fault of their own, as those of Kubernetes do. So that it does not
 pass unseen, each is noted here, for the whole process; the tests fail when one was noted meanwhile.
@@ -21,7 +21,7 @@ _noted: deque[Unforeseen] = deque(maxlen=_MOST_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Unforeseen:
-    """One exception that nobody had thought of, and what was being done."""
+    """One unexpected exception, and what was being done."""
 
     doing: str
     error: Exception

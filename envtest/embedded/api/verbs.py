@@ -1,28 +1,33 @@
 """Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
 
-resource.k8s.io is validated in full, pods and the templates of workloads as far as
-``kubernetes_rules.validation.pods`` says, and budgets by ``kubernetes_rules.validation.budget``. The status
-of pods, nodes and the other kinds are decoded by their types and not validated beyond that.
+resource.k8s.io is validated in full. Pods and the templates of workloads are validated as far as
+``kubernetes_rules.validation.pods`` says, workloads and budgets by ``kubernetes_rules.validation.workloads``.
+The status of pods, nodes and the other kinds are decoded by their types and not validated beyond that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api import scaling
-from envtest.embedded.api.admission import NAMESPACES, admit_admin_access, admit_delete, admit_namespace
+from envtest.embedded.api import subresources
+from envtest.embedded.api.admission import (
+    NAMESPACES,
+    admit_admin_access,
+    admit_delete,
+    admit_namespace,
+    admit_priority,
+    keep_priority,
+)
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.evictions import evict
-from envtest.embedded.api.options import check_write_options, delete_options, is_dry
 from envtest.embedded.api.patching import APPLY, patched
-from envtest.embedded.api.pod_subresources import bound, eviction_options
-from envtest.embedded.api.priority import admit_priority, keep_priority
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, selection, shown
-from envtest.embedded.api.removal import Removal
+from envtest.embedded.api.removal import Removal, evict
+from envtest.embedded.api.requests import check_write_options, delete_options, is_dry
 from envtest.embedded.api.resources import Resource, find_resource
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.subresources import bound, eviction_options
 from envtest.embedded.api.writing import (
     check_applied_identity,
     check_create,
@@ -43,8 +48,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Warnings = list[str]
 
-PODS = ("", "pods")
-SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+_PODS = ("", "pods")
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
@@ -105,29 +110,32 @@ class Verbs:
         _warn_of_idle(resource, warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
-            if request.subresource == scaling.SUBRESOURCE:
-                wanted = scaling.scaled(stored, wanted)
+            if request.subresource == subresources.SUBRESOURCE:
+                wanted = subresources.scaled(stored, wanted)
             return self._write(request, resource, stored, wanted)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
     ) -> tuple[bool, Object]:
-        """Patch the object; an apply patch creates it when it is not there, which the answer tells first."""
+        """Patch the object; an apply patch creates it if it is not there.
+
+        The first part of the answer says whether it did.
+        """
         resource = resource_of(request)
         check_write_options(request)
-        told: Warnings = [] if warnings is None else warnings
-        _warn_of_idle(resource, told)
+        found: Warnings = [] if warnings is None else warnings
+        _warn_of_idle(resource, found)
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
             taken = taken_by(request, resource)
             if content_type == APPLY and taken is resource:
-                return self._apply(request, resource, stored, read_body(request, resource, patch, told))
+                return self._apply(request, resource, stored, read_body(request, resource, patch, found))
             if stored is None:
                 raise not_found(resource, request.name)
             before = shown(resource, stored, request.subresource)
-            wanted = read_body(request, taken, patched(before, patch, content_type, kind_of(taken)), told)
-            if request.subresource == scaling.SUBRESOURCE:
-                wanted = scaling.scaled(stored, wanted)
+            wanted = read_body(request, taken, patched(before, patch, content_type, kind_of(taken)), found)
+            if request.subresource == subresources.SUBRESOURCE:
+                wanted = subresources.scaled(stored, wanted)
             return False, self._write(request, resource, stored, wanted)
 
     def delete(self, request: Request, body: Any = None) -> Object:
@@ -142,7 +150,7 @@ class Verbs:
                 return shown(resource, stored)
             last = self._removal.delete(resource.collection, key_of(request), options)
         if resource.plural in _STATUS_GONE:
-            return SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
+            return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
     def deletecollection(self, request: Request, body: Any = None) -> Object:
@@ -156,7 +164,7 @@ class Verbs:
                 # What one object owned may be gone with it.
                 if not is_dry(request, options) and self._store.get(resource.collection, key) is not None:
                     self._removal.delete(resource.collection, key, options)
-        return SUCCESS
+        return _SUCCESS
 
     def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
         with self._store.changed:
@@ -167,14 +175,14 @@ class Verbs:
                 evict(self._store, self._removal, pod, options, dry=is_dry(request, options))
             elif not is_dry(request, {}):
                 self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
-        return {**SUCCESS, "code": 201}
+        return {**_SUCCESS, "code": 201}
 
     def _add(self, request: Request, resource: Resource, item: Object) -> Object:
         """Store the new object if the rules allow it."""
         name = item["metadata"].get("name") or ""
         if resource.namespaced:
             admit_namespace(self._store, resource, request.namespace, name)
-        if resource.collection == PODS:
+        if resource.collection == _PODS:
             admit_priority(self._store, item)
         check_create(resource, item)
         key = (request.namespace, name)
@@ -225,7 +233,7 @@ class Verbs:
         """Put ``wanted`` in the place of ``stored``: the rules of an update."""
         check_preconditions(request, resource, stored, wanted["metadata"])
         item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
-        if resource.collection == PODS and not request.subresource:
+        if resource.collection == _PODS and not request.subresource:
             keep_priority(item, stored)
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return shown(resource, stored, request.subresource)
@@ -265,14 +273,14 @@ def resource_of(request: Request) -> Resource:
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
-    if resource is not None and resource.collection == PODS and subresource in _INTO_CONTAINERS:
+    if resource is not None and resource.collection == _PODS and subresource in _INTO_CONTAINERS:
         return "the embedded cluster has no containers to enter: kubectl logs shows what their commands print"
     return "the server could not find the requested resource"
 
 
 def taken_by(request: Request, resource: Resource) -> Resource:
     """The kind of the request's body: that of the resource, but for a Scale."""
-    return scaling.SCALE if request.subresource == scaling.SUBRESOURCE else resource
+    return subresources.SCALE if request.subresource == subresources.SUBRESOURCE else resource
 
 
 def _warn_of_idle(resource: Resource, warnings: Warnings | None) -> None:

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.options import query_integer
 from envtest.embedded.api.reading import asked_version, shown
+from envtest.embedded.api.requests import query_integer
 from envtest.embedded.api.statuses import Refused, status_body
 from envtest.embedded.api.store import Watch
 from envtest.embedded.api.verbs import resource_of

@@ -6,18 +6,17 @@ import secrets
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api import scaling
+from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
-from kubernetes_rules.validation.budget import budget_errors
 from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import controller_errors
+from kubernetes_rules.validation.workloads import budget_errors, controller_errors
 
 if TYPE_CHECKING:
     from envtest.embedded.api.requests import Request
@@ -46,7 +45,7 @@ _GENERATION = frozenset(
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
 """The resources whose updates have to say which version they are made from."""
 
-_OF_CONTENT = ("", scaling.SUBRESOURCE)
+_OF_CONTENT = ("", subresources.SUBRESOURCE)
 """What of an object is written as a whole: itself, and how many pods it is to have."""
 
 

@@ -1,32 +1,45 @@
-"""Calls a function after every change of the objects that it looks at, and at the times that it asks for."""
+"""The loop of a controller: calls a function after every change of objects, and at times that it asks for.
+
+Objects that fail are left alone for a while, and do not stop the others.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from driver.process.log import get_logger
+from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import ApiDown
-from envtest.embedded.control.turns import AGAIN_SECONDS, back_off_seconds
+from envtest.embedded.control.objects import ApiDown, Objects, uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from driver.process.service import Service
     from envtest.embedded.api.server import EmbeddedApiServer
     from envtest.embedded.control.objects import Resource
 
+
 _log = get_logger(__name__)
+
+Object = dict[str, Any]
+
+AGAIN_SECONDS = 0.2
+"""After a write that was refused, by a conflict mostly; the change behind it usually comes first."""
+
+FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 1.0, 10.0
+"""After an unforeseen error; the wait doubles with each that follows."""
 
 
 class ChangeLoop:
     """One of the cluster's loops: ``sync`` brings everything in order and says when it is due again.
 
     ``sync`` returns seconds, or None when only a change can give it something to do. It is called once
-    at the start, not while the API server is stopped, and never twice at the same time. When it raises
-    what nobody had thought of, that is noted, and ``sync`` is called again with a back-off: a loop
+    at the start, not while the API server is stopped, and never twice at the same time. An unexpected
+    exception is noted, and ``sync`` is called again with a back-off: a loop
     ends with the cluster only.
     """
 
@@ -64,14 +77,14 @@ class ChangeLoop:
             due = None if missed else self._synced()
             deadline = None if due is None else time.monotonic() + due
             with store.changed:
-                while not self._has_to_look(seen, missed=missed):
+                while not self._has_to_sync(seen, missed=missed):
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
                         break
                     store.changed.wait(rest)
 
     def _synced(self) -> float | None:
-        """What ``sync`` says, or soon, when a write was refused; after a fault, when its time is over."""
+        """What ``sync`` returns; a short time if a write was refused; 0 after a fault and its back-off."""
         try:
             due = self._sync()
         except (Refused, ApiDown) as error:
@@ -86,11 +99,11 @@ class ChangeLoop:
         return due
 
     def _rest(self, seconds: float) -> None:
-        """Wait so long, or until the end, whatever changes: each call might fail as the last did."""
+        """Wait so long, or until the end, but for no change: each call might fail as the last did."""
         with self._server.store.changed:
             self._server.store.changed.wait_for(lambda: self._ended, seconds)
 
-    def _has_to_look(self, seen: int, *, missed: bool) -> bool:
+    def _has_to_sync(self, seen: int, *, missed: bool) -> bool:
         """Whether there is a reason to call ``sync`` before its time, and an API server to look at."""
         if self._ended:
             return True
@@ -103,3 +116,100 @@ class ChangeLoop:
         with self._server.store.changed:
             self._ended = True
             self._server.store.changed.notify_all()
+
+
+class Controller(ABC):
+    """A controller of the cluster, which brings everything in order after each change of ``watched``."""
+
+    def __init__(self, name: str, server: EmbeddedApiServer, watched: Sequence[Resource]) -> None:
+        self._objects = Objects(server)
+        self._service = Service()
+        self._loop = ChangeLoop(name, server, watched, self.sync)
+
+    def start(self) -> None:
+        """Run in a thread of its own until ``stop``."""
+        self._loop.start(self._service)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._service.stop()
+
+    @abstractmethod
+    def sync(self) -> float | None:
+        """Bring everything in order once; returns in how many seconds this is due again, if it is."""
+
+
+def earliest(*seconds: float | None) -> float | None:
+    """The least of these waits; None where there is none."""
+    return min((one for one in seconds if one is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """How often in a row an object failed, as which version, and until when it is left (time.monotonic)."""
+
+    times: int
+    version: str
+    until: float
+
+
+class Turns:
+    """Gives each object its turn in a loop; one that fails is tried again later. For one thread."""
+
+    def __init__(self, loop: str) -> None:
+        self._loop = loop
+        self._failed: dict[str, _Failed] = {}
+
+    def give(self, items: Iterable[Object], work: Callable[[Object], float | None]) -> float | None:
+        """Call ``work`` for each object; returns in how many seconds the first is due again, if any is.
+
+        ``work`` returns that for its object. After Refused it is called again soon, after any other
+        exception with a back-off, and the exception is noted; sooner when the object changes. ApiDown
+        is raised.
+        """
+        waits: list[float] = []
+        seen = set()
+        for item in items:
+            uid = uid_of(item)
+            seen.add(uid)
+            rest = self._rest(item)
+            due = rest if rest > 0 else self._worked(item, work)
+            if due is not None:
+                waits.append(due)
+        self._failed = {uid: failed for uid, failed in self._failed.items() if uid in seen}
+        return min(waits, default=None)
+
+    def _rest(self, item: Object) -> float:
+        """How long an object that failed is still left alone."""
+        failed = self._failed.get(uid_of(item))
+        if failed is None or failed.version != item["metadata"].get("resourceVersion"):
+            return 0.0
+        return failed.until - time.monotonic()
+
+    def _worked(self, item: Object, work: Callable[[Object], float | None]) -> float | None:
+        uid = uid_of(item)
+        before = self._failed.get(uid)
+        times = 1 if before is None else before.times + 1
+        try:
+            due = work(item)
+        except ApiDown:
+            raise
+        except Refused as refused:
+            _log.info("object has to be looked at again", loop=self._loop, uid=uid, error=str(refused))
+            wait = back_off_seconds(times, AGAIN_SECONDS)
+        except Exception as error:  # noqa: BLE001 - one object must not stop the loop for the others
+            metadata = item["metadata"]
+            where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}".lstrip("/")
+            unforeseen.note(f"{self._loop} at {where}", error)
+            wait = back_off_seconds(times)
+        else:
+            self._failed.pop(uid, None)
+            return due
+        version = item["metadata"].get("resourceVersion", "")
+        self._failed[uid] = _Failed(times, version, time.monotonic() + wait)
+        return wait
+
+
+def back_off_seconds(times: int, first: float = FIRST_BACK_OFF_SECONDS) -> float:
+    """How long to wait after so many failures in a row: ``first``, then twice as long, 10 s at most."""
+    return min(first * 2.0 ** min(times - 1, 30), LAST_BACK_OFF_SECONDS)

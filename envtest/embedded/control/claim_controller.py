@@ -1,14 +1,13 @@
-"""Makes claims from templates and takes them back, as the controller in kube-controller-manager does."""
+"""Makes claims from templates, and takes back reservations and claims, as kube-controller-manager does."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
-from driver.process.service import Service
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.objects import CLAIMS, PODS, TEMPLATES, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.control.change_loop import Controller, Turns, earliest
+from envtest.embedded.control.objects import CLAIMS, PODS, TEMPLATES, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.pod_claims import (
     FINALIZER,
     POD_CLAIM_ANNOTATION,
@@ -19,7 +18,6 @@ from envtest.embedded.control.pod_claims import (
     user_of,
     users_of,
 )
-from envtest.embedded.control.turns import Turns
 from kubernetes_rules.pod_claims import controlling_pod
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-COMPONENT = "resource_claim"
+_COMPONENT = "resource_claim"
 NAME = "claim controller"
 _LONGEST_BASE = 57
 
@@ -38,23 +36,12 @@ class NoTemplate(DriverError):
     """A claim cannot be made; ``what`` has the controller's words."""
 
 
-class EmbeddedClaimController:
+class EmbeddedClaimController(Controller):
     """Looks at all pods and claims again after every change of one."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__(NAME, server, (PODS, CLAIMS, TEMPLATES))
         self._pod_turns, self._claim_turns = Turns(NAME), Turns(NAME)
-        watched = (PODS, CLAIMS, TEMPLATES)
-        self._loop = ChangeLoop(NAME, server, watched, self.sync)
-
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
 
     def sync(self) -> float | None:
         """Bring all claims in order once; in how many seconds one that failed is due again.
@@ -69,11 +56,10 @@ class EmbeddedClaimController:
             for claim in claims
             if (owner := controlling_pod(claim)) is not None and not is_deleted(claim)
         }
-        waits = (
+        return earliest(
             self._pod_turns.give(pods.values(), lambda pod: self._sync_pod(pod, made)),
             self._claim_turns.give(claims, lambda claim: self._sync_claim(claim, pods)),
         )
-        return min((wait for wait in waits if wait is not None), default=None)
 
     def _sync_pod(self, pod: Object, made: Mapping[Any, Object]) -> None:
         if not is_deleted(pod) and not is_terminal(pod) and (pod.get("spec") or {}).get("resourceClaims"):
@@ -93,7 +79,9 @@ class EmbeddedClaimController:
                 claim = claim or self._create(pod, entry)
             except NoTemplate as error:
                 text = f"PodResourceClaim {entry['name']}: {error.what}"
-                self._objects.tell("Pod", pod, "Warning", "FailedResourceClaimCreation", text, COMPONENT)
+                self._objects.post_event(
+                    "Pod", pod, "Warning", "FailedResourceClaimCreation", text, _COMPONENT
+                )
                 return
             names[entry["name"]] = claim["metadata"]["name"]
         if names != before:
@@ -140,7 +128,7 @@ class EmbeddedClaimController:
                 self._objects.replace_status(CLAIMS, claim, {**claim["status"], "reservedFor": users})
 
     def _sync_claim(self, claim: Object, pods: Mapping[str, Object]) -> None:
-        """Take back the reservations of pods that are gone or ended, and with the last the allocation."""
+        """Remove the reservations of pods that are gone or have ended, and with the last the allocation."""
         users = users_of(claim)
         left = [user for user in users if not _is_done(user, pods)]
         held = FINALIZER in claim["metadata"].get("finalizers", ())

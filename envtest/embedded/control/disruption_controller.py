@@ -1,6 +1,6 @@
 """Keeps the status of PodDisruptionBudgets, as the controller in kube-controller-manager does.
 
-How many pods there should be, Deployments and ReplicaSets say. A Job does not, nor does a pod that nothing
+Deployments and ReplicaSets say how many pods there should be. A Job does not, nor does a pod that nothing
 manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
 """
 
@@ -9,19 +9,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from driver.process.service import Service
-from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control.change_loop import Controller, Turns
 from envtest.embedded.control.objects import (
     BUDGETS,
     DEPLOYMENTS,
     JOBS,
     PODS,
     REPLICA_SETS,
-    Objects,
     is_deleted,
     uid_of,
 )
-from envtest.embedded.control.turns import Turns
 from envtest.embedded.control.workloads.owned_pods import controller_uid
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
@@ -42,26 +39,15 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 NAME = "disruption controller"
-COMPONENT = "controllermanager"
+_COMPONENT = "controllermanager"
 
 
-class EmbeddedDisruptionController:
+class EmbeddedDisruptionController(Controller):
     """Looks at all budgets again after every change of one, or of a pod."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__(NAME, server, (PODS, BUDGETS, DEPLOYMENTS, REPLICA_SETS))
         self._turns = Turns(NAME)
-        watched = (PODS, BUDGETS, DEPLOYMENTS, REPLICA_SETS)
-        self._loop = ChangeLoop(NAME, server, watched, self.sync)
-
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
 
     def sync(self) -> float | None:
         """Bring the status of all budgets in order; in how many seconds one is due again."""
@@ -71,7 +57,7 @@ class EmbeddedDisruptionController:
         return self._turns.give(budgets, lambda budget: self._sync_budget(budget, pods, scales))
 
     def _scales(self) -> dict[str, Scaled]:
-        """How many pods each controller of pods is to have: a Deployment says it for its ReplicaSets."""
+        """How many pods each owner of pods should have; a Deployment says it for its ReplicaSets."""
         deployments = {uid_of(one): one for one in self._objects.list(DEPLOYMENTS)}
         found = {uid_of(job): Scaled(uid_of(job), None, "jobs.batch") for job in self._objects.list(JOBS)}
         for one in self._objects.list(REPLICA_SETS):
@@ -89,18 +75,18 @@ class EmbeddedDisruptionController:
             status = new_status(budget, mine, scales, now)
         except NotCounted as error:
             text = f"Failed to calculate the number of expected pods: {error.what}"
-            self._tell(budget, "CalculateExpectedPodCountFailed", text)
+            self._post_warning(budget, "CalculateExpectedPodCountFailed", text)
             status, loose = failed_status(budget, error.what, now), []
         if loose:
-            self._tell(budget, "UnmanagedPods", _unmanaged_text(budget))
+            self._post_warning(budget, "UnmanagedPods", _unmanaged_text(budget))
         if status != budget.get("status"):
             self._objects.replace_status(BUDGETS, budget, status)
         return seconds_to_recheck(status, now)
 
-    def _tell(self, budget: Object, reason: str, text: str) -> None:
-        """Post a warning where the status is about to change for it: each look would count it again."""
+    def _post_warning(self, budget: Object, reason: str, text: str) -> None:
+        """Post a warning if the status is about to change: otherwise each sync would count it again."""
         if (budget.get("status") or {}).get("observedGeneration", 0) < budget["metadata"]["generation"]:
-            self._objects.tell("PodDisruptionBudget", budget, "Warning", reason, text, COMPONENT)
+            self._objects.post_event("PodDisruptionBudget", budget, "Warning", reason, text, _COMPONENT)
 
 
 def _unmanaged_text(budget: Object) -> str:

@@ -1,6 +1,6 @@
-"""Empties namespaces that are deleted, pods first, and lets them go, as kube-controller-manager does.
+"""Gives each namespace its service account ``default``, and empties namespaces that are deleted, pods first.
 
-Pods have their grace. What has finalizers stays until those who set them are done; the namespace's
+Pods have their grace. An object with finalizers stays until they are removed; the namespace's
 conditions say what it waits for. Go: pkg/controller/namespace/deletion.
 """
 
@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from driver.process.service import Service
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.resources import RESOURCES
-from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.objects import NAMESPACES, PODS, Objects, Resource, is_deleted, now
-from envtest.embedded.control.turns import Turns
+from envtest.embedded.control.change_loop import Controller, Turns
+from envtest.embedded.control.objects import (
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Resource,
+    is_deleted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from envtest.embedded.api.server import EmbeddedApiServer
 
+
 Object = dict[str, Any]
 
 NAME = "namespace controller"
-FINALIZER = "kubernetes"
-CONTENTS = tuple(
+_FINALIZER = "kubernetes"
+_CONTENTS = tuple(
     Resource(one.group, one.plural) for one in RESOURCES if one.namespaced and one.collection[0] == one.group
 )
 """What can be in a namespace; events, which have two names, once."""
@@ -47,41 +53,33 @@ _FINE = {
 }
 """Reason and message of each condition while there is nothing wrong."""
 
+_SERVICE_ACCOUNT_CONTROLLER = "service account controller"
 
-class EmbeddedNamespaceController:
+
+class EmbeddedNamespaceController(Controller):
     """Looks at all namespaces that end again after every change of what can be in one."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__(NAME, server, (NAMESPACES, *_CONTENTS))
         self._turns = Turns(NAME)
-        self._loop = ChangeLoop(NAME, server, (NAMESPACES, *CONTENTS), self.sync)
-
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
 
     def sync(self) -> float | None:
-        """Empty the namespaces that end, and let go those that are empty; in how many seconds one is due."""
+        """Empty deleted namespaces, and release empty ones; returns in how many seconds one is due again."""
         ending = [one for one in self._objects.list(NAMESPACES) if is_deleted(one)]
         return self._turns.give(ending, self._empty)
 
     def _empty(self, namespace: Object) -> None:
-        if FINALIZER not in (namespace.get("spec") or {}).get("finalizers", ()):
+        if _FINALIZER not in (namespace.get("spec") or {}).get("finalizers", ()):
             return  # it waits for others
         name = namespace["metadata"]["name"]
         problems: dict[str, tuple[str, str]] = {}
         left = len(self._delete_all(PODS, name))
         if not left:
-            found = {one: self._delete_all(one, name) for one in CONTENTS if one != PODS}
+            found = {one: self._delete_all(one, name) for one in _CONTENTS if one != PODS}
             left, problems = sum(map(len, found.values())), remaining(found)
-        namespace = self._told(namespace, problems)
+        namespace = self._with_conditions(namespace, problems)
         if not left:
-            finalizers = [one for one in namespace["spec"]["finalizers"] if one != FINALIZER]
+            finalizers = [one for one in namespace["spec"]["finalizers"] if one != _FINALIZER]
             spec = {**namespace["spec"], "finalizers": finalizers}
             self._objects.replace(NAMESPACES, {**namespace, "spec": spec}, "finalize")
 
@@ -92,7 +90,7 @@ class EmbeddedNamespaceController:
                 self._objects.delete(resource, item)
         return self._objects.list_in(resource, namespace)
 
-    def _told(self, namespace: Object, problems: Mapping[str, tuple[str, str]]) -> Object:
+    def _with_conditions(self, namespace: Object, problems: Mapping[str, tuple[str, str]]) -> Object:
         """The namespace with its conditions in order."""
         status = namespace.get("status") or {}
         conditions = conditioned(status.get("conditions") or (), problems)
@@ -134,3 +132,22 @@ def conditioned(before: Iterable[Object], problems: Mapping[str, tuple[str, str]
         new = {"type": kind, "status": status, "reason": reason, "message": message}
         found.append({**new, "lastTransitionTime": since})
     return found
+
+
+class EmbeddedServiceAccountController(Controller):
+    """Looks at all namespaces again after every change of one."""
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        super().__init__(_SERVICE_ACCOUNT_CONTROLLER, server, (NAMESPACES, SERVICE_ACCOUNTS))
+        self._turns = Turns(_SERVICE_ACCOUNT_CONTROLLER)
+
+    def sync(self) -> float | None:
+        """Create the accounts that are missing; in how many seconds one that failed is due again."""
+        return self._turns.give(self._objects.list(NAMESPACES), self._sync_namespace)
+
+    def _sync_namespace(self, namespace: dict[str, Any]) -> None:
+        name = namespace["metadata"]["name"]
+        known = self._objects.find(SERVICE_ACCOUNTS, name, "default")
+        if known is None and not is_deleted(namespace):
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            self._objects.create(SERVICE_ACCOUNTS, name, account)

@@ -1,15 +1,15 @@
-"""Gives the cluster's own loops the objects of the API server, as clients see them."""
+"""Reads and writes the objects of the API server for the cluster's own loops, as a client would."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from driver.errors import DriverError
 from driver.process.log import get_logger
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
 
@@ -73,7 +73,7 @@ class Objects:
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         self._server = server
-        self._told: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._posted: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     def list(self, resource: Resource) -> list[Object]:
         """All objects of all namespaces."""
@@ -118,9 +118,9 @@ class Objects:
     def delete(
         self, resource: Resource, item: Object, grace_seconds: int | None = None, propagation: str = ""
     ) -> None:
-        """Delete this very object; that it is gone, or another one has its name, is no error.
+        """Delete this object; it is no error if it is gone, or if another one has its name.
 
-        ``propagation`` says what becomes of what it owned, by default what the resource has for that.
+        ``propagation`` says what happens to the objects that it owns; each resource has a default.
         """
         self._check_up()
         metadata = item["metadata"]
@@ -142,10 +142,12 @@ class Objects:
         self._check_up()
         self._server.delete(f"{resource.path()}?fieldSelector={quote(field_selector)}")
 
-    def tell(self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str) -> None:
+    def post_event(
+        self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str
+    ) -> None:
         """Post an event about an object, or count it when the same was posted before.
 
-        One that the server refuses, as in a namespace that ends, is lost, as Kubernetes' recorders lose it.
+        An event that the server refuses, as in a deleted namespace, is lost, as with Kubernetes' recorders.
         """
         self._check_up()
         try:
@@ -159,7 +161,7 @@ class Objects:
         metadata = item["metadata"]
         namespace = metadata.get("namespace", "default")
         same = (metadata["uid"], reason, message)
-        known = self.find(EVENTS, *self._told[same]) if same in self._told else None
+        known = self.find(EVENTS, *self._posted[same]) if same in self._posted else None
         if known is not None:
             count = int(known.get("count", 1)) + 1
             self.replace(EVENTS, {**known, "count": count, "lastTimestamp": now()})
@@ -180,17 +182,12 @@ class Objects:
             "lastTimestamp": now(),
             "count": 1,
         }
-        self._told[same] = (namespace, body["metadata"]["name"])
+        self._posted[same] = (namespace, body["metadata"]["name"])
         self.create(EVENTS, namespace, body)
 
     def _check_up(self) -> None:
         if not self._server.running:
             raise ApiDown("the API server is stopped", "start it")
-
-
-def now() -> str:
-    """This moment as the API writes it, in whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def uid_of(item: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ def pod_claims(pod: Mapping[str, Any]) -> list[PodClaim]:
 
 
 def claims_of_pod(objects: Objects, pod: Mapping[str, Any]) -> list[tuple[PodClaim, Object]]:
-    """The claims themselves, each there and the pod's to use. Raises ClaimNotUsable."""
+    """The claims of a pod, each of which exists and may be used by it. Raises ClaimNotUsable."""
     found = []
     for one in pod_claims(pod):
         claim = objects.find(CLAIMS, pod["metadata"]["namespace"], one.claim)
@@ -74,7 +74,7 @@ def check_owner(pod: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
 
 
 def owner_reference(pod: Mapping[str, Any]) -> Object:
-    """What makes a claim the pod's."""
+    """The owner reference by which a pod owns a claim."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -92,7 +92,7 @@ def results_of(claim: Mapping[str, Any]) -> Sequence[Object]:
 
 
 def users_of(claim: Mapping[str, Any]) -> list[Object]:
-    """Those that a claim is reserved for."""
+    """The consumers that a claim is reserved for."""
     return list(claim.get("status", {}).get("reservedFor", ()))
 
 
@@ -102,5 +102,5 @@ def is_reserved(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 
 
 def user_of(pod: Mapping[str, Any]) -> Object:
-    """What reserves a claim for a pod."""
+    """The entry in ``status.reservedFor`` of a claim for a pod."""
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}

@@ -13,35 +13,39 @@ scores by more than that and picks among equals by chance, so no test may count 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
-from driver.process.service import Service
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import (
     CLAIMS,
     CLASSES,
+    CONFLICT,
     NODES,
     PODS,
     SLICES,
     TAINT_RULES,
     Objects,
     is_deleted,
-    now,
+    is_terminal,
+    uid_of,
 )
 from envtest.embedded.control.pod_claims import (
+    FINALIZER,
     ClaimNotUsable,
     claims_of_pod,
+    is_reserved,
     owner_reference,
+    user_of,
+    users_of,
 )
-from envtest.embedded.control.reservation import NotReserved, reserve
-from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against
-from envtest.embedded.control.scheduler_view import SCHEDULER_NAME, ClusterView
 from envtest.embedded.control.scheduling_queue import SchedulingQueue
-from envtest.embedded.control.turns import Turns
-from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.extended_resources import (
     CLAIM_ANNOTATION,
     ExtendedRequests,
@@ -50,17 +54,23 @@ from kubernetes_rules.extended_resources import (
     extended_requests,
     provides,
 )
-from kubernetes_rules.node_selectors import NodeSelectorInvalid, read_node, selector_matches
 from kubernetes_rules.pod_claims import controlling_pod
+from kubernetes_rules.selectors import NodeSelectorInvalid, missing_label, read_node, selector_matches
+from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from envtest.embedded.api.server import EmbeddedApiServer
+
 
 Object = dict[str, Any]
 
-WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
+_WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
+
+_NO_NODES = "no nodes available to schedule pods"
+
+_SCHEDULER_NAME = "default-scheduler"
+
+_TRIES = 5
 
 
 class Unschedulable(DriverError):
@@ -80,31 +90,20 @@ class Placement:
     extended: ExtendedRequests | None
 
 
-class EmbeddedScheduler:
+class EmbeddedScheduler(Controller):
     """Looks at all waiting pods again after every change of something that it reads."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__("scheduler", server, _WATCHED)
         self._queue = SchedulingQueue()
         self._turns = Turns("scheduler")
-        self._loop = ChangeLoop("scheduler", server, WATCHED, self.schedule_all)
 
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
-
-    def schedule_all(self) -> float | None:
+    def sync(self) -> float | None:
         """One pass over the waiting pods in the order of the queue; in how many seconds one is due again."""
         view = ClusterView(self._objects)
         pods = self._queue.order(view.waiting, time.monotonic())
         due = self._turns.give(pods, lambda pod: self._schedule(pod, view))
-        waits = (due, self._queue.seconds_to_next(time.monotonic()))
-        return min((wait for wait in waits if wait is not None), default=None)
+        return earliest(due, self._queue.seconds_to_next(time.monotonic()))
 
     def _schedule(self, pod: Object, view: ClusterView) -> None:
         try:
@@ -126,7 +125,7 @@ class EmbeddedScheduler:
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
         """Find a node. Raises Unschedulable, SchedulingFailed."""
         if not view.nodes:
-            raise Unschedulable(NO_NODES)
+            raise Unschedulable(_NO_NODES)
         may_preempt = pod["spec"].get("preemptionPolicy") != "Never"
         unallocated = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
         missing = _missing_class(unallocated, view)
@@ -149,11 +148,11 @@ class EmbeddedScheduler:
         rest = list(placement.allocations)
         for claim in claims:
             allocation = None if claim.get("status", {}).get("allocation") else rest.pop(0)
-            stored = reserve(self._objects, claim, pod, allocation)
+            stored = _reserve(self._objects, claim, pod, allocation)
             if allocation is not None:
                 view.allocator.assume(stored)
         if placement.extended is not None:
-            stored = reserve(self._objects, self._special_claim(pod, placement.extended), pod, rest.pop(0))
+            stored = _reserve(self._objects, self._special_claim(pod, placement.extended), pod, rest.pop(0))
             view.allocator.assume(stored)
             pod = self._note_special(pod, stored, placement.extended)
         name = placement.node["metadata"]["name"]
@@ -161,7 +160,7 @@ class EmbeddedScheduler:
         view.count_pod(name)
         where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         text = f"Successfully assigned {where} to {name}"
-        self._objects.tell("Pod", pod, "Normal", "Scheduled", text, SCHEDULER_NAME)
+        self._objects.post_event("Pod", pod, "Normal", "Scheduled", text, _SCHEDULER_NAME)
 
     def _refuse(self, pod: Object, reason: str, message: str) -> None:
         """Write why the pod waits into its condition, and an event when that is new."""
@@ -169,7 +168,7 @@ class EmbeddedScheduler:
         status = _with_condition(pod, condition)
         if status != pod.get("status"):
             self._objects.replace_status(PODS, pod, status)
-            self._objects.tell("Pod", pod, "Warning", "FailedScheduling", message, SCHEDULER_NAME)
+            self._objects.post_event("Pod", pod, "Warning", "FailedScheduling", message, _SCHEDULER_NAME)
 
     def _special_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
         """Create the claim for the pod's extended resources. Raises NotReserved, over quota for example."""
@@ -191,8 +190,8 @@ class EmbeddedScheduler:
             raise NotReserved(f'running PreBind plugin "DynamicResources": {doing}: {refused}') from refused
 
     def _note_special(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
-        told = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
-        status = {**pod.get("status", {}), "extendedResourceClaimStatus": told}
+        made = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
+        status = {**pod.get("status", {}), "extendedResourceClaimStatus": made}
         return self._objects.replace_status(PODS, pod, status)
 
     def _drop_stale_claim(self, pod: Object) -> None:
@@ -288,3 +287,129 @@ def _with_condition(pod: Object, condition: Object) -> Object:
     others = [one for one in conditions if one is not before]
     stamped = {**condition, "lastTransitionTime": since or now()}
     return {"phase": "Pending", **status, "conditions": [*others, stamped]}
+
+
+def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """Why the pod may not be on the node, empty when it may; node affinity is not looked at.
+
+    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector.
+    """
+    spec = node.get("spec", {})
+    tolerations = pod["spec"].get("tolerations") or ()
+    if spec.get("unschedulable") and untolerated_taint([CORDONED], tolerations):
+        return "node(s) were unschedulable"
+    if untolerated_taint(spec.get("taints") or (), tolerations):
+        return "node(s) had untolerated taint(s)"
+    if missing_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
+
+
+def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may_preempt: bool = True) -> str:
+    """Why a pod finds no place, as the real scheduler words it.
+
+    ``before_nodes`` is a reason that holds whatever the node; otherwise ``reasons`` has one for each. No
+    pod is ever preempted for devices, and the message says so at its end.
+    """
+    text = before_nodes
+    if not before_nodes:
+        counted = Counter(reasons)
+        text = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
+    helpless = f"0/{node_count} nodes are available: {node_count} Preemption is not helpful for scheduling."
+    ending = helpless if may_preempt else "not eligible due to preemptionPolicy=Never."
+    return f"0/{node_count} nodes are available: {text}. preemption: {ending}"
+
+
+class ClusterView:
+    """The cluster at one moment, brought up to date by the scheduler's own decisions."""
+
+    def __init__(self, objects: Objects) -> None:
+        pods = objects.list(PODS)
+        self.nodes = objects.list(NODES)
+        self.classes = objects.list(CLASSES)
+        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
+        slices = tainted_slices(objects.list(SLICES), objects.list(TAINT_RULES))
+        allocated = [claim for claim in objects.list(CLAIMS) if claim.get("status", {}).get("allocation")]
+        self.allocator = Allocator(slices, self.classes, allocated)
+        self._class_names = {one["metadata"]["name"] for one in self.classes}
+        self._load = {node["metadata"]["name"]: 0 for node in self.nodes}
+        for pod in pods:
+            node = (pod.get("spec") or {}).get("nodeName")
+            if node and not is_terminal(pod):
+                self.count_pod(node)
+
+    def has_class(self, name: str) -> bool:
+        """Whether there is such a DeviceClass."""
+        return name in self._class_names
+
+    def count_pod(self, node: str) -> None:
+        """One more pod is bound to the node."""
+        self._load[node] = self._load.get(node, 0) + 1
+
+    def load(self, node: Object) -> int:
+        """How many pods that have not ended are bound to the node."""
+        return self._load[node["metadata"]["name"]]
+
+
+def _waits(pod: Object) -> bool:
+    """Whether the pod is this scheduler's to place."""
+    spec = pod.get("spec") or {}
+    return bool(spec) and not (
+        spec.get("nodeName")
+        or is_deleted(pod)
+        or is_terminal(pod)
+        or spec.get("schedulingGates")
+        or spec.get("schedulerName", _SCHEDULER_NAME) != _SCHEDULER_NAME
+    )
+
+
+def _age(pod: Object) -> tuple[str, int, str]:
+    """The older pod first; within a second the one that was stored first."""
+    metadata = pod["metadata"]
+    return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)
+
+
+class NotReserved(DriverError):
+    """A claim could not be written; ``what`` has kube-scheduler's words."""
+
+
+def _reserve(objects: Objects, claim: Object, pod: Object, allocation: Object | None) -> Object:
+    """Reserve the claim for the pod, with its allocation where it has none yet; the answer is what is stored.
+
+    A conflict with another writer is tried again with what is there then. Raises NotReserved.
+    """
+    metadata = claim["metadata"]
+    for left in reversed(range(_TRIES)):
+        try:
+            return _written(objects, claim, pod, allocation)
+        except Refused as refused:
+            if refused.code != CONFLICT or not left:
+                raise _not_reserved(claim, allocation, str(refused)) from refused
+        found = objects.find(CLAIMS, metadata["namespace"], metadata["name"])
+        if found is None or is_deleted(found):
+            raise _not_reserved(claim, None, f"claim {metadata['name']} got deleted in the meantime")
+        claim = found
+    raise AssertionError("the last try returns or raises")
+
+
+def _written(objects: Objects, claim: Object, pod: Object, allocation: Object | None) -> Object:
+    status = claim.get("status", {})
+    if allocation is not None:
+        if status.get("allocation"):
+            text = f"claim {claim['metadata']['name']} got allocated elsewhere in the meantime"
+            raise _not_reserved(claim, None, text)
+        finalizers = claim["metadata"].get("finalizers", [])
+        if FINALIZER not in finalizers:
+            metadata = {**claim["metadata"], "finalizers": [*finalizers, FINALIZER]}
+            claim = objects.replace(CLAIMS, {**claim, "metadata": metadata})
+        status = {**status, "allocation": {**allocation, "allocationTimestamp": now()}}
+    if not is_reserved(claim, pod):
+        status = {**status, "reservedFor": [*users_of(claim), user_of(pod)]}
+    return objects.replace_status(CLAIMS, claim, status)
+
+
+def _not_reserved(claim: Object, allocation: Object | None, text: str) -> NotReserved:
+    metadata = claim["metadata"]
+    doing = "add allocation and reservation" if allocation is not None else "add reservation"
+    where = f"{metadata['namespace']}/{metadata['name']}"
+    return NotReserved(f'running PreBind plugin "DynamicResources": {doing} to claim {where}: {text}')

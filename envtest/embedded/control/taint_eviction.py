@@ -5,23 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from driver.process.service import Service
-from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.api.defaults import now
+from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import (
     CLAIMS,
     PODS,
     SLICES,
     TAINT_RULES,
-    Objects,
     is_deleted,
     is_terminal,
-    now,
     uid_of,
 )
 from envtest.embedded.control.pod_claims import results_of, users_of
-from envtest.embedded.control.turns import Turns
-from kubernetes_rules.device_eviction import eviction_time
 from kubernetes_rules.pool_generations import newest_slices
+from kubernetes_rules.taints import eviction_time
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 NAME = "device taint eviction"
-COMPONENT = "device-taint-eviction-controller"
+_COMPONENT = "device-taint-eviction-controller"
 _CONDITION = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -38,26 +35,15 @@ _CONDITION = {
 }
 
 
-class EmbeddedTaintEviction:
+class EmbeddedTaintEviction(Controller):
     """Looks at all allocated claims again after every change of a claim, a slice or a DeviceTaintRule.
 
     The status of rules (how many pods are still to be evicted) is not written.
     """
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__(NAME, server, (PODS, CLAIMS, SLICES, TAINT_RULES))
         self._claim_turns, self._pod_turns = Turns(NAME), Turns(NAME)
-        watched = (PODS, CLAIMS, SLICES, TAINT_RULES)
-        self._loop = ChangeLoop(NAME, server, watched, self.sync)
-
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
 
     def sync(self) -> float | None:
         """Evict the pods whose time has come; in how many seconds that of the next one comes."""
@@ -74,7 +60,7 @@ class EmbeddedTaintEviction:
         due = self._claim_turns.give(self._objects.list(CLAIMS), note_users)
         doomed = [pods[uid] for uid in moments if uid in pods]
         next_due = self._pod_turns.give(doomed, lambda pod: self._evict_in_time(pod, moments[uid_of(pod)]))
-        return min((wait for wait in (due, next_due) if wait is not None), default=None)
+        return earliest(due, next_due)
 
     def _evict_in_time(self, pod: Object, moment: datetime) -> float | None:
         """Evict the pod if its time has come; else in how many seconds it comes."""
@@ -88,7 +74,7 @@ class EmbeddedTaintEviction:
 
     def _evict(self, pod: Object) -> None:
         reason, text = "DeviceTaintManagerEviction", "Marking for deletion"
-        self._objects.tell("Pod", pod, "Normal", reason, text, COMPONENT)
+        self._objects.post_event("Pod", pod, "Normal", reason, text, _COMPONENT)
         before = pod.get("status", {})
         others = [one for one in before.get("conditions", ()) if one["type"] != _CONDITION["type"]]
         conditions = [*others, {**_CONDITION, "lastTransitionTime": now()}]

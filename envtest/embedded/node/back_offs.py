@@ -56,5 +56,5 @@ class BackOffs:
             self._known = {key: one for key, one in self._known.items() if key[0] != pod_uid}
 
     def _is_over(self, known: _BackOff, ended: float) -> bool:
-        """Whether a container ran for so long that it begins anew."""
+        """Whether a container ran for so long that its back-off starts again."""
         return ended - known.updated > 2 * self._most

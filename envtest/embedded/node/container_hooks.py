@@ -7,15 +7,18 @@ hooks need a real container, and are left out.
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
-from envtest.embedded.node.memory_hook import HookFailed, play_memory_hook
 
-MEMORY_HOOK = "gpu-memory-hook"
+_MEMORY_HOOK = "gpu-memory-hook"
 
 _ANNOTATION = "io.kubernetes.cri."
 _NO_PROCESS = 1
@@ -24,10 +27,15 @@ _FAILED = (
     "failed: unable to start container process: error during container init: "
 )
 
+VERSION = 1
+_AGAIN_SECONDS = 0.1
+_MOST_BYTES = 64 * 1024
+_NAMES_PREFIX = "io.kubernetes."
+
 
 def run_create_runtime(container: Container, pod: PodSandbox, image: str) -> None:
     """Run the hooks in their order; raises StartFailed at the first that fails."""
-    state = oci_state(container, pod, image)
+    state = _oci_state(container, pod, image)
     calls = [hook for hook in container.view.hooks if hook["hookName"] == "createRuntime"]
     for index, hook in enumerate(calls):
         fault = _fault(hook, state, container.cgroup)
@@ -35,9 +43,9 @@ def run_create_runtime(container: Container, pod: PodSandbox, image: str) -> Non
             raise StartFailed(f"{_FAILED}error running createRuntime hook #{index}: {fault}")
 
 
-def oci_state(container: Container, pod: PodSandbox, image: str) -> dict[str, Any]:
+def _oci_state(container: Container, pod: PodSandbox, image: str) -> dict[str, Any]:
     """What a hook reads on stdin: the state of the OCI specification, with the annotations of containerd."""
-    told = {
+    annotations = {
         "container-name": container.name,
         "container-type": "container",
         "image-name": image,
@@ -52,14 +60,14 @@ def oci_state(container: Container, pod: PodSandbox, image: str) -> dict[str, An
         "status": "creating",
         "pid": _NO_PROCESS,
         "bundle": f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{container.id}",
-        "annotations": {f"{_ANNOTATION}{name}": value for name, value in told.items()},
+        "annotations": {f"{_ANNOTATION}{name}": value for name, value in annotations.items()},
     }
 
 
 def _fault(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> str:
     """Why a hook failed, in the words of runc; empty where it did not."""
     path, args = str(hook["path"]), [str(one) for one in hook.get("args", ())]
-    if Path(path).name != MEMORY_HOOK:
+    if Path(path).name != _MEMORY_HOOK:
         return ""
     if not Path(path).is_file():
         return f"fork/exec {path}: no such file or directory"
@@ -76,3 +84,81 @@ def _options(args: Sequence[str]) -> dict[str, str]:
     """The options of a command line that are ``--name=value``."""
     pairs = (one.removeprefix("--").partition("=") for one in args[1:])
     return {name: value for name, _, value in pairs}
+
+
+class HookFailed(Exception):
+    """The container must not run; the message is what the program writes to stderr."""
+
+
+def play_memory_hook(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str) -> None:
+    """Return once a plugin has said yes; raises HookFailed.
+
+    ``options`` are those of the program, by their names. ``proc_cgroup`` is the text of /proc/PID/cgroup.
+    """
+    fault = _plugin_answer_fault(
+        Path(options["sockets"]), _line(options, state, proc_cgroup), float(options["seconds"])
+    )
+    if fault:
+        raise HookFailed(f"gpu.nvidia.com does not let this container start: {' '.join(fault.split())}")
+
+
+def _line(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str) -> bytes:
+    annotations = {
+        name: value for name, value in state["annotations"].items() if name.startswith(_NAMES_PREFIX)
+    }
+    asked = {
+        "version": VERSION,
+        "claim": options["claim"],
+        "device": options["device"],
+        "state": {**state, "annotations": annotations},
+        "cgroup": proc_cgroup,
+    }
+    return json.dumps(asked).encode() + b"\n"
+
+
+def _plugin_answer_fault(folder: Path, line: bytes, seconds: float) -> str:
+    """Why the container must not run; empty where it may."""
+    deadline = time.monotonic() + seconds
+    while True:
+        sockets = _newest_first(folder)
+        for index, path in enumerate(sockets):
+            left = deadline - time.monotonic()
+            answer = _answer(path, line, left / (len(sockets) - index))
+            if answer is not None:
+                return "" if answer["ok"] is True else str(answer.get("message") or "it does not say why")
+        if time.monotonic() + _AGAIN_SECONDS >= deadline:
+            return (
+                f"the kubelet plugin, which would hold it to its share of GPU memory, did not answer within "
+                f"{seconds:g} s at {folder}: look at the gpu.nvidia.com kubelet plugin of this node"
+            )
+        time.sleep(_AGAIN_SECONDS)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """The sockets of the plugin's instances."""
+    found = []
+    with suppress(OSError):
+        for path in folder.glob("[!.]*.sock"):
+            with suppress(OSError):
+                found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _answer(path: Path, line: bytes, seconds: float) -> Mapping[str, Any] | None:
+    """What one instance answers; None where it does not, or what it says is no answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(max(seconds, 0.001))
+        received = b""
+        with suppress(OSError):
+            connection.connect(str(path))
+            connection.sendall(line)
+            while not received.endswith(b"\n") and len(received) < _MOST_BYTES:
+                part = connection.recv(_MOST_BYTES)
+                if not part:
+                    break
+                received += part
+    try:
+        answer = json.loads(received)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) and isinstance(answer.get("ok"), bool) else None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
-from envtest.embedded.control.objects import now
+from envtest.embedded.api.defaults import now
 from envtest.embedded.node.cdi import ContainerView, resolve
 from envtest.embedded.node.container_hooks import run_create_runtime
 from envtest.embedded.node.containers import (
@@ -200,7 +200,7 @@ class ContainerRuntime:
 
 
 def _nobody() -> None:
-    """Who is told that a container has ended, before there is a kubelet."""
+    """The callback for ended containers, before there is a kubelet."""
 
 
 def _cgroup_of(pod_uid: str) -> str:

@@ -19,18 +19,16 @@ from driver.process.log import get_logger
 from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control.change_loop import AGAIN_SECONDS, ChangeLoop, Turns, back_off_seconds, earliest
 from envtest.embedded.control.objects import PODS, SLICES, ApiDown, Objects, is_deleted, is_terminal, uid_of
-from envtest.embedded.control.turns import AGAIN_SECONDS, Turns, back_off_seconds
 from envtest.embedded.node.back_offs import BackOffs
 from envtest.embedded.node.containers import PodSandbox, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.embedded.node.played_commands import command_of
-from envtest.embedded.node.pod_progress import due, is_sidecar
 from envtest.embedded.node.pod_resources import PodResources
-from envtest.embedded.node.pod_status import Waiting, pod_status
+from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-COMPONENT = "kubelet"
-WORKERS = 16
+_COMPONENT = "kubelet"
+_WORKERS = 16
 _log = get_logger(__name__)
 
 
@@ -70,7 +68,7 @@ class KubeletTimes:
 class PodWork:
     """What is done for one pod, one thing at a time; the next try is not before a time.monotonic.
 
-    ``faults`` counts the tries in a row that ended with what nobody had thought of.
+    ``faults`` counts the tries in a row that ended with an unexpected error.
     """
 
     busy: bool = False
@@ -116,7 +114,7 @@ class EmbeddedKubelet:
     def start(self) -> None:
         """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
         self._service.on_stop("plugins", self.plugins.close)
-        self._workers = self._service.pool(f"pods of {self._node_name}", WORKERS)
+        self._workers = self._service.pool(f"pods of {self._node_name}", _WORKERS)
         self._runtime.on_end = self._loop.ask
         self._pod_resources.start()
         self._service.on_stop("pod resources", self._pod_resources.stop)
@@ -141,7 +139,7 @@ class EmbeddedKubelet:
         waits = [self._wipe_unused(), self.plugins.health.seconds_to_expiry()]
         waits += [self._give(uid, partial(self._end, uid, None)) for uid in gone]
         waits.append(self._turns.give(here.values(), self._sync_pod))
-        return min((wait for wait in waits if wait is not None), default=None)
+        return earliest(*waits)
 
     def _pods_here(self) -> list[Object]:
         return [
@@ -193,8 +191,8 @@ class EmbeddedKubelet:
         shown = f"{metadata['name']}_{metadata['namespace']}({uid_of(pod)})"
         text = f"back-off {seconds:g}s restarting failed container={name} pod={shown}"
         if self._set_waiting(uid_of(pod), name, Waiting("CrashLoopBackOff", text)):
-            told = f"Back-off restarting failed container {name} in pod {shown}"
-            self._objects.tell("Pod", pod, "Warning", "BackOff", told, COMPONENT)
+            message = f"Back-off restarting failed container {name} in pod {shown}"
+            self._objects.post_event("Pod", pod, "Warning", "BackOff", message, _COMPONENT)
 
     def _give(self, uid: str, task: Callable[[], None]) -> float | None:
         """Have a worker do it, unless one is busy with the pod; if it is too early, in how many seconds."""
@@ -241,7 +239,7 @@ class EmbeddedKubelet:
             self._later(uid, random.uniform(*self._times.prepare_again))  # noqa: S311 - no secret
             self._write_status(pod, None)
             text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
-            self._objects.tell("Pod", pod, "Warning", "FailedPrepareDynamicResources", text, COMPONENT)
+            self._objects.post_event("Pod", pod, "Warning", "FailedPrepareDynamicResources", text, _COMPONENT)
             return
         metadata = pod["metadata"]
         self._runtime.add(PodSandbox(uid, metadata["namespace"], metadata["name"]))
@@ -272,14 +270,14 @@ class EmbeddedKubelet:
             self._later(uid, self._times.create_again)
             text = f"failed to generate container spec: CDI device injection failed: {error.what}"
             self._set_waiting(uid, name, Waiting("CreateContainerError", text))
-            self._objects.tell("Pod", pod, "Warning", "Failed", f"Error: {text}", COMPONENT)
+            self._objects.post_event("Pod", pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
             return
         except StartFailed as error:
             self._set_waiting(uid, name, Waiting("RunContainerError", str(error)))
-            self._objects.tell("Pod", pod, "Warning", "Failed", f"Error: {error}", COMPONENT)
+            self._objects.post_event("Pod", pod, "Warning", "Failed", f"Error: {error}", _COMPONENT)
             return
         self._set_waiting(uid, name, None)
-        self._objects.tell("Pod", pod, "Normal", "Started", "Container started", COMPONENT)
+        self._objects.post_event("Pod", pod, "Normal", "Started", "Container started", _COMPONENT)
 
     def _end(self, uid: str, pod: Object | None) -> None:
         """End the containers, unprepare what nobody else uses, and let a deleted pod's object go."""
@@ -294,7 +292,7 @@ class EmbeddedKubelet:
             _log.warning("pod's claims not unprepared", uid=uid, error=error.what)
             if pod is not None:
                 text = f"error killing pod: unprepare dynamic resources: {error.what}"
-                self._objects.tell("Pod", pod, "Warning", "FailedKillPod", text, COMPONENT)
+                self._objects.post_event("Pod", pod, "Warning", "FailedKillPod", text, _COMPONENT)
             return
         if pod is None:
             with self._lock:

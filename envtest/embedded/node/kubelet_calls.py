@@ -19,7 +19,7 @@ INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 CALL_SECONDS = 45.0
 DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""What the kubelet can call; of these it takes the one that stands first in the plugin's list."""
+"""What the kubelet can call; of these it takes the first in the plugin's list."""
 
 HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """The health services in the kubelet's own order of preference."""

@@ -1,4 +1,4 @@
-"""Keeps what the health streams of plugins said last, and forgets what is not said again in time."""
+"""Keeps the health of devices that the streams of plugins reported last, until it expires."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _WORDS = {"HEALTHY": "Healthy", "UNHEALTHY": "Unhealthy"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What was said of a device: the API's word, a message, and until when it holds (time.monotonic)."""
+class ReportedHealth:
+    """The health of a device: the API's word, a message, and when it expires (time.monotonic)."""
 
     health: str
     message: str
@@ -34,58 +34,58 @@ class Told:
 class HealthMemory:
     """The health of all devices, by driver, pool and device. Thread-safe.
 
-    ``changed`` is called after something else than before was said.
+    ``changed`` is called when the health or a message has changed.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._lock = threading.Lock()
-        self._told: dict[str, dict[tuple[str, str], Told]] = {}
+        self._reported: dict[str, dict[tuple[str, str], ReportedHealth]] = {}
 
     def of(self, driver: str, pool: str, device: str) -> dict[str, Any]:
         """``health`` and perhaps ``message`` of a ResourceHealth: Unknown where nothing holds."""
         with self._lock:
-            told = self._told.get(driver, {}).get((pool, device))
-        if told is None or told.until < time.monotonic():
+            reported = self._reported.get(driver, {}).get((pool, device))
+        if reported is None or reported.until < time.monotonic():
             return {"health": "Unknown"}
-        return {"health": told.health, **({"message": told.message} if told.message else {})}
+        return {"health": reported.health, **({"message": reported.message} if reported.message else {})}
 
     def devices(self, driver: str) -> dict[tuple[str, str], str]:
         """The word for each device of a driver, by pool and device, as far as it holds."""
         moment = time.monotonic()
         with self._lock:
-            told = dict(self._told.get(driver, {}))
-        return {key: one.health for key, one in told.items() if one.until >= moment}
+            reported = dict(self._reported.get(driver, {}))
+        return {key: one.health for key, one in reported.items() if one.until >= moment}
 
     def seconds_to_expiry(self) -> float | None:
-        """When the first of what is told ceases to hold; None when nothing is told."""
+        """In how many seconds the first report expires; None when there is none."""
         moment = time.monotonic()
         with self._lock:
-            untils = [one.until for told in self._told.values() for one in told.values()]
+            untils = [one.until for reported in self._reported.values() for one in reported.values()]
         left = [until - moment for until in untils if until >= moment]
         return min(left) + 0.01 if left else None
 
-    def hear(self, driver: str, answer: device_health.NodeWatchResourcesResponse) -> None:
-        """Take over one answer of a driver's stream, which has all of its devices."""
+    def update(self, driver: str, answer: device_health.NodeWatchResourcesResponse) -> None:
+        """Replace the health of a driver's devices by an answer of its stream, which has all of them."""
         moment = time.monotonic()
-        told = {}
+        reported = {}
         for one in answer.devices:
             seconds = one.health_check_timeout_seconds
             timeout = float(seconds) if seconds > 0 else DEFAULT_TIMEOUT_SECONDS
             word = _WORDS.get(device_health.HealthStatus.Name(one.health), "Unknown")
             key = (one.device.pool_name, one.device.device_name)
-            told[key] = Told(word, _cut(one.message), moment + timeout)
-        self._put(driver, told)
+            reported[key] = ReportedHealth(word, _cut(one.message), moment + timeout)
+        self._put(driver, reported)
 
     def forget(self, driver: str) -> None:
         """The driver's stream ended."""
         self._put(driver, {})
 
-    def _put(self, driver: str, told: dict[tuple[str, str], Told]) -> None:
+    def _put(self, driver: str, reported: dict[tuple[str, str], ReportedHealth]) -> None:
         with self._lock:
-            before = self._told.get(driver, {})
-            self._told[driver] = told
-        if _words(before) != _words(told):
+            before = self._reported.get(driver, {})
+            self._reported[driver] = reported
+        if _words(before) != _words(reported):
             self._changed()
 
 
@@ -123,10 +123,10 @@ class HealthWatch:
             self._stream.cancel()
 
     def _follow(self) -> bool:
-        """Hear one stream to its end; whether another try makes sense."""
+        """Read one stream to its end; returns whether another try makes sense."""
         try:
             for answer in self._stream:
-                self._memory.hear(self._driver, answer)
+                self._memory.update(self._driver, answer)
         except grpc.RpcError as error:
             return status_code(error) != grpc.StatusCode.UNIMPLEMENTED
         except ValueError:
@@ -136,8 +136,8 @@ class HealthWatch:
         return True
 
 
-def _words(told: dict[tuple[str, str], Told]) -> dict[tuple[str, str], tuple[str, str]]:
-    return {key: (one.health, one.message) for key, one in told.items()}
+def _words(reported: dict[tuple[str, str], ReportedHealth]) -> dict[tuple[str, str], tuple[str, str]]:
+    return {key: (one.health, one.message) for key, one in reported.items()}
 
 
 def _cut(message: str) -> str:

@@ -82,7 +82,7 @@ class PluginRegistry:
             return tuple(sorted({plugin.driver for plugin in self._plugins}))
 
     def look(self) -> None:
-        """Look once for sockets that came, went, or were made anew; the kubelet does it every second."""
+        """Look once for sockets that were added, removed or replaced; the kubelet does it every second."""
         with self._looking:
             for driver in self.drivers:
                 self._note_use(driver)

@@ -50,7 +50,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One command of a script; ``operator`` is what stands between it and the one before it."""
+    """One command of a script; ``operator`` is between it and the command before it."""
 
     operator: str
     words: Sequence[str]
@@ -85,7 +85,7 @@ def play(
 ) -> int | None:
     """Write what the command prints; its exit code, None where something of it is not played.
 
-    ``wait`` waits so many seconds, and tells whether the container ends.
+    ``wait`` waits so many seconds, and returns whether the container ends.
     """
     try:
         if not command.words:

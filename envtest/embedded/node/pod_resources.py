@@ -19,7 +19,7 @@ import grpc
 from envtest.embedded.control.objects import ApiDown, is_terminal
 from envtest.embedded.control.pod_claims import ClaimNotUsable
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_claims, devices_of
-from envtest.embedded.node.pod_progress import all_containers, is_sidecar
+from envtest.embedded.node.pod_status import all_containers, is_sidecar
 from proto import podresources_v1_pb2 as pb
 
 Object = dict[str, Any]
@@ -110,7 +110,7 @@ class PodResources:
         if wanted not in pods:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             context.abort(grpc.StatusCode.UNKNOWN, text)
-        return pb.GetPodResourcesResponse(pod_resources=told(pods[wanted], self._claims))
+        return pb.GetPodResourcesResponse(pod_resources=pod_resources_of(pods[wanted], self._claims))
 
     def _known_pods(self, context: grpc.ServicerContext) -> Sequence[Object]:
         try:
@@ -122,11 +122,11 @@ class PodResources:
 def listed(pods: Sequence[Object], claims: ClaimCache) -> pb.ListPodResourcesResponse:
     """What the containers of these pods hold, those of pods that have ended left out."""
     return pb.ListPodResourcesResponse(
-        pod_resources=[told(pod, claims) for pod in pods if not is_terminal(pod)]
+        pod_resources=[pod_resources_of(pod, claims) for pod in pods if not is_terminal(pod)]
     )
 
 
-def told(pod: Object, claims: ClaimCache) -> pb.PodResources:
+def pod_resources_of(pod: Object, claims: ClaimCache) -> pb.PodResources:
     """What the containers of a pod hold."""
     return pb.PodResources(
         name=pod["metadata"]["name"],

@@ -1,23 +1,31 @@
-"""Writes the status of pods as the kubelet does: phase, conditions, containers, and the health of devices."""
+"""Decides which containers of a pod are started next, and writes its status, as the kubelet does.
+
+Go: computePodActions and computeInitContainerActions in pkg/kubelet/kuberuntime/kuberuntime_manager.go and
+kuberuntime_container.go, getPhase in pkg/kubelet/kubelet_pods.go. Rules for single exit codes, probes and
+ephemeral containers are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.control.objects import now
+from envtest.embedded.api.defaults import now
 from envtest.embedded.control.pod_claims import pod_claims
 from envtest.embedded.node.kubelet_claims import ClaimCache, devices_of
-from envtest.embedded.node.pod_progress import is_initialized, is_sidecar, phase, restarts
 
 if TYPE_CHECKING:
     from envtest.embedded.node.containers import Container, RunningPod
     from envtest.embedded.node.kubelet_health import HealthMemory
 
+
 Object = dict[str, Any]
 
-HOST_IP = "127.0.0.1"
+_HOST_IP = "127.0.0.1"
+
+Last = Callable[[str], "Container | None"]
+"""The last container of a name, None where none was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ def pod_status(
 ) -> Object:
     """The status of a pod that the runtime has, or None of it has yet.
 
-    ``waiting`` tells by the names of containers why they could not be started.
+    ``waiting`` has the reasons why containers could not be started, by their names.
     """
 
     def last(name: str) -> Container | None:
@@ -47,8 +55,8 @@ def pod_status(
         found = []
         for container in containers:
             status = _container_status(pod, container, running, waiting.get(container["name"]))
-            told = resources_status(pod, container, claims, health) if status["started"] else []
-            found.append({**status, **({"allocatedResourcesStatus": told} if told else {})})
+            resources = _resources_status(pod, container, claims, health) if status["started"] else []
+            found.append({**status, **({"allocatedResourcesStatus": resources} if resources else {})})
         return found
 
     spec = pod["spec"]
@@ -59,14 +67,14 @@ def pod_status(
     ready = all(one["ready"] for shown in parts.values() for one in shown)
     conditions = {
         "PodReadyToStartContainers": running is not None,
-        "Initialized": is_initialized(pod, last),
+        "Initialized": _is_initialized(pod, last),
         "ContainersReady": ready,
         "Ready": ready,
     }
     return _status(pod, phase(pod, last), parts, {name: str(value) for name, value in conditions.items()})
 
 
-def resources_status(
+def _resources_status(
     pod: Object, container: Mapping[str, Any], claims: ClaimCache, health: HealthMemory
 ) -> list[Object]:
     """``allocatedResourcesStatus`` of a container: the health of each device of the claims it names."""
@@ -79,8 +87,8 @@ def resources_status(
         resources: dict[str, Object] = {}
         for driver, device in devices_of(claims, pod["metadata"]["namespace"], names[entry["name"]], request):
             identity = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.name}"
-            told = health.of(driver, device.pool, device.name)
-            resources.setdefault(identity, {"resourceID": identity, **told})
+            reported = health.of(driver, device.pool, device.name)
+            resources.setdefault(identity, {"resourceID": identity, **reported})
         if resources:
             name = f"claim:{entry['name']}" + (f"/{request}" if request else "")
             found.append({"name": name, "resources": list(resources.values())})
@@ -124,9 +132,9 @@ def _waiting(why: Waiting) -> Object:
 def _terminated(run: Container) -> Object:
     end = run.end
     assert end is not None
-    told = {"message": end.message} if end.message else {}
+    message = {"message": end.message} if end.message else {}
     times = {"startedAt": run.started_at, "finishedAt": end.finished_at}
-    ended = {"exitCode": end.exit_code, "reason": end.reason, **told, **times}
+    ended = {"exitCode": end.exit_code, "reason": end.reason, **message, **times}
     return {"terminated": {**ended, "containerID": f"embedded://{run.id}"}}
 
 
@@ -144,8 +152,88 @@ def _status(
         "phase": phase,
         "conditions": list(known.values()),
         **containers,
-        "hostIP": HOST_IP,
-        "podIP": HOST_IP,
+        "hostIP": _HOST_IP,
+        "podIP": _HOST_IP,
         "startTime": before.get("startTime") or now(),
         "qosClass": before.get("qosClass", "BestEffort"),
     }
+
+
+def is_sidecar(container: Mapping[str, Any]) -> bool:
+    """Whether an init container runs on beside the others."""
+    return container.get("restartPolicy") == "Always"
+
+
+def all_containers(pod: Object) -> list[Object]:
+    """The containers of a pod in the order in which they are started, init containers first."""
+    return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+
+
+def due(pod: Object, last: Last) -> list[Object]:
+    """The containers that are to run and do not, those included that are in back-off."""
+    spec = pod["spec"]
+    initial = spec.get("initContainers") or ()
+    if _is_initialized(pod, last):
+        found = [one for one in initial if is_sidecar(one) and has_ended(last(one["name"]))]
+        return found + [one for one in spec["containers"] if _is_to_start(pod, one, last)]
+    for index, container in enumerate(initial):
+        run = last(container["name"])
+        if run is None or (run.end is not None and (is_sidecar(container) or run.end.exit_code)):
+            restarted = [one for one in initial[:index] if is_sidecar(one) and has_ended(last(one["name"]))]
+            return [*restarted, *([container] if _is_to_start(pod, container, last) else [])]
+        if run.end is None and not is_sidecar(container):
+            return []
+    return list(spec["containers"])
+
+
+def _is_initialized(pod: Object, last: Last) -> bool:
+    """Whether all init containers were done once: then the other containers were begun."""
+    spec = pod["spec"]
+    return not spec.get("initContainers") or any(last(one["name"]) for one in spec["containers"])
+
+
+def has_ended(run: Container | None) -> bool:
+    """Whether a container was started and runs no longer."""
+    return run is not None and run.end is not None
+
+
+def restarts(pod: Object, container: Mapping[str, Any], exit_code: int) -> bool:
+    """Whether a container that ended so is started again."""
+    policy = container.get("restartPolicy") or pod["spec"].get("restartPolicy", "Always")
+    return bool(policy == "Always" or (policy == "OnFailure" and exit_code))
+
+
+def _is_to_start(pod: Object, container: Mapping[str, Any], last: Last) -> bool:
+    run = last(container["name"])
+    if run is None:
+        return True
+    return run.end is not None and restarts(pod, container, run.end.exit_code)
+
+
+def phase(pod: Object, last: Last) -> str:
+    """The phase of a pod that is not deleted."""
+    spec = pod["spec"]
+    initial = spec.get("initContainers") or ()
+    initialized = _is_initialized(pod, last)
+    waits = False
+    for container in initial:
+        run = last(container["name"])
+        if is_sidecar(container):
+            waits |= run is None and not initialized
+        elif not has_ended(run):
+            waits |= not initialized
+        elif run is not None and run.end is not None and run.end.exit_code:
+            if not restarts(pod, container, run.end.exit_code):
+                return "Failed"
+            waits = True
+    runs = [(one, last(one["name"])) for one in spec["containers"]]
+    if waits or any(run is None for _, run in runs):
+        return "Pending"
+    codes = [
+        (restarts(pod, one, run.end.exit_code), run.end.exit_code)
+        for one, run in runs
+        if run is not None and run.end is not None
+    ]
+    if len(codes) < len(runs) or any(again for again, _ in codes):
+        return "Running"
+    return "Failed" if any(code for _, code in codes) else "Succeeded"

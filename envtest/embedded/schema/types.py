@@ -31,7 +31,7 @@ class FieldType:
     ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
     map. ``keys`` are the fields that tell the entries of a list apart under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
-    strategic merge patch. ``atomic`` tells that a struct has one owner for all of it.
+    strategic merge patch. ``atomic`` says that a struct has one owner as a whole.
     """
 
     shape: Shape

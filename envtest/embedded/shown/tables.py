@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from envtest.embedded.shown.ages import age_of
-from envtest.embedded.shown.pod_rows import pod_cells
-from envtest.embedded.shown.workload_rows import deployment_cells, job_cells, replica_set_cells, scale_cells
+from kubernetes_rules.selectors import selector_text
+
+_STATES = (
+    *(("Complete", "Complete"), ("Failed", "Failed"), ("", "Terminating")),
+    *(("Suspended", "Suspended"), ("FailureTarget", "FailureTarget")),
+    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)
+"""Conditions of a Job, the most telling first, and what is shown of each; that of no name is its deletion."""
 
 Object = dict[str, Any]
 Cells = list[Any]
@@ -17,6 +23,97 @@ TABLE = "as=Table"
 """What the Accept header has where a client wants a table."""
 METADATA = "as=PartialObjectMetadata"
 """What the Accept header has where a client wants metadata alone; of a list with List at its end."""
+
+
+def _deployment_cells(item: Object) -> list[Any]:
+    """Name, ready pods of the wanted, new pods, available pods, age, and what they run."""
+    status, wanted = item.get("status") or {}, _wanted(item)
+    counts = [status.get("updatedReplicas", 0), status.get("availableReplicas", 0)]
+    ready = f"{status.get('readyReplicas', 0)}/{wanted}"
+    return [item["metadata"]["name"], ready, *counts, _age(item), *_of_pods(item)]
+
+
+def _replica_set_cells(item: Object) -> list[Any]:
+    """Name, wanted pods, pods, ready pods, age, and what they run."""
+    status = item.get("status") or {}
+    counts = [_wanted(item), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [item["metadata"]["name"], *counts, _age(item), *_of_pods(item)]
+
+
+def _scale_cells(item: Object) -> list[Any]:
+    """Name, wanted pods, pods and age of a Scale."""
+    counts = [(item.get(part) or {}).get("replicas", 0) for part in ("spec", "status")]
+    return [item["metadata"]["name"], *counts, _age(item)]
+
+
+def _job_cells(item: Object) -> list[Any]:
+    """Name, how it is, pods that succeeded of the wanted, how long it takes or took, age, what they run."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    done, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
+    completions = f"{done}/{spec.get('completions', 1)}"
+    if "completions" not in spec and parallelism > 1:
+        completions = f"{done}/1 of {parallelism}"
+    cells = [item["metadata"]["name"], _job_state(item), completions, _taken(status)]
+    return [*cells, _age(item), *_of_pods(item)]
+
+
+def _job_state(job: Object) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    held = {one["type"] for one in conditions if one.get("status") == "True"}
+    if "deletionTimestamp" in job["metadata"]:
+        held.add("")
+    return next((text for kind, text in _STATES if kind in held), "Running")
+
+
+def _taken(status: Object) -> str:
+    if not status.get("startTime"):
+        return ""
+    end = status.get("completionTime")
+    moment = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    return _duration_text(moment - datetime.fromisoformat(status["startTime"]))
+
+
+def _of_pods(item: Object) -> list[str]:
+    """Containers, images and selector."""
+    spec = item.get("spec") or {}
+    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or []
+    listed = [",".join(one.get(name, "") for one in containers) for name in ("name", "image")]
+    return [*listed, selector_text(spec.get("selector"))]
+
+
+def _wanted(item: Object) -> int:
+    return int((item.get("spec") or {}).get("replicas", 1))
+
+
+def _age_of(timestamp: str | None) -> str:
+    """How long ago that was, as people read it; ``<unknown>`` without a time."""
+    if not timestamp:
+        return "<unknown>"
+    return _duration_text(datetime.now(UTC) - datetime.fromisoformat(timestamp))
+
+
+def _duration_text(span: timedelta) -> str:
+    """A span of time as kubectl shows it (duration.HumanDuration)."""
+    seconds = int(span.total_seconds())
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 0:
+        return "<invalid>" if seconds < -1 else "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +171,7 @@ def _name(item: Object) -> str:
 
 
 def _age(item: Object) -> str:
-    return age_of(item["metadata"].get("creationTimestamp"))
+    return _age_of(item["metadata"].get("creationTimestamp"))
 
 
 def _plain(item: Object) -> Cells:
@@ -92,7 +189,7 @@ def _pod(item: Object) -> Cells:
     ready = sum(held.get(gate.get("conditionType")) == "True" for gate in gates)
     wide = [status.get("podIP"), spec.get("nodeName"), status.get("nominatedNodeName")]
     shown = [value or "<none>" for value in wide]
-    return [*pod_cells(item), _age(item), *shown, f"{ready}/{len(gates)}" if gates else "<none>"]
+    return [*_pod_cells(item), _age(item), *shown, f"{ready}/{len(gates)}" if gates else "<none>"]
 
 
 def _node(item: Object) -> Cells:
@@ -126,11 +223,11 @@ def _node(item: Object) -> Cells:
 
 def _event(item: Object) -> Cells:
     about, source = item.get("involvedObject") or {}, item.get("source") or {}
-    first = age_of(item.get("firstTimestamp") or item.get("eventTime"))
-    last = age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
+    first = _age_of(item.get("firstTimestamp") or item.get("eventTime"))
+    last = _age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
     count, series = item.get("count") or 1, item.get("series")
     if series:
-        last, count = age_of(series.get("lastObservedTime")), series.get("count")
+        last, count = _age_of(series.get("lastObservedTime")), series.get("count")
     kind, name = str(about.get("kind") or "").lower(), about.get("name")
     component = source.get("component") or item.get("reportingComponent") or ""
     host = source.get("host") or item.get("reportingInstance") or ""
@@ -167,7 +264,7 @@ def _resource_slice(item: Object) -> Cells:
 def _taint_rule(item: Object) -> Cells:
     taint = (item.get("spec") or {}).get("taint") or {}
     words = [taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")]
-    return [_name(item), *words, age_of(taint.get("timeAdded")), _age(item)]
+    return [_name(item), *words, _age_of(taint.get("timeAdded")), _age(item)]
 
 
 def _quota(item: Object) -> Cells:
@@ -239,9 +336,87 @@ _COLUMNS = {
     "priorityclasses": Columns(
         ("Name", "Value", "Global-Default", "Age", "+PreemptionPolicy"), _priority_class
     ),
-    "deployments": Columns(("Name", "Ready", "Up-to-date", "Available", "Age", *_OF_PODS), deployment_cells),
-    "replicasets": Columns(("Name", "Desired", "Current", "Ready", "Age", *_OF_PODS), replica_set_cells),
-    "jobs": Columns(("Name", "Status", "Completions", "Duration", "Age", *_OF_PODS), job_cells),
-    "scales": Columns(("Name", "Desired", "Available", "Age"), scale_cells),
+    "deployments": Columns(("Name", "Ready", "Up-to-date", "Available", "Age", *_OF_PODS), _deployment_cells),
+    "replicasets": Columns(("Name", "Desired", "Current", "Ready", "Age", *_OF_PODS), _replica_set_cells),
+    "jobs": Columns(("Name", "Status", "Completions", "Duration", "Age", *_OF_PODS), _job_cells),
+    "scales": Columns(("Name", "Desired", "Available", "Age"), _scale_cells),
     "leases": Columns(("Name", "Holder", "Age"), _lease),
 }
+
+
+def _pod_cells(pod: Object) -> list[Any]:
+    """Name, ready containers, status and restarts."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    sidecars = {
+        one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"
+    }
+    total = len(spec.get("containers") or []) + len(sidecars)
+    reason = status.get("reason") or status.get("phase") or ""
+    conditions = status.get("conditions") or []
+    if any(
+        one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated" for one in conditions
+    ):
+        reason = "SchedulingGated"
+    inits = status.get("initContainerStatuses") or []
+    ready = sum(one["name"] in sidecars and bool(one.get("ready")) for one in inits)
+    count = len(spec.get("initContainers") or [])
+    starting = next(
+        (text for index, one in enumerate(inits) if (text := _init_reason(one, index, count, sidecars))), ""
+    )
+    if starting:
+        restarts = sum(one.get("restartCount") or 0 for one in inits)
+        reason = starting
+    else:
+        restarts = sum(one.get("restartCount") or 0 for one in inits if one["name"] in sidecars)
+        containers = status.get("containerStatuses") or []
+        restarts += sum(one.get("restartCount") or 0 for one in containers)
+        ready += sum(bool(one.get("ready")) and "running" in _container_state(one) for one in containers)
+        reason = _main_reason(containers, conditions, reason)
+    if "deletionTimestamp" in pod["metadata"] and status.get("phase") not in ("Succeeded", "Failed"):
+        reason = "Terminating"
+    return [pod["metadata"]["name"], f"{ready}/{total}", reason, str(restarts)]
+
+
+def _container_state(container: Object) -> Object:
+    return container.get("state") or {}
+
+
+def _init_reason(container: Object, index: int, count: int, sidecars: set[str]) -> str:
+    """Why the pod still starts, because of this init container; empty when that has done its part."""
+    state = _container_state(container)
+    ended, waiting = state.get("terminated"), state.get("waiting") or {}
+    if ended is not None and ended.get("exitCode") == 0:
+        return ""
+    if container["name"] in sidecars and container.get("started"):
+        return ""
+    if ended is not None:
+        return f"Init:{_end_reason(ended)}"
+    if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+        return f"Init:{waiting['reason']}"
+    return f"Init:{index}/{count}"
+
+
+def _main_reason(containers: list[Object], conditions: list[Object], reason: str) -> str:
+    failed, running = "", False
+    for container in reversed(containers):
+        state = _container_state(container)
+        ended, waiting = state.get("terminated"), state.get("waiting") or {}
+        if waiting.get("reason"):
+            reason = waiting["reason"]
+        elif ended is not None:
+            reason = _end_reason(ended)
+            failed = reason if ended.get("exitCode") else failed
+        elif container.get("ready") and "running" in state:
+            running = True
+    if reason != "Completed":
+        return reason
+    is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    if running and is_ready:
+        return "Running"
+    return failed or ("NotReady" if running else reason)
+
+
+def _end_reason(ended: Object) -> str:
+    if ended.get("reason"):
+        return str(ended["reason"])
+    return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode', 0)}"

@@ -10,9 +10,9 @@ from gpuctl.explain.findings import Finding
 from gpuctl.explain.pod.extended import ExtendedResources, unmade_claim
 from gpuctl.explain.pod.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
-from kubernetes_rules.claim_quota import requests_name
 from kubernetes_rules.extended_resources import pod_amounts
 from kubernetes_rules.pod_claims import ClaimEntry, claim_entries, extended_claim, is_made_for
+from kubernetes_rules.quota import requests_name
 
 Object = dict[str, Any]
 

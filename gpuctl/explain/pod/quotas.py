@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubernetes_rules.claim_quota import CLAIM_COUNT, device_charges, limits_claims
 from kubernetes_rules.quantity import parse_quantity
+from kubernetes_rules.quota import CLAIM_COUNT, device_charges, limits_claims
 
 Object = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.fleet.published import PublishedNode
-from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.gates import SelectorResults
+from kubernetes_rules.allocator.selector_results import SelectorResults
+from kubernetes_rules.errors import AllocationFailed
 
 Object = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """Says what kube-apiserver 1.37 finds wrong with a pod, new or changed, and with the template of a workload.
 
 The rules are those of ValidatePodCreate and ValidatePodUpdate in pkg/apis/core/validation, with the gates
-that are on by default. Pods are taken with their defaults (``kubernetes_rules.pod_defaults``).
+that are on by default. Pods are taken with their defaults (``kubernetes_rules.defaults``).
 
 Let through without a look are the contents of probes, lifecycle hooks, security contexts, resize policies,
 pod affinity, topology spread constraints, DNS configuration, host aliases, overridden host names, overhead,
@@ -14,17 +14,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError, forbidden, unique
-from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
-from kubernetes_rules.validation.pods.annotations import annotation_errors
+from kubernetes_rules.validation.errors import FieldError, forbidden, invalid, not_supported, required, unique
+from kubernetes_rules.validation.metadata import label_errors, metadata_errors, metadata_update_errors
 from kubernetes_rules.validation.pods.changes import changed_annotation_errors, changed_spec_errors
+from kubernetes_rules.validation.pods.claims import MIRROR
 from kubernetes_rules.validation.pods.containers import untrimmed_image_errors
 from kubernetes_rules.validation.pods.spec import pod_spec_errors
-from kubernetes_rules.validation.pods.templates import workload_errors
-
-__all__ = ["pod_errors", "pod_update_errors", "workload_errors"]
 
 Object = dict[str, Any]
+
+_MAKERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "DaemonSet": "DaemonSet"}
+"""The kinds whose pods run without end, and which of Kubernetes' kinds then makes them."""
+
+_JOB_POLICIES = ("OnFailure", "Never")
+
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_INT32 = range(-(2**31), 2**31)
 
 
 def pod_errors(pod: Object) -> list[FieldError]:
@@ -50,8 +55,57 @@ def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
 def _content_errors(pod: Object) -> list[FieldError]:
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     errors = metadata_errors(metadata, namespaced=True)
-    errors += annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
+    errors += _annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     errors += pod_spec_errors(spec, metadata, "spec")
     for kind in ("containers", "initContainers"):
         errors += untrimmed_image_errors(spec.get(kind) or [], f"spec.{kind}")
     return errors
+
+
+def workload_errors(workload: Object) -> list[FieldError]:
+    """The errors of the template of a Deployment, a ReplicaSet, a DaemonSet or a Job, on create and update.
+
+    The template has its defaults. The other fields of workloads are let through.
+    """
+    template, path = (workload.get("spec") or {}).get("template") or {}, "spec.template"
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    errors = label_errors(metadata, path)
+    errors += _annotation_errors(metadata.get("annotations") or {}, spec, f"{path}.annotations")
+    errors += pod_spec_errors(spec, None, f"{path}.spec")
+    if spec.get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden(f"{path}.spec.ephemeralContainers", text))
+    errors += _policy_errors(workload["kind"], spec.get("restartPolicy") or "", f"{path}.spec.restartPolicy")
+    if workload["kind"] in _MAKERS and spec.get("activeDeadlineSeconds") is not None:
+        text = f"activeDeadlineSeconds in {_MAKERS[workload['kind']]} is not Supported"
+        errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
+    return unique(errors)
+
+
+def _policy_errors(kind: str, policy: str, path: str) -> list[FieldError]:
+    """A Job has to say whether a container that failed is started again; no default of it would do."""
+    if kind != "Job":
+        return [] if policy == "Always" else [not_supported(path, policy, ("Always",))]
+    if policy in ("", "Always"):
+        return [required(path, 'valid values: "OnFailure", "Never"')]
+    return [] if policy in _JOB_POLICIES else [not_supported(path, policy, _JOB_POLICIES)]
+
+
+def _annotation_errors(annotations: Object, spec: Object, path: str) -> list[FieldError]:
+    """The errors of the annotations that mean something to Kubernetes; their keys are checked elsewhere."""
+    errors: list[FieldError] = []
+    if MIRROR in annotations and not spec.get("nodeName"):
+        text = "must set spec.nodeName if mirror pod annotation is set"
+        errors.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], text))
+    cost = annotations.get(_DELETION_COST)
+    if cost is not None and not _is_cost(cost):
+        errors.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+    return errors
+
+
+def _is_cost(text: str) -> bool:
+    """Whether it is a 32 bit integer in the way that Kubernetes takes: no plus, no leading zero."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        return False
+    return (text == "0" or not text.startswith("0")) and int(text) in _INT32

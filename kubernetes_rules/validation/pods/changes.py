@@ -1,4 +1,7 @@
-"""Checks what an update changes of a pod: images, deadlines, tolerations and gates, and nothing else."""
+"""Checks that an update of a pod changes only images, deadlines, tolerations and gates.
+
+Two parts of a spec are the same if apimachinery's semantic equality says so.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import difflib
 import json
 from typing import Any
 
+from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.validation.errors import FieldError, forbidden, invalid
 from kubernetes_rules.validation.pods.claims import MIRROR
-from kubernetes_rules.validation.pods.sameness import same
 
 Object = dict[str, Any]
 
@@ -21,6 +24,40 @@ _CHANGEABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+_AMOUNTS = frozenset({"limits", "requests", "overhead"})
+_MAPS = _AMOUNTS | {"nodeSelector", "matchLabels", "labels", "annotations", "volumeAttributes", "options"}
+_STRUCTS = frozenset({"resources", "preference", "metadata", "podAffinityTerm"})
+"""Fields that are there even where nobody wrote them; other objects may be absent, which is not empty."""
+_TELLING_ZEROS = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "allowPrivilegeEscalation",
+        "automountServiceAccountToken",
+        "defaultMode",
+        "enableServiceLinks",
+        "fsGroup",
+        "hostUsers",
+        "hostnameOverride",
+        "mode",
+        "optional",
+        "preemptionPolicy",
+        "priority",
+        "privileged",
+        "readOnlyRootFilesystem",
+        "resourceClaimName",
+        "resourceClaimTemplateName",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "runtimeClassName",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "terminationGracePeriodSeconds",
+        "tolerationSeconds",
+    }
+)
+"""Fields in which zero, false and the empty text say something else than absence."""
 
 
 def changed_annotation_errors(
@@ -187,3 +224,24 @@ def _difference(old: Object, new: Object) -> str:
 def _lines(spec: Object) -> list[str]:
     given = {key: value for key, value in spec.items() if value not in (None, [], {})}
     return json.dumps(given, indent=1, sort_keys=True).splitlines()
+
+
+def same(one: Any, other: Any, path: tuple[str, ...] = ()) -> bool:
+    """Whether both mean the same: ``500m`` is ``0.5``, and an empty list or text is an absent one.
+
+    ``path`` are the names of the fields that lead to the parts.
+    """
+    field = path[-1] if path else ""
+    if isinstance(one, dict) or isinstance(other, dict):
+        if (one is None or other is None) and field not in _MAPS | _STRUCTS:
+            return False
+        left, right = one or {}, other or {}
+        return all(same(left.get(key), right.get(key), (*path, key)) for key in {*left, *right})
+    if isinstance(one, list) or isinstance(other, list):
+        left, right = one or [], other or []
+        return len(left) == len(right) and all(same(a, b, path) for a, b in zip(left, right, strict=True))
+    if path[-2:-1] and path[-2] in _AMOUNTS and one is not None and other is not None:
+        return Quantity.parse(str(one)) == Quantity.parse(str(other))
+    if field in _TELLING_ZEROS or (path[-2:-1] and path[-2] in _MAPS):
+        return bool(one == other)
+    return bool((one or None) == (other or None))

@@ -1,9 +1,10 @@
-"""Checks the containers of a pod: names, images, and what each list of them allows."""
+"""Checks the containers of a pod: names, images, environment variables, ports, and what each list allows."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.validation.errors import (
     FieldError,
     all_invalid,
@@ -14,12 +15,17 @@ from kubernetes_rules.validation.errors import (
     required,
     too_many,
 )
-from kubernetes_rules.validation.names import dns_label
-from kubernetes_rules.validation.pods.environment import variable_errors, variable_set_errors
-from kubernetes_rules.validation.pods.mounts import device_errors, mount_errors
-from kubernetes_rules.validation.pods.ports import host_port_errors, port_errors
+from kubernetes_rules.validation.names import (
+    config_key,
+    dns_label,
+    dns_subdomain,
+    environment_name,
+    label_key,
+    port_name,
+    prefix_label_key,
+)
 from kubernetes_rules.validation.pods.resources import container_resource_errors
-from kubernetes_rules.validation.pods.volumes import pull_policy_errors
+from kubernetes_rules.validation.pods.volumes import device_errors, mount_errors, pull_policy_errors
 
 Object = dict[str, Any]
 
@@ -30,6 +36,33 @@ _OPERATORS = ("In", "NotIn")
 _MOST_RULES = 20
 _MOST_CODES = 255
 _ONLY_SIDECARS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+
+_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_KNOWN_LABELS = frozenset(
+    {*_FIELDS, "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName"}
+    | {"status.phase"}
+)
+_RESOURCES = tuple(
+    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
+_HUGE_PREFIXES = ("limits.hugepages-", "requests.hugepages-")
+_CPU_DIVISORS = ("1m", "1")
+_BYTE_DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+
+_PORTS = range(1, 65536)
+_RANGE = "must be between 1 and 65535, inclusive"
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def container_list_errors(
@@ -47,7 +80,7 @@ def container_list_errors(
             errors.append(duplicate(f"{here}.name", name))
         names.add(name)
         errors += _restart_errors(container, here)
-    return errors + host_port_errors([(f"{path}[{index}]", one) for index, one in enumerate(containers)])
+    return errors + _host_port_errors([(f"{path}[{index}]", one) for index, one in enumerate(containers)])
 
 
 def init_container_list_errors(
@@ -69,7 +102,7 @@ def init_container_list_errors(
         elif name:
             names.add(name)
         # Each is looked at as if it were the first, since init containers run one by one.
-        errors += host_port_errors([(f"{path}[0]", container)])
+        errors += _host_port_errors([(f"{path}[0]", container)])
         if container.get("restartPolicy") != "Always":
             text = "may not be set for init containers without restartPolicy=Always"
             errors += [
@@ -106,9 +139,9 @@ def _common_errors(
         errors.append(required(f"{path}.terminationMessagePolicy"))
     elif policy not in _MESSAGE_POLICIES:
         errors.append(not_supported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES))
-    errors += port_errors(container.get("ports") or [], f"{path}.ports")
-    errors += variable_errors(container.get("env") or [], f"{path}.env")
-    errors += variable_set_errors(container.get("envFrom") or [], f"{path}.envFrom")
+    errors += _port_errors(container.get("ports") or [], f"{path}.ports")
+    errors += _variable_errors(container.get("env") or [], f"{path}.env")
+    errors += _variable_set_errors(container.get("envFrom") or [], f"{path}.envFrom")
     errors += mount_errors(container, volumes, f"{path}.volumeMounts")
     errors += device_errors(container, volumes, f"{path}.volumeDevices")
     errors += pull_policy_errors(container.get("imagePullPolicy") or "", f"{path}.imagePullPolicy")
@@ -146,3 +179,171 @@ def _rule_errors(rule: Object, path: str) -> list[FieldError]:
     if len(values) > _MOST_CODES:
         errors.append(too_many(f"{path}.exitCodes.values", len(values), _MOST_CODES))
     return errors
+
+
+def _variable_errors(variables: list[Object], path: str) -> list[FieldError]:
+    """The errors of ``env``."""
+    errors: list[FieldError] = []
+    for index, variable in enumerate(variables):
+        here, name = f"{path}[{index}]", variable.get("name") or ""
+        if name:
+            errors += all_invalid(f"{here}.name", name, environment_name(name))
+        else:
+            errors.append(required(f"{here}.name"))
+        if variable.get("valueFrom") is not None:
+            errors += _source_errors(variable["valueFrom"], bool(variable.get("value")), f"{here}.valueFrom")
+    return errors
+
+
+def _variable_set_errors(sets: list[Object], path: str) -> list[FieldError]:
+    """The errors of ``envFrom``."""
+    errors: list[FieldError] = []
+    for index, one in enumerate(sets):
+        here, prefix = f"{path}[{index}]", one.get("prefix") or ""
+        if prefix:
+            errors += all_invalid(f"{here}.prefix", prefix, environment_name(prefix))
+        given = [key for key in ("configMapRef", "secretRef") if one.get(key) is not None]
+        for key in given:
+            name = one[key].get("name") or ""
+            if name:
+                # A trailing hyphen passes, as if the name were the beginning of one.
+                masked = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
+                errors += all_invalid(f"{here}.{key}.name", name, dns_subdomain(masked, "characters"))
+            else:
+                errors.append(required(f"{here}.{key}.name"))
+        if not given:
+            errors.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(given) > 1:
+            errors.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return errors
+
+
+def _source_errors(source: Object, has_value: bool, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    given = [key for key in _SOURCES if source.get(key) is not None]
+    for key in given:
+        here = f"{path}.{key}"
+        match key:
+            case "fieldRef":
+                errors += _field_errors(source[key], here)
+            case "resourceFieldRef":
+                errors += _resource_errors(source[key], here)
+            case "configMapKeyRef" | "secretKeyRef":
+                errors += _key_errors(source[key], here)
+    if not given:
+        listed = f"{', '.join(f'`{key}`' for key in _SOURCES[:-1])} or `{_SOURCES[-1]}`"
+        errors.append(invalid(path, "", f"must specify one of: {listed}"))
+    elif has_value:
+        errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    elif len(given) > 1:
+        errors.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return errors
+
+
+def _field_errors(reference: Object, path: str) -> list[FieldError]:
+    """The errors of a reference to a field of the pod, such as ``metadata.labels['app']``."""
+    field, version = reference.get("fieldPath") or "", reference.get("apiVersion") or "v1"
+    here = f"{path}.fieldPath"
+    if not field:
+        return [required(here)]
+    if version != "v1":
+        return [invalid(here, field, f"error converting fieldPath: unsupported pod version: {version}")]
+    name, bracket, key = field.removesuffix("']").partition("['")
+    if field.endswith("']") and bracket and name:
+        if name == "metadata.annotations":
+            return all_invalid(path, key.lower(), prefix_label_key(key))
+        if name == "metadata.labels":
+            return all_invalid(path, key, label_key(key))
+        text = f"error converting fieldPath: field label does not support subscript: {field}"
+        return [invalid(here, field, text)]
+    field = "spec.nodeName" if field == "spec.host" else field
+    if field not in _KNOWN_LABELS:
+        return [invalid(here, field, f"error converting fieldPath: field label not supported: {field}")]
+    return [] if field in _FIELDS else [not_supported(here, field, _FIELDS)]
+
+
+def _resource_errors(reference: Object, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name = reference.get("resource") or ""
+    if not name:
+        errors.append(required(f"{path}.resource"))
+    elif name not in _RESOURCES and not name.startswith(_HUGE_PREFIXES):
+        errors.append(not_supported(f"{path}.resource", name, _RESOURCES))
+    divisor = Quantity.parse(str(reference.get("divisor") or "0"))
+    kind = name.partition(".")[2]
+    allowed = _CPU_DIVISORS if kind == "cpu" else _BYTE_DIVISORS
+    if (
+        divisor.value
+        and (name in _RESOURCES or name.startswith(_HUGE_PREFIXES))
+        and str(divisor) not in allowed
+    ):
+        listed = "1m and 1" if kind == "cpu" else ", ".join(_BYTE_DIVISORS)
+        what = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "local ephemeral storage"}
+        text = f"only divisor's values {listed} are supported with the {what.get(kind, 'hugepages')} resource"
+        errors.append(invalid(f"{path}.divisor", name, text))
+    return errors
+
+
+def _key_errors(reference: Object, path: str) -> list[FieldError]:
+    name, key = reference.get("name") or "", reference.get("key") or ""
+    errors = all_invalid(f"{path}.name", name, dns_subdomain(name, "characters"))
+    if not key:
+        return [*errors, required(f"{path}.key")]
+    return errors + all_invalid(f"{path}.key", key, config_key(key))
+
+
+def _port_errors(ports: list[Object], path: str) -> list[FieldError]:
+    """The errors of the ports of one container."""
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        here, name = f"{path}[{index}]", port.get("name") or ""
+        wrong = port_name(name) if name else []
+        errors += all_invalid(f"{here}.name", name, wrong)
+        if name and not wrong:
+            if name in names:
+                errors.append(duplicate(f"{here}.name", name))
+            names.add(name)
+        number, outside = port.get("containerPort") or 0, port.get("hostPort") or 0
+        if not number:
+            errors.append(required(f"{here}.containerPort"))
+        elif number not in _PORTS:
+            errors.append(invalid(f"{here}.containerPort", number, _RANGE))
+        if outside and outside not in _PORTS:
+            errors.append(invalid(f"{here}.hostPort", outside, _RANGE))
+        protocol = port.get("protocol") or ""
+        if not protocol:
+            errors.append(required(f"{here}.protocol"))
+        elif protocol not in _PROTOCOLS:
+            errors.append(not_supported(f"{here}.protocol", protocol, _PROTOCOLS))
+    return errors
+
+
+def _host_port_errors(containers: list[tuple[str, Object]]) -> list[FieldError]:
+    """The errors of ports of the node that several of these containers, each with its path, ask for."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for path, container in containers:
+        for index, port in enumerate(container.get("ports") or []):
+            if not port.get("hostPort"):
+                continue
+            key = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{port['hostPort']}"
+            if key in seen:
+                errors.append(duplicate(f"{path}.ports[{index}].hostPort", key))
+            seen.add(key)
+    return errors
+
+
+def host_network_errors(containers: list[Object], path: str, *, of_template: bool) -> list[FieldError]:
+    """The errors of ports that are not the node's own in a pod on the node's network.
+
+    A template may leave them out, since its pods get them.
+    """
+    text = "must match `containerPort` when `hostNetwork` is true"
+    return [
+        invalid(f"{path}[{index}].ports[{number}].hostPort", port.get("hostPort") or 0, text)
+        for index, container in enumerate(containers)
+        for number, port in enumerate(container.get("ports") or [])
+        if (port.get("hostPort") or 0) != (port.get("containerPort") or 0)
+        and not (of_template and not port.get("hostPort"))
+    ]

@@ -1,11 +1,11 @@
-"""Checks how much of which resources is requested, and how much is the limit."""
+"""Checks what containers and the pod request of resources, their limits, and that requests fit limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kubernetes_rules.pod_resources import COMPUTE, HUGE, amounts_of
+from kubernetes_rules.pod_resources import COMPUTE, HUGE, amounts_of, container_total
 from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.validation.errors import (
     FieldError,
@@ -136,3 +136,28 @@ def _is_huge_quota(name: str) -> bool:
 def _is_native(name: str) -> bool:
     """Whether Kubernetes itself has it; a name without a domain counts as its own."""
     return "/" not in name or "kubernetes.io/" in name
+
+
+def sum_errors(spec: Object, path: str) -> list[FieldError]:
+    """The errors of ``spec.resources``, at this path, beside what the containers ask for.
+
+    All requests together fit, and all limits of huge pages; each other limit fits by itself.
+    """
+    limits, requests = (amounts_of(spec["resources"], kind) for kind in ("limits", "requests"))
+    errors: list[FieldError] = []
+    for kind, whole, names in (
+        ("requests", requests, requests),
+        ("limits", limits, [name for name in limits if name.startswith(HUGE)]),
+    ):
+        total = container_total(spec, kind)
+        for name in names:
+            if name in total and total[name].value > whole[name].value:
+                text = f"must be greater than or equal to aggregate container {kind} of {total[name]}"
+                errors.append(invalid(f"{path}.{kind}[{name}]", str(whole[name]), text))
+    for index, container in enumerate(spec.get("containers") or []):
+        for name, limit in amounts_of(container.get("resources") or {}, "limits").items():
+            if name in limits and limit.value > limits[name].value:
+                here = f"{path}.containers[{index}][{name}].limits"
+                text = f"must be less than or equal to pod limits of {limits[name]}"
+                errors.append(invalid(here, str(limit), text))
+    return errors

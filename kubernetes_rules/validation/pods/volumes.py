@@ -1,4 +1,4 @@
-"""Checks the volumes of a pod: their names, that each has one source, and the sources that nodes have."""
+"""Checks the volumes of a pod, and where containers mount them or use them as block devices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubernetes_rules.validation.errors import (
     duplicate,
     forbidden,
     invalid,
+    not_found,
     not_supported,
     required,
 )
 from kubernetes_rules.validation.names import dns_label, dns_subdomain
-from kubernetes_rules.validation.pods.paths import backstep_errors, local_path_errors
 
 Object = dict[str, Any]
 
@@ -65,7 +65,10 @@ _HOST_PATH_TYPES = (
 )
 _MOST_MODE = 0o777
 _MODE_TEXT = "must be a number between 0 and 0777 (octal), both inclusive"
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+
+_PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
+_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 
 
 def volume_errors(
@@ -100,7 +103,7 @@ def pull_policy_errors(policy: str, path: str) -> list[FieldError]:
     """The errors of when an image is pulled."""
     if not policy:
         return [required(path)]
-    return [] if policy in PULL_POLICIES else [not_supported(path, policy, PULL_POLICIES)]
+    return [] if policy in _PULL_POLICIES else [not_supported(path, policy, _PULL_POLICIES)]
 
 
 def _source_errors(volume: Object, pod_name: str, path: str) -> list[FieldError]:
@@ -141,7 +144,7 @@ def _content_errors(kind: str, source: Object, path: str) -> list[FieldError]:
 def _host_path_errors(source: Object, path: str) -> list[FieldError]:
     if not source.get("path"):
         return [required(f"{path}.path")]
-    errors = backstep_errors(source["path"], f"{path}.path")
+    errors = _backstep_errors(source["path"], f"{path}.path")
     kind = source.get("type")
     if kind is not None and kind not in _HOST_PATH_TYPES:
         errors.append(not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
@@ -155,10 +158,125 @@ def _files_errors(source: Object, name: str, path: str) -> list[FieldError]:
     for index, item in enumerate(source.get("items") or []):
         here = f"{path}.items[{index}]"
         errors += [required(f"{here}.{key}") for key in ("key", "path") if not item.get(key)]
-        errors += local_path_errors(item.get("path") or "", f"{here}.path", reserved=True)
+        errors += _local_path_errors(item.get("path") or "", f"{here}.path", reserved=True)
         errors += _mode_errors(item.get("mode"), f"{here}.mode")
     return errors
 
 
 def _mode_errors(mode: int | None, path: str) -> list[FieldError]:
     return [] if mode is None or 0 <= mode <= _MOST_MODE else [invalid(path, mode, _MODE_TEXT)]
+
+
+def _backstep_errors(text: str, path: str) -> list[FieldError]:
+    """One error where a part of the path is ``..``."""
+    return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
+
+
+def _local_path_errors(text: str, path: str, *, reserved: bool = False) -> list[FieldError]:
+    """The errors of a path that has to be relative; ``reserved``: nor may it begin with two dots."""
+    errors = [invalid(path, text, "must be a relative path")] if text.startswith("/") else []
+    errors += _backstep_errors(text, path)
+    if reserved and text.startswith("..") and not text.startswith("../"):
+        errors.append(invalid(path, text, "must not start with '..'"))
+    return errors
+
+
+def mount_errors(container: Object, volumes: dict[str, Object], path: str) -> list[FieldError]:
+    """The errors of ``volumeMounts``; ``volumes`` are those of the pod that are right, by name."""
+    devices = {
+        one.get("name") or "": one.get("devicePath") or "" for one in container.get("volumeDevices") or []
+    }
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        here, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
+        if not name:
+            errors.append(required(f"{here}.name"))
+        if name not in volumes:
+            errors.append(not_found(f"{here}.name", name))
+        if not target:
+            errors.append(required(f"{here}.mountPath"))
+        if target in seen:
+            errors.append(invalid(f"{here}.mountPath", target, "must be unique"))
+        seen.add(target)
+        if name in devices:
+            errors.append(invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
+        if target in devices.values():
+            text = "must not already exist as a path in volumeDevices"
+            errors.append(invalid(f"{here}.mountPath", target, text))
+        errors += _sub_path_errors(mount, here, path)
+        errors += _propagation_errors(mount, container, path)
+    return errors
+
+
+def device_errors(container: Object, volumes: dict[str, Object], path: str) -> list[FieldError]:
+    """The errors of ``volumeDevices``."""
+    mounts = {
+        one.get("name") or "": one.get("mountPath") or "" for one in container.get("volumeMounts") or []
+    }
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    targets: set[str] = set()
+    for index, device in enumerate(container.get("volumeDevices") or []):
+        here, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
+        volume = volumes.get(name)
+        checks = (
+            (bool(name), required(f"{here}.name")),
+            (name not in names, invalid(f"{here}.name", name, "must be unique")),
+            (volume is None or _is_block(volume), invalid(f"{here}.name", name, _NO_BLOCK)),
+            (volume is not None, not_found(f"{here}.name", name)),
+            (bool(target), required(f"{here}.devicePath")),
+            (target not in targets, invalid(f"{here}.devicePath", target, "must be unique")),
+            (not _backstep_errors(target, ""), invalid(f"{here}.devicePath", target, _NO_BACKSTEPS)),
+            (name not in mounts, invalid(f"{here}.name", name, "must not already exist in volumeMounts")),
+            (target not in mounts.values(), invalid(f"{here}.devicePath", target, _MOUNTED)),
+        )
+        errors += [error for right, error in checks if not right]
+        if not _backstep_errors(target, ""):
+            targets.add(target)
+        if name:
+            names.add(name)
+    return errors
+
+
+_NO_BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+_NO_BACKSTEPS = "can not contain backsteps ('..')"
+_MOUNTED = "must not already exist as a path in volumeMounts"
+
+
+def _is_block(volume: Object) -> bool:
+    return volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None
+
+
+def _sub_path_errors(mount: Object, here: str, path: str) -> list[FieldError]:
+    """The errors of the part of a volume that is mounted; Kubernetes names the list, not the mount."""
+    fixed, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
+    errors = _local_path_errors(fixed, f"{path}.subPath") if fixed else []
+    if expression:
+        if fixed:
+            text = "subPathExpr and subPath are mutually exclusive"
+            errors.append(invalid(f"{here}.subPathExpr", expression, text))
+        errors += _local_path_errors(expression, f"{path}.subPathExpr")
+    return errors
+
+
+def _propagation_errors(mount: Object, container: Object, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    propagation, read_only = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
+    if propagation is not None:
+        here = f"{path}.mountPropagation"
+        if propagation not in _PROPAGATIONS:
+            errors.append(not_supported(here, propagation, _PROPAGATIONS))
+        if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
+            text = "Bidirectional mount propagation is available only to privileged containers"
+            errors.append(forbidden(here, text))
+    here = f"{path}.recursiveReadOnly"
+    if read_only in ("Enabled", "IfPossible"):
+        if not mount.get("readOnly"):
+            errors.append(forbidden(here, "may only be specified when readOnly is true"))
+        if propagation is not None and propagation != "None":
+            text = "may only be specified when mountPropagation is None or not specified"
+            errors.append(forbidden(here, text))
+    elif read_only is not None and read_only != "Disabled":
+        errors.append(not_supported(here, read_only, _READ_ONLY))
+    return errors

@@ -13,7 +13,7 @@ from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotSh
 from driver.fabric.real import RealFabricManager
 from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.fabric.commands import FakeFabric
+from fakegpu.fabric.fake_fabric import FakeFabric
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import load_machine
 from tests import needs

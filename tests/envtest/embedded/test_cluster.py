@@ -12,8 +12,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.errors import ApiUnreachable, ClusterError, ClusterFault, NotReady
-from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.waiting import fresh_namespace, wait_for, wait_gone
 from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client.errors import BuildFailed, ClusterError
-from envtest.real.go_programs import MODULES_FOLDER, WITH_C, go_programs, modules
+from envtest.real.build import MODULES_FOLDER, WITH_C, go_programs, modules
 from tests.envtest.real.test_assets import BUILDING_GO, give_go
 
 

@@ -16,7 +16,7 @@ from envtest.client.layout import ClusterLayout
 from envtest.real import cgroups, cleaning
 from envtest.real.image import FOLDERS, root_filesystem
 from envtest.real.isolation import mounts_below
-from envtest.real.prerequisites import PROGRAMS, check_machine, needs_loader
+from envtest.real.startup import PROGRAMS, check_machine, needs_loader
 
 ROOT_USER = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from envtest.client.layout import NodeLayout
-from envtest.real.node_mounts import folders
+from envtest.real.nodes import folders
 
 
 def test_what_a_node_sees_at_a_path_lies_in_its_own_folder() -> None:

@@ -16,12 +16,12 @@ from envtest.client.layout import ClusterLayout
 from envtest.real import description
 from envtest.real.__main__ import main
 from envtest.real.assets import Assets
+from envtest.real.cluster import holder_pod
 from envtest.real.containers import container_id
 from envtest.real.control_plane import make_users
 from envtest.real.description import Description
 from envtest.real.nodes import is_ready
 from envtest.real.slots import Slot
-from envtest.real.tokens import holder_pod
 
 PROJECT = Path(__file__).resolve().parents[3]
 

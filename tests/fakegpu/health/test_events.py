@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fakegpu.health.events import FakeEventSet
+    from fakegpu.health.calls import FakeEventSet
     from fakegpu.nvml.fake_nvml import FakeNvml
 
 LONG = 20.0

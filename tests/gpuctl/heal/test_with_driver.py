@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from driver.devices.taints import TAINT_BLOCKED, TAINT_LOST, TAINT_RESET, TAINT_XID
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.watching import wait_gone
+from envtest.client.waiting import wait_gone
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.__main__ import commands

@@ -20,7 +20,7 @@ from gpuctl.importing.device_plugin_import import Imported, imported, profile_of
 from gpuctl.node.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import extended_requests
 from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 

@@ -13,7 +13,7 @@ from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup, load_workload
-from kubernetes_rules.device_taint_rules import tainted_slices
+from kubernetes_rules.taints import tainted_slices
 from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants
 
 TAINT = {"key": "service", "effect": "NoSchedule"}

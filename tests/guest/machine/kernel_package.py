@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envtest.client.cache import user_cache
 from envtest.client.errors import MissingPrerequisite
+from envtest.client.layout import user_cache
 
 _LATEST = "linux-image-amd64"
 _DEPENDS = re.compile(r"^ +Depends: (linux-image-[0-9]\S*)$", re.MULTILINE)

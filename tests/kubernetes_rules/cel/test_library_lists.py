@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_lists import OVERLOADS
 from kubernetes_rules.cel.library_quantity import parse
-from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import CelError, Uint
 from tests.kubernetes_rules.cel.library_calls import call, cost
 

@@ -1,4 +1,4 @@
-"""Sorting gives an ascending order of all positions, whatever the pattern of the keys."""
+"""GoSort gives an ascending order of all positions, whatever the pattern of the keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubernetes_rules.cel.library_sort import Sorting, sorted_order
+from kubernetes_rules.cel.library_lists import GoSort, sorted_order
 
 
 def is_less(left: int, right: int) -> bool:
@@ -43,7 +43,7 @@ def test_keys_in_a_pattern_are_sorted(keys: tuple[int, ...]) -> None:
 @given(st.lists(st.integers(0, 20), max_size=100).map(tuple), st.integers(0, 10))
 def test_the_way_out_of_bad_choices_sorts_a_part_too(keys: tuple[int, ...], first: int) -> None:
     first = min(first, len(keys))
-    sorting = Sorting(keys, is_less)
+    sorting = GoSort(keys, is_less)
     sorting.heap_sort(first, len(keys))
     ordered = [keys[position] for position in sorting.order]
     assert ordered == [*keys[:first], *sorted(keys[first:])]

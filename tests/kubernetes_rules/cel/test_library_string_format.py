@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_ip import parse_ip
-from kubernetes_rules.cel.library_string_format import clauses, format_values, shortest_double
-from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.library_strings import clauses, format_values, shortest_double
+from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import INT, CelError, Uint
 
 SPANS = '[duration("-0.000000001s"), timestamp("1970-01-01T01:30:00.1+01:30")]'

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.validation.budget import budget_errors
+from kubernetes_rules.validation.workloads import budget_errors
 
 NO_PERCENT = (
     "Invalid value: \"x\": a valid percent string must be a numeric string followed by an ending '%' (e.g. "

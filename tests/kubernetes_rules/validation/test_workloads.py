@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kubernetes_rules.defaults import defaulted_workload
 from kubernetes_rules.validation.workloads import controller_errors
-from kubernetes_rules.workload_defaults import defaulted_workload
 
 Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.waiting import fresh_namespace
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.embedded.cluster import EmbeddedCluster
 from tools.scenarios.places.projection import set_config

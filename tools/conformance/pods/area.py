@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from kubernetes_rules.pod_defaults import created_pod, defaulted_pod, defaulted_template
+from kubernetes_rules.defaults import created_pod, defaulted_pod, defaulted_template
 from kubernetes_rules.validation.errors import FieldError
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from tools.conformance.area import Answer, Area, Case

@@ -27,7 +27,7 @@ from gpuctl.simulate.device_classes import load_classes
 from gpuctl.status.forms_svg import forms_svg
 from gpuctl.status.occupancy_svg import occupancy_svg
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 
 Object = dict[str, Any]
 

@@ -15,8 +15,7 @@ from xml.sax.saxutils import escape
 from rich.console import Console
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for, wait_until
 from envtest.cluster import Cluster
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.fleet.cluster import views_of

@@ -23,7 +23,7 @@ from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from envtest.client.api import Object
 from envtest.client.errors import ClusterError
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
 from gpuctl.demo.driver_node import DriverNode
 from tools.scenarios.places.network_cards import begin_cards

@@ -15,7 +15,7 @@ from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
 from envtest.client.api import Object
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
-from envtest.client.watching import wait_for_list
+from envtest.client.waiting import wait_for_list
 from envtest.cluster import DRIVER_NAMESPACE, Cluster
 from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driver.process.service import Service
-from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.objects import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Objects, uid_of
-from envtest.embedded.control.turns import Turns
+from envtest.embedded.control.change_loop import Controller, Turns, earliest
+from envtest.embedded.control.objects import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, uid_of
 from envtest.embedded.control.workloads.deployments import Deployments
 from envtest.embedded.control.workloads.jobs import Jobs, is_tracked
 from envtest.embedded.control.workloads.owned_pods import by_controller, controller_uid
@@ -24,27 +22,16 @@ Object = dict[str, Any]
 NAME = "workload controller"
 
 
-class EmbeddedWorkloadController:
+class EmbeddedWorkloadController(Controller):
     """Looks at all workloads again after every change of one, or of a pod."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        self._objects = Objects(server)
-        self._service = Service()
+        super().__init__(NAME, server, (DEPLOYMENTS, REPLICA_SETS, JOBS, PODS))
         self._deployments = Deployments(self._objects)
         self._replica_sets = ReplicaSets(self._objects)
         self._jobs = Jobs(self._objects)
         self._turns = {kind: Turns(NAME) for kind in (DEPLOYMENTS, REPLICA_SETS, JOBS, PODS)}
         self._had_jobs = False
-        watched = (DEPLOYMENTS, REPLICA_SETS, JOBS, PODS)
-        self._loop = ChangeLoop(NAME, server, watched, self.sync)
-
-    def start(self) -> None:
-        """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._service.stop()
 
     def sync(self) -> float | None:
         """Bring all workloads in order once; in how many seconds one is due again."""
@@ -56,7 +43,7 @@ class EmbeddedWorkloadController:
         mine, families = by_controller(pods), by_controller(sets)
         live = {uid_of(job) for job in jobs}
         left = [pod for pod in pods if is_tracked(pod) and controller_uid(pod) not in live]
-        waits = (
+        return earliest(
             self._turns[PODS].give(left, lambda pod: self._jobs.let_go([pod])),
             self._turns[JOBS].give(jobs, lambda job: self._jobs.sync(job, mine.get(uid_of(job), []))),
             self._turns[DEPLOYMENTS].give(deployments, lambda one: self._deployments.sync(one, mine)),
@@ -64,4 +51,3 @@ class EmbeddedWorkloadController:
                 sets, lambda one: self._replica_sets.sync(one, mine, siblings(one, families))
             ),
         )
-        return min((wait for wait in waits if wait is not None), default=None)

@@ -1,12 +1,18 @@
-"""Rolls Deployments out over ReplicaSets, and scales them. Go: pkg/controller/deployment.
+"""Rolls Deployments out over ReplicaSets, scales them, and writes their status.
+
+Go: pkg/controller/deployment; the status is from sync.go and progress.go there. ReplicaSets note which
+revision of the Deployment they are; ``kubectl rollout history`` reads that.
 
 The deprecated rollback by an annotation is left out: kubectl writes the older template itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.objects import (
     CONFLICT,
@@ -17,19 +23,37 @@ from envtest.embedded.control.objects import (
     is_terminal,
     uid_of,
 )
-from envtest.embedded.control.workloads import deployment_status as told
 from envtest.embedded.control.workloads import rollout
 from envtest.embedded.control.workloads.owned_pods import controlled_by
-from envtest.embedded.control.workloads.revisions import revision_of, with_annotations
-from kubernetes_rules.workload_defaults import UNLIMITED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from envtest.embedded.control.workloads.rollout import (
+    DESIRED,
+    MOST,
+    REVISION,
+    most_unavailable,
+    size,
+    sizes,
+    total,
+)
+from kubernetes_rules.defaults import UNLIMITED
 
 Object = dict[str, Any]
 
-COMPONENT = "deployment-controller"
+_COMPONENT = "deployment-controller"
 _LONGEST_NAME = 253
+
+_REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
+_NOT_COPIED = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    *(REVISION, _REVISION_HISTORY, DESIRED, MOST),
+    "deprecated.deployment.rollback.to",
+)
+_LONGEST_HISTORY = 2000
+
+Json = Mapping[str, Any]
+
+PROGRESSING, AVAILABLE, FAILURE = "Progressing", "Available", "ReplicaFailure"
+NEW_IS_AVAILABLE, TIMED_OUT = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
+PAUSED, RESUMED = "DeploymentPaused", "DeploymentResumed"
 
 
 class Deployments:
@@ -45,7 +69,7 @@ class Deployments:
         """
         new, old = rollout.split(deployment, self._sets(deployment))
         if is_deleted(deployment):
-            return self._tell(deployment, told.counted(deployment, new, old))
+            return self._write_status(deployment, counted(deployment, new, old))
         deployment = self._paused_or_resumed(deployment)
         if new is not None:
             deployment, new = self._revised(deployment, new, old)
@@ -54,13 +78,13 @@ class Deployments:
             if deployment["spec"].get("paused"):
                 self._clean_up(deployment, old)
             new, old = rollout.split(deployment, self._sets(deployment))
-            return self._tell(deployment, told.counted(deployment, new, old))
+            return self._write_status(deployment, counted(deployment, new, old))
         if rollout.is_rolling(deployment):
             deployment = self._roll(deployment, new, old)
         else:
             deployment = self._recreate(deployment, new, old, pods)
         new, old = rollout.split(deployment, self._sets(deployment))
-        return self._tell(deployment, told.rolled_out(deployment, new, old))
+        return self._write_status(deployment, _rolled_out(deployment, new, old))
 
     def _sets(self, deployment: Object) -> list[Object]:
         """The ReplicaSets of a Deployment as they are now."""
@@ -75,36 +99,34 @@ class Deployments:
             )
         ]
 
-    def _tell(self, deployment: Object, status: Object) -> float | None:
+    def _write_status(self, deployment: Object, status: Object) -> float | None:
         if status != deployment.get("status"):
             self._objects.replace_status(DEPLOYMENTS, deployment, status)
-        return told.seconds_to_deadline(deployment, status)
+        return _seconds_to_deadline(deployment, status)
 
     def _paused_or_resumed(self, deployment: Object) -> Object:
         """A paused Deployment is not late, and one that goes on has all of its time again."""
         status = deployment.get("status") or {}
-        known = told.condition_of(status, told.PROGRESSING) or {}
-        was, is_paused = known.get("reason") == told.PAUSED, bool(deployment["spec"].get("paused"))
-        if not told.has_deadline(deployment) or was == is_paused or known.get("reason") == told.TIMED_OUT:
+        known = _condition_of(status, PROGRESSING) or {}
+        was, is_paused = known.get("reason") == PAUSED, bool(deployment["spec"].get("paused"))
+        if not _has_deadline(deployment) or was == is_paused or known.get("reason") == TIMED_OUT:
             return deployment
-        reason, text = (
-            (told.PAUSED, "Deployment is paused") if is_paused else (told.RESUMED, "Deployment is resumed")
-        )
-        status = told.with_condition(status, told.PROGRESSING, "Unknown", reason, text)
+        reason, text = (PAUSED, "Deployment is paused") if is_paused else (RESUMED, "Deployment is resumed")
+        status = with_condition(status, PROGRESSING, "Unknown", reason, text)
         return self._objects.replace_status(DEPLOYMENTS, deployment, status)
 
     def _revised(self, deployment: Object, new: Object, old: Sequence[Object]) -> tuple[Object, Object]:
         """The Deployment and its new ReplicaSet with the revision, which is the highest of all."""
-        annotated = with_annotations(deployment, new, max([0, *map(revision_of, old)]) + 1)
+        annotated = _with_annotations(deployment, new, max([0, *map(_revision_of, old)]) + 1)
         ready = deployment["spec"].get("minReadySeconds", 0)
         if annotated != new or ready != new["spec"].get("minReadySeconds", 0):
             changed = {**annotated, "spec": {**annotated["spec"], "minReadySeconds": ready}}
             new = self._objects.replace(REPLICA_SETS, changed if ready else annotated)
         status = deployment.get("status") or {}
-        if told.has_deadline(deployment) and told.condition_of(status, told.PROGRESSING) is None:
+        if _has_deadline(deployment) and _condition_of(status, PROGRESSING) is None:
             text = f'Found new replica set "{new["metadata"]["name"]}"'
-            status = told.with_condition(status, told.PROGRESSING, "True", "FoundNewReplicaSet", text)
-        return self._with_revision(deployment, revision_of(new), status), new
+            status = with_condition(status, PROGRESSING, "True", "FoundNewReplicaSet", text)
+        return self._with_revision(deployment, _revision_of(new), status), new
 
     def _with_revision(self, deployment: Object, revision: int, status: Object) -> Object:
         metadata = deployment["metadata"]
@@ -122,7 +144,7 @@ class Deployments:
         grown = wanted if rollout.size(new) > wanted else rollout.new_size(deployment, sets, new)
         if self._resize(deployment, new, grown) or self._shrink_old(deployment, new, rollout.active(old)):
             return deployment
-        if told.is_complete(deployment, deployment.get("status") or {}):
+        if is_complete(deployment, deployment.get("status") or {}):
             self._clean_up(deployment, old)
         return deployment
 
@@ -158,7 +180,7 @@ class Deployments:
         if new is None:
             deployment, new = self._made(deployment, old)
         self._resize(deployment, new, rollout.size(deployment))
-        if told.is_complete(deployment, deployment.get("status") or {}):
+        if is_complete(deployment, deployment.get("status") or {}):
             self._clean_up(deployment, old)
         return deployment
 
@@ -192,16 +214,18 @@ class Deployments:
         if before != wanted:
             way, name = "up" if before < wanted else "down", metadata["name"]
             text = f"Scaled {way} replica set {name} from {before} to {wanted}"
-            self._objects.tell("Deployment", deployment, "Normal", "ScalingReplicaSet", text, COMPONENT)
+            self._objects.post_event(
+                "Deployment", deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT
+            )
         return before != wanted
 
     def _made(self, deployment: Object, old: Sequence[Object]) -> tuple[Object, Object]:
         """The Deployment and the ReplicaSet that is made for its template. Raises Refused."""
         status = deployment.get("status") or {}
-        revision = max([0, *map(revision_of, old)]) + 1
+        revision = max([0, *map(_revision_of, old)]) + 1
         wanted = _new_set(deployment, status.get("collisionCount", 0))
         wanted["spec"]["replicas"] = rollout.new_size(deployment, [*old, wanted], wanted)
-        wanted = with_annotations(deployment, wanted, revision)
+        wanted = _with_annotations(deployment, wanted, revision)
         wanted["metadata"]["annotations"] |= _sizes_noted(deployment)
         name = wanted["metadata"]["name"]
         try:
@@ -211,10 +235,12 @@ class Deployments:
             raise
         if rollout.size(made):
             text = f"Scaled up replica set {name} from 0 to {rollout.size(made)}"
-            self._objects.tell("Deployment", deployment, "Normal", "ScalingReplicaSet", text, COMPONENT)
-        if told.has_deadline(deployment):
+            self._objects.post_event(
+                "Deployment", deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT
+            )
+        if _has_deadline(deployment):
             text = f'Created new replica set "{name}"'
-            status = told.with_condition(status, told.PROGRESSING, "True", "NewReplicaSetCreated", text)
+            status = with_condition(status, PROGRESSING, "True", "NewReplicaSetCreated", text)
         return self._with_revision(deployment, revision, status), made
 
     def _tell_refused(self, deployment: Object, name: str, refused: Refused) -> None:
@@ -225,15 +251,15 @@ class Deployments:
             self._objects.replace_status(DEPLOYMENTS, deployment, status)
             return
         text, reason = f'Failed to create new replica set "{name}": {refused}', "ReplicaSetCreateError"
-        if told.has_deadline(deployment):
-            status = told.with_condition(status, told.PROGRESSING, "False", reason, text)
+        if _has_deadline(deployment):
+            status = with_condition(status, PROGRESSING, "False", reason, text)
             self._objects.replace_status(DEPLOYMENTS, deployment, status)
-        self._objects.tell("Deployment", deployment, "Warning", reason, text, COMPONENT)
+        self._objects.post_event("Deployment", deployment, "Warning", reason, text, _COMPONENT)
 
     def _clean_up(self, deployment: Object, old: Sequence[Object]) -> None:
         """Delete the oldest ReplicaSets without pods, as many as are more than the history is to have."""
         limit = deployment["spec"].get("revisionHistoryLimit", UNLIMITED)
-        ordered = sorted(old, key=lambda one: (revision_of(one), one["metadata"]["creationTimestamp"]))
+        ordered = sorted(old, key=lambda one: (_revision_of(one), one["metadata"]["creationTimestamp"]))
         for one in ordered[: max(0, len(old) - limit)]:
             status = one.get("status") or {}
             seen = status.get("observedGeneration", 0) >= one["metadata"]["generation"]
@@ -276,3 +302,160 @@ def _new_set(deployment: Object, collisions: int) -> Object:
             "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
         },
     }
+
+
+def _revision_of(replica_set: Mapping[str, Any]) -> int:
+    """The revision of a ReplicaSet, 0 without."""
+    text = (replica_set["metadata"].get("annotations") or {}).get(REVISION, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _with_annotations(deployment: Mapping[str, Any], replica_set: Object, revision: int) -> Object:
+    """The ReplicaSet with the annotations of its Deployment, and this revision where it had a lower one.
+
+    A revision that it had before goes into its history (SetNewReplicaSetAnnotations).
+    """
+    metadata = replica_set["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    given = deployment["metadata"].get("annotations") or {}
+    annotations |= {key: value for key, value in given.items() if key not in _NOT_COPIED}
+    before = annotations.get(REVISION)
+    if _revision_of(replica_set) < revision:
+        annotations[REVISION] = str(revision)
+        if before is not None:
+            history = [one for one in annotations.get(_REVISION_HISTORY, "").split(",") if one]
+            while len(",".join([*history, before])) > _LONGEST_HISTORY and history:
+                del history[0]
+            annotations[_REVISION_HISTORY] = ",".join([*history, before])
+    if annotations == (metadata.get("annotations") or {}):
+        return replica_set
+    return {**replica_set, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _has_deadline(deployment: Json) -> bool:
+    """Whether anybody wants to know when a rollout gets stuck."""
+    return deployment["spec"].get("progressDeadlineSeconds") not in (None, UNLIMITED)
+
+
+def _condition_of(status: Json, kind: str) -> Object | None:
+    """The condition of a kind, None where there is none."""
+    return next((one for one in status.get("conditions") or () if one["type"] == kind), None)
+
+
+def with_condition(status: Json, kind: str, value: str, reason: str, message: str) -> Object:
+    """The status with a condition; one of the same value and reason stays as it was said first."""
+    known = _condition_of(status, kind)
+    if known is not None and (known["status"], known["reason"]) == (value, reason):
+        return dict(status)
+    since = known["lastTransitionTime"] if known is not None and known["status"] == value else now()
+    condition = {"type": kind, "status": value, "reason": reason, "message": message}
+    new = {**condition, "lastUpdateTime": now(), "lastTransitionTime": since}
+    return {**without(status, kind), "conditions": [*_others(status, kind), new]}
+
+
+def without(status: Json, kind: str) -> Object:
+    """The status without a condition."""
+    others = _others(status, kind)
+    found = {key: value for key, value in status.items() if key != "conditions"}
+    return {**found, "conditions": others} if others else found
+
+
+def counted(deployment: Json, new: Json | None, old: Sequence[Json]) -> Object:
+    """The status from those of its ReplicaSets; its progress is not judged."""
+    sets = [*old, *([new] if new is not None else [])]
+    available = total(sets, "availableReplicas")
+    before = deployment.get("status") or {}
+    counts = {
+        "replicas": total(sets, "replicas"),
+        "updatedReplicas": total([new] if new is not None else [], "replicas"),
+        "readyReplicas": total(sets, "readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, sizes(sets) - available),
+    }
+    status = {
+        "observedGeneration": deployment["metadata"]["generation"],
+        **{name: count for name, count in counts.items() if count},
+        "terminatingReplicas": total(sets, "terminatingReplicas"),
+        **{key: before[key] for key in ("conditions", "collisionCount") if key in before},
+    }
+    if available >= size(deployment) - most_unavailable(deployment):
+        text = "Deployment has minimum availability."
+        return with_condition(status, AVAILABLE, "True", "MinimumReplicasAvailable", text)
+    text = "Deployment does not have minimum availability."
+    return with_condition(status, AVAILABLE, "False", "MinimumReplicasUnavailable", text)
+
+
+def _rolled_out(deployment: Json, new: Json | None, old: Sequence[Json]) -> Object:
+    """The status of a Deployment that is rolled out: how it gets on, and what its ReplicaSets failed at."""
+    status, before = counted(deployment, new, old), deployment.get("status") or {}
+    known = _condition_of(before, PROGRESSING)
+    ended = known is not None and known["reason"] == NEW_IS_AVAILABLE
+    if not _has_deadline(deployment):
+        status = without(status, PROGRESSING)
+    elif not (ended and status.get("replicas", 0) == status.get("updatedReplicas", 0)):
+        name = deployment["metadata"]["name"]
+        subject = f'Deployment "{name}"' if new is None else f'ReplicaSet "{new["metadata"]["name"]}"'
+        status = _progressed(deployment, status, subject)
+    failure = next(
+        (found for one in [new, *old] if one and (found := _condition_of(one.get("status") or {}, FAILURE))),
+        None,
+    )
+    if failure is None:
+        return without(status, FAILURE)
+    return with_condition(status, FAILURE, failure["status"], failure["reason"], failure["message"])
+
+
+def is_complete(deployment: Json, status: Json) -> bool:
+    """Whether all pods are new and available, and no others are there."""
+    wanted = size(deployment)
+    counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    return counts == [wanted] * 3 and seen
+
+
+def _seconds_to_deadline(deployment: Json, status: Json) -> float | None:
+    """When a rollout that gets on no further will have timed out; None where nothing is awaited."""
+    known = _condition_of(status, PROGRESSING)
+    if not _has_deadline(deployment) or known is None or known["reason"] in (TIMED_OUT, NEW_IS_AVAILABLE):
+        return None
+    if is_complete(deployment, status):
+        return None
+    return max(0.0, float(deployment["spec"]["progressDeadlineSeconds"]) - _age(known)) + 1.0
+
+
+def _progressed(deployment: Json, status: Object, subject: str) -> Object:
+    if is_complete(deployment, status):
+        text = f"{subject} has successfully progressed."
+        return with_condition(status, PROGRESSING, "True", NEW_IS_AVAILABLE, text)
+    known = _condition_of(status, PROGRESSING)
+    if _gets_on(deployment.get("status") or {}, status):
+        kept = known["lastTransitionTime"] if known is not None and known["status"] == "True" else now()
+        text = f"{subject} is progressing."
+        status = without(status, PROGRESSING)
+        status = with_condition(status, PROGRESSING, "True", "ReplicaSetUpdated", text)
+        status["conditions"][-1]["lastTransitionTime"] = kept
+        return status
+    if known is None or known["reason"] == NEW_IS_AVAILABLE:
+        return status
+    late = known["reason"] == TIMED_OUT or _age(known) > deployment["spec"]["progressDeadlineSeconds"]
+    text = f"{subject} has timed out progressing."
+    return with_condition(status, PROGRESSING, "False", TIMED_OUT, text) if late else status
+
+
+def _gets_on(before: Json, status: Json) -> bool:
+    def old_pods(one: Json) -> int:
+        return int(one.get("replicas", 0)) - int(one.get("updatedReplicas", 0))
+
+    more = any(
+        status.get(name, 0) > before.get(name, 0)
+        for name in ("updatedReplicas", "readyReplicas", "availableReplicas")
+    )
+    return more or old_pods(status) < old_pods(before)
+
+
+def _age(condition: Json) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(condition["lastUpdateTime"])).total_seconds()
+
+
+def _others(status: Json, kind: str) -> list[Object]:
+    return [one for one in status.get("conditions") or () if one["type"] != kind]

@@ -7,15 +7,16 @@ policies for failures, success and scheduling, back-offs for each index, and Job
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import JOBS, PODS, Objects, is_deleted, now, uid_of
-from envtest.embedded.control.turns import AGAIN_SECONDS
-from envtest.embedded.control.turns import back_off_seconds as refused_seconds
-from envtest.embedded.control.workloads import job_status as told
+from envtest.embedded.control.change_loop import AGAIN_SECONDS
+from envtest.embedded.control.change_loop import back_off_seconds as refused_seconds
+from envtest.embedded.control.objects import JOBS, PODS, Objects, is_deleted, uid_of
 from envtest.embedded.control.workloads.owned_pods import (
     OwnedPods,
     first_to_go,
@@ -25,15 +26,22 @@ from envtest.embedded.control.workloads.owned_pods import (
     ready_since,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 Object = dict[str, Any]
 
-COMPONENT = "job-controller"
+_COMPONENT = "job-controller"
 FINALIZER = "batch.kubernetes.io/job-tracking"
-INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _MOST_AT_ONCE = 500
+
+Json = Mapping[str, Any]
+
+COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
+SUCCESS, FAILURE = "SuccessCriteriaMet", "FailureTarget"
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""The label and the annotation of an indexed Job's pod that say which one it is."""
+
+_LAST_OF = {SUCCESS: COMPLETE, FAILURE: FAILED}
+_FIRST_BACK_OFF_SECONDS, _LAST_BACK_OFF_SECONDS = 10.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class Jobs:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._pods = OwnedPods(objects, COMPONENT)
+        self._pods = OwnedPods(objects, _COMPONENT)
         self._failures: dict[str, _Failures] = {}
         self._refusals: dict[str, int] = {}
 
@@ -74,22 +82,22 @@ class Jobs:
         """
         if job["spec"].get("managedBy"):
             return None
-        if told.is_finished(job):
+        if _is_finished(job):
             self._failures.pop(uid_of(job), None)
             return self._removed(job)
         turn = self._begun(job, list(pods))
         status = turn.status
         fresh = [pod for pod in turn.pods if _is_new(pod, status)]
         succeeded = status.get("succeeded", 0) + len(status["uncountedTerminatedPods"].get("succeeded", ()))
-        succeeded += sum(map(told.has_succeeded, fresh))
-        if told.is_indexed(job):
-            turn.done |= told.indexes_in(status.get("completedIndexes", ""))
-            turn.done |= {index for pod in fresh if told.has_succeeded(pod) for index in _indexes(job, pod)}
+        succeeded += sum(map(_has_succeeded, fresh))
+        if _is_indexed(job):
+            turn.done |= indexes_in(status.get("completedIndexes", ""))
+            turn.done |= {index for pod in fresh if _has_succeeded(pod) for index in _indexes(job, pod)}
             succeeded = len(turn.done)
         failed = status.get("failed", 0) + len(status["uncountedTerminatedPods"].get("failed", ()))
-        failed += sum(told.has_failed(pod) for pod in fresh)
+        failed += sum(_has_failed(pod) for pod in fresh)
         failures = self._failed_since(uid_of(job), fresh)
-        turn.ended = told.how_it_ends({**job, "status": status}, turn.pods, failed)
+        turn.ended = how_it_ends({**job, "status": status}, turn.pods, failed)
         if turn.ended is not None:
             for pod in turn.active:
                 self._pods.delete(job, pod)
@@ -97,13 +105,13 @@ class Jobs:
             turn.active = []
         elif not is_deleted(job):
             self._manage(turn, succeeded, failures)
-            if told.succeeds(job, succeeded, len(turn.active)):
+            if _succeeds(job, succeeded, len(turn.active)):
                 text = "Reached expected number of succeeded pods"
-                turn.ended = told.condition(told.SUCCESS, "True", "CompletionsReached", text)
+                turn.ended = condition(SUCCESS, "True", "CompletionsReached", text)
             else:
                 self._suspended_or_resumed(turn)
         self._track(turn, failures)
-        left = told.seconds_to_deadline({**job, "status": turn.status})
+        left = _seconds_to_deadline({**job, "status": turn.status})
         return min([*turn.waits, *([left] if left is not None else [])], default=None)
 
     def let_go(self, pods: Iterable[Object]) -> None:
@@ -121,7 +129,7 @@ class Jobs:
 
     def _removed(self, job: Object) -> float | None:
         """Delete a finished Job when its time is over."""
-        left = told.seconds_to_removal(job)
+        left = _seconds_to_removal(job)
         if left == 0 and not is_deleted(job):
             self._objects.delete(JOBS, job, propagation="Foreground")
         return left or None
@@ -129,8 +137,8 @@ class Jobs:
     def _failed_since(self, uid: str, fresh: Sequence[Object]) -> _Failures:
         """The failures since the last success, with those of pods that are about to be counted."""
         known = self._failures.get(uid, _Failures())
-        succeeded = [told.ended_at(pod) for pod in fresh if told.has_succeeded(pod)]
-        failed = sorted(told.ended_at(pod) for pod in fresh if told.has_failed(pod))
+        succeeded = [ended_at(pod) for pod in fresh if _has_succeeded(pod)]
+        failed = sorted(ended_at(pod) for pod in fresh if _has_failed(pod))
         if succeeded:
             after = [moment for moment in failed if moment > max(succeeded)]
             return _Failures(len(after), after[-1] if after else None)
@@ -139,7 +147,7 @@ class Jobs:
     def _manage(self, turn: _Turn, succeeded: int, failures: _Failures) -> None:
         """Make the pods that are missing, or delete those that are too many."""
         job, count = turn.job, len(turn.active)
-        wanted = 0 if job["spec"].get("suspend") else told.wanted_active(job, succeeded, count)
+        wanted = 0 if job["spec"].get("suspend") else wanted_active(job, succeeded, count)
         surplus = first_to_go(turn.active)[: max(0, count - wanted)]
         for pod in surplus:
             self._without_finalizer(pod)
@@ -156,7 +164,7 @@ class Jobs:
         if missing <= 0:
             return
         if failures.last is not None:
-            rest = told.back_off_seconds(failures.count) - _age(failures.last)
+            rest = back_off_seconds(failures.count) - _age(failures.last)
             if rest > 0:
                 turn.waits.append(rest)
                 return
@@ -165,8 +173,8 @@ class Jobs:
     def _make(self, turn: _Turn, missing: int) -> None:
         job, uid = turn.job, uid_of(turn.job)
         indexes: Sequence[int | None] = [None] * missing
-        if told.is_indexed(job):
-            indexes = told.pending_indexes(job, turn.done, turn.pods)[:missing]
+        if _is_indexed(job):
+            indexes = pending_indexes(job, turn.done, turn.pods)[:missing]
         for index in indexes[:_MOST_AT_ONCE]:
             pod = _pod(job, index)
             try:
@@ -179,16 +187,16 @@ class Jobs:
         self._refusals.pop(uid, None)
 
     def _suspended_or_resumed(self, turn: _Turn) -> None:
-        """Say in the status that the Job is suspended, or goes on; its time begins anew then."""
+        """Say in the status that the Job is suspended or resumed; its time starts again then."""
         is_suspended = bool(turn.job["spec"].get("suspend"))
         value, reason = ("True", "JobSuspended") if is_suspended else ("False", "JobResumed")
         text = "Job suspended" if is_suspended else "Job resumed"
-        status = told.with_condition(turn.status, told.condition(told.SUSPENDED, value, reason, text))
+        status = with_condition(turn.status, condition(SUSPENDED, value, reason, text))
         if status == turn.status:
             return
         status.pop("startTime", None)
         turn.status = status if is_suspended else {**status, "startTime": now()}
-        self._objects.tell("Job", turn.job, "Normal", reason.removeprefix("Job"), text, COMPONENT)
+        self._objects.post_event("Job", turn.job, "Normal", reason.removeprefix("Job"), text, _COMPONENT)
 
     def _track(self, turn: _Turn, failures: _Failures) -> None:
         """Count the pods that ended, let them go, and end the Job when none is left.
@@ -207,12 +215,12 @@ class Jobs:
             pod
             for pod in turn.pods
             if is_tracked(pod)
-            and (ended is not None or is_deleted(turn.job) or told.has_succeeded(pod) or told.has_failed(pod))
+            and (ended is not None or is_deleted(turn.job) or _has_succeeded(pod) or _has_failed(pod))
         ]
         for pod in letting:
             _note(turn, pod)
         if ended is not None:
-            turn.status = told.with_condition(turn.status, ended)
+            turn.status = with_condition(turn.status, ended)
         self._write(turn)
         self._failures[uid_of(turn.job)] = failures
         for pod in letting:
@@ -229,17 +237,17 @@ class Jobs:
         assert turn.ended is not None
         if any(turn.status["uncountedTerminatedPods"].values()) or turn.active:
             return None
-        last = told.last_condition(turn.ended)
-        turn.status = told.with_condition(turn.status, last)
-        if last["type"] == told.COMPLETE:
+        last = _last_condition(turn.ended)
+        turn.status = with_condition(turn.status, last)
+        if last["type"] == COMPLETE:
             turn.status["completionTime"] = last["lastTransitionTime"]
         return last
 
     def _tell_end(self, job: Object, last: Object) -> None:
-        if last["type"] == told.COMPLETE:
-            self._objects.tell("Job", job, "Normal", "Completed", "Job completed", COMPONENT)
+        if last["type"] == COMPLETE:
+            self._objects.post_event("Job", job, "Normal", "Completed", "Job completed", _COMPONENT)
         else:
-            self._objects.tell("Job", job, "Warning", last["reason"], last["message"], COMPONENT)
+            self._objects.post_event("Job", job, "Warning", last["reason"], last["message"], _COMPONENT)
 
     def _write(self, turn: _Turn) -> None:
         if turn.status != turn.job.get("status"):
@@ -272,14 +280,14 @@ def _note(turn: _Turn, pod: Object) -> None:
     noted, uid = turn.status["uncountedTerminatedPods"], uid_of(pod)
     if any(uid in uids for uids in noted.values()):
         return
-    failing = turn.ended is not None and turn.ended["type"] == told.FAILURE
-    if told.has_succeeded(pod):
-        if told.is_indexed(turn.job):
-            turn.status["completedIndexes"] = told.indexes_text(turn.done)
+    failing = turn.ended is not None and turn.ended["type"] == FAILURE
+    if _has_succeeded(pod):
+        if _is_indexed(turn.job):
+            turn.status["completedIndexes"] = indexes_text(turn.done)
             turn.status["succeeded"] = len(turn.done)
         else:
             noted["succeeded"] = [*noted.get("succeeded", ()), uid]
-    elif told.has_failed(pod) or failing:
+    elif _has_failed(pod) or failing:
         noted["failed"] = [*noted.get("failed", ()), uid]
 
 
@@ -302,7 +310,7 @@ def _set_count(status: Object, name: str, count: int) -> None:
 
 
 def _indexes(job: Object, pod: Object) -> list[int]:
-    index = told.index_of(pod)
+    index = _index_of(pod)
     return [index] if index is not None and index < job["spec"]["completions"] else []
 
 
@@ -314,16 +322,187 @@ def _pod(job: Object, index: int | None) -> Object:
     if index is None:
         return pod
     for kind in ("labels", "annotations"):
-        metadata[kind] = {**metadata.get(kind, {}), told.INDEX: str(index)}
+        metadata[kind] = {**metadata.get(kind, {}), INDEX: str(index)}
     metadata["generateName"] = f"{job['metadata']['name']}-{index}-"
     spec["hostname"] = f"{job['metadata']['name']}-{index}"
-    source = {"fieldRef": {"fieldPath": f"metadata.labels['{told.INDEX}']"}}
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         env = container.get("env") or []
-        if all(one["name"] != INDEX_VARIABLE for one in env):
-            container["env"] = [*env, {"name": INDEX_VARIABLE, "valueFrom": source}]
+        if all(one["name"] != _INDEX_VARIABLE for one in env):
+            container["env"] = [*env, {"name": _INDEX_VARIABLE, "valueFrom": source}]
     return pod
 
 
 def _age(moment: datetime) -> float:
     return (datetime.now(UTC) - moment).total_seconds()
+
+
+def _is_finished(job: Json) -> bool:
+    """Whether a Job is complete or has failed."""
+    return any(holds(job.get("status") or {}, kind) for kind in (COMPLETE, FAILED))
+
+
+def _is_indexed(job: Json) -> bool:
+    """Whether the pods of a Job are numbered."""
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def holds(status: Json, kind: str) -> bool:
+    """Whether a condition is there and true."""
+    return any(one["type"] == kind and one["status"] == "True" for one in status.get("conditions") or ())
+
+
+def condition(kind: str, value: str, reason: str, message: str) -> Object:
+    """A condition of a Job."""
+    condition = {"type": kind, "status": value, "reason": reason, "message": message}
+    return {**condition, "lastProbeTime": now(), "lastTransitionTime": now()}
+
+
+def with_condition(status: Json, new: Object) -> Object:
+    """The status with a condition; that one is not true is said only where it was."""
+    known = next((one for one in status.get("conditions") or () if one["type"] == new["type"]), None)
+    if known is None and new["status"] == "False":
+        return dict(status)
+    same = ("status", "reason", "message")
+    if known is not None and [known.get(key) for key in same] == [new[key] for key in same]:
+        return dict(status)
+    others = [one for one in status.get("conditions") or () if one["type"] != new["type"]]
+    return {**status, "conditions": [*others, new]}
+
+
+def _last_condition(ended: Json) -> Object:
+    """The condition of a Job whose pods are gone, for the one that says how it will end."""
+    return condition(_LAST_OF[ended["type"]], "True", ended["reason"], ended["message"])
+
+
+def _has_failed(pod: Json) -> bool:
+    """Whether a pod of a Job counts as failed, one that somebody deleted among them."""
+    phase = (pod.get("status") or {}).get("phase")
+    return bool(phase == "Failed" or (is_deleted(pod) and phase != "Succeeded"))
+
+
+def _has_succeeded(pod: Json) -> bool:
+    """Whether a pod has done its work."""
+    return bool((pod.get("status") or {}).get("phase") == "Succeeded")
+
+
+def how_it_ends(job: Json, pods: Sequence[Object], failed: int) -> Object | None:
+    """The condition that a Job ends by; None for one that goes on. Success is looked at later."""
+    status, spec = job.get("status") or {}, job["spec"]
+    said = next((one for one in status.get("conditions") or () if one["type"] in _LAST_OF), None)
+    if said is not None:
+        return dict(said)
+    if failed > spec["backoffLimit"] or _restarted_too_often(job, pods):
+        text = "Job has reached the specified backoff limit"
+        return condition(FAILURE, "True", "BackoffLimitExceeded", text)
+    left = _seconds_to_deadline(job)
+    if left is not None and left <= 0:
+        text = "Job was active longer than specified deadline"
+        return condition(FAILURE, "True", "DeadlineExceeded", text)
+    return None
+
+
+def _succeeds(job: Json, succeeded: int, active: int) -> bool:
+    """Whether enough pods have succeeded, and none runs."""
+    wanted = job["spec"].get("completions")
+    return active == 0 and (succeeded > 0 if wanted is None else succeeded >= wanted)
+
+
+def wanted_active(job: Json, succeeded: int, active: int) -> int:
+    """How many pods of a Job are to run now."""
+    wanted, parallelism = job["spec"].get("completions"), int(job["spec"]["parallelism"])
+    if wanted is None:
+        return active if succeeded else parallelism
+    return max(0, min(int(wanted) - succeeded, parallelism))
+
+
+def _seconds_to_deadline(job: Json) -> float | None:
+    """How long a Job may still be active; None without a limit."""
+    limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
+    if limit is None or started is None or job["spec"].get("suspend"):
+        return None
+    return float(limit) - _since(started)
+
+
+def _seconds_to_removal(job: Json) -> float | None:
+    """How long a finished Job is kept; None where it stays."""
+    limit = job["spec"].get("ttlSecondsAfterFinished")
+    ends = [one for one in job["status"]["conditions"] if one["type"] in (COMPLETE, FAILED)]
+    return None if limit is None else max(0.0, limit - _since(ends[-1]["lastTransitionTime"]))
+
+
+def back_off_seconds(failures: int) -> float:
+    """How long after a pod failed the next one is made; ``failures`` are those since the last success."""
+    if not failures:
+        return 0.0
+    return min(_FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 30), _LAST_BACK_OFF_SECONDS)
+
+
+def ended_at(pod: Json) -> datetime:
+    """When a pod ended: its last container did, else it was no longer ready, was deleted, or was created."""
+    status, metadata = pod.get("status") or {}, pod["metadata"]
+    ends = [
+        (one.get("state") or {}).get("terminated", {}).get("finishedAt")
+        for one in status.get("containerStatuses") or ()
+    ]
+    if ends and all(ends):
+        return max(map(datetime.fromisoformat, ends))
+    for one in status.get("conditions") or ():
+        if one["type"] == "Ready" and one["status"] == "False" and one.get("lastTransitionTime"):
+            return datetime.fromisoformat(one["lastTransitionTime"])
+    return datetime.fromisoformat(metadata.get("deletionTimestamp") or metadata["creationTimestamp"])
+
+
+def _index_of(pod: Json) -> int | None:
+    """The number of an indexed Job's pod."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def indexes_in(text: str) -> set[int]:
+    """The numbers of a text such as ``0-2,5``."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def indexes_text(indexes: Iterable[int]) -> str:
+    """Numbers as a text such as ``0-2,5``."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(
+        str(first) if first == last else f"{first}-{last}" if last > first + 1 else f"{first},{last}"
+        for first, last in runs
+    )
+
+
+def pending_indexes(job: Json, done: Collection[int], pods: Iterable[Object]) -> list[int]:
+    """The numbers of which an indexed Job has no pod, and needs one."""
+    taken = {_index_of(pod) for pod in pods if is_active(pod)} | set(done)
+    return [index for index in range(job["spec"]["completions"]) if index not in taken]
+
+
+def _restarted_too_often(job: Json, pods: Iterable[Json]) -> bool:
+    """Containers that are started again in their pods count as failures, too."""
+    if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
+        return False
+    statuses = [pod.get("status") or {} for pod in pods]
+    count = sum(
+        int(one.get("restartCount", 0))
+        for status in statuses
+        if status.get("phase") in ("Running", "Pending")
+        for kind in ("initContainerStatuses", "containerStatuses")
+        for one in status.get(kind) or ()
+    )
+    limit = job["spec"]["backoffLimit"]
+    return count > 0 if limit == 0 else count >= limit
+
+
+def _since(text: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()

@@ -1,4 +1,4 @@
-"""Makes and deletes the pods of a workload, and tells events of it, as kube-controller-manager does.
+"""Makes and deletes the pods of a workload, and posts events about it, as kube-controller-manager does.
 
 Go: RealPodControl and ActivePodsWithRanks in pkg/controller/controller_utils.go. Pods are never adopted: a
 workload has the pods that it made.
@@ -37,16 +37,18 @@ class OwnedPods:
         except Refused as refused:
             if not _namespace_ends(refused):
                 text = f"Error creating: {refused}"
-                self._objects.tell(owner["kind"], owner, "Warning", "FailedCreate", text, self._component)
+                self._objects.post_event(
+                    owner["kind"], owner, "Warning", "FailedCreate", text, self._component
+                )
             raise
         text = f"Created pod: {made['metadata']['name']}"
-        self._objects.tell(owner["kind"], owner, "Normal", "SuccessfulCreate", text, self._component)
+        self._objects.post_event(owner["kind"], owner, "Normal", "SuccessfulCreate", text, self._component)
 
     def delete(self, owner: Object, pod: Object) -> None:
         """Delete a pod."""
         self._objects.delete(PODS, pod)
         text = f"Deleted pod: {pod['metadata']['name']}"
-        self._objects.tell(owner["kind"], owner, "Normal", "SuccessfulDelete", text, self._component)
+        self._objects.post_event(owner["kind"], owner, "Normal", "SuccessfulDelete", text, self._component)
 
 
 def by_controller(items: Iterable[Object]) -> dict[str, list[Object]]:
@@ -74,8 +76,8 @@ def controlled_by(owner: Object) -> Object:
 
 def pod_of(owner: Object, template: Mapping[str, Any]) -> Object:
     """A new pod of a workload, from its template."""
-    told = template.get("metadata") or {}
-    kept = {key: told[key] for key in ("labels", "annotations", "finalizers") if told.get(key)}
+    metadata = template.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
     name = {"generateName": f"{owner['metadata']['name']}-", "ownerReferences": [controlled_by(owner)]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, **name}, "spec": template["spec"]}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import REPLICA_SETS, Objects, is_deleted, now, uid_of
-from envtest.embedded.control.turns import AGAIN_SECONDS, back_off_seconds
+from envtest.embedded.control.change_loop import AGAIN_SECONDS, back_off_seconds
+from envtest.embedded.control.objects import REPLICA_SETS, Objects, is_deleted, uid_of
 from envtest.embedded.control.workloads.owned_pods import (
     OwnedPods,
     controller_uid,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-COMPONENT = "replicaset-controller"
+_COMPONENT = "replicaset-controller"
 _MOST_AT_ONCE = 500
 _FAILURE = "ReplicaFailure"
 
@@ -32,7 +33,7 @@ class ReplicaSets:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._pods = OwnedPods(objects, COMPONENT)
+        self._pods = OwnedPods(objects, _COMPONENT)
         self._refusals: dict[str, int] = {}
 
     def sync(
@@ -118,5 +119,5 @@ def _conditions(replica_set: Object, count: int, refused: Refused | None) -> lis
     if refused is None:
         return others
     reason = "FailedCreate" if count < replica_set["spec"].get("replicas", 1) else "FailedDelete"
-    told = {"type": _FAILURE, "status": "True", "reason": reason, "message": str(refused)}
-    return [*others, *(known or [{**told, "lastTransitionTime": now()}])]
+    condition = {"type": _FAILURE, "status": "True", "reason": reason, "message": str(refused)}
+    return [*others, *(known or [{**condition, "lastTransitionTime": now()}])]

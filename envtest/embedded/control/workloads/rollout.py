@@ -56,7 +56,7 @@ def split(deployment: Json, sets: Iterable[Object]) -> tuple[Object | None, list
 
 
 def template_hash(template: Json, collisions: int) -> str:
-    """The label that tells the pods of one template from those of another; it may collide.
+    """The label that distinguishes the pods of one template from those of another; it may collide.
 
     Kubernetes hashes the template as Go prints it, so its labels differ from these.
     """

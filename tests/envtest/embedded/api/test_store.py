@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.api.sharing import Sharing
-from envtest.embedded.api.store import Store
+from envtest.embedded.api.store import Sharing, Store
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 THINGS = ("", "things")

@@ -15,11 +15,10 @@ from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control import turns as turns_module
-from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control import change_loop
+from envtest.embedded.control.change_loop import ChangeLoop, Turns, back_off_seconds
+from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.objects import NAMESPACES, ApiDown
-from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
-from envtest.embedded.control.turns import Turns, back_off_seconds
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
 from tests.eventually import eventually
 
@@ -131,7 +130,7 @@ class Loop:
 def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns_module, "LAST_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(change_loop, "LAST_BACK_OFF_SECONDS", 0.01)
     with EmbeddedApiServer() as server:
         loop = Loop(server, error, error)
         loop.loop.start(loop.service)

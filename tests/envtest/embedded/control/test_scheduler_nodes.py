@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.scheduler_nodes import fit_error, reason_against
+from envtest.embedded.control.scheduler import fit_error, reason_against
 
 NODE = {"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8"}}, "spec": {}}
 

@@ -10,7 +10,7 @@ import pytest
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.node.cdi import ContainerView
 from envtest.embedded.node.containers import Container, ContainerEnd
-from envtest.embedded.node.pod_progress import due, phase
+from envtest.embedded.node.pod_status import due, phase
 
 RUNS = -1
 """Stands for a container that runs, where else its exit code stands."""

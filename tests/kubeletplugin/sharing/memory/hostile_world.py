@@ -14,8 +14,8 @@ from random import Random
 from driver.errors import DriverError
 from driver.nvml.api import Code
 from driver.nvml.memory_limits import Cgroup
+from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
-from fakegpu.memory.groups import living
 from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
 from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.journal.entry import MemoryRecord
@@ -353,7 +353,7 @@ class HostileWorld:
 
     def _gpu(self, gpu: int) -> GpuMemory:
         state = self.node.machine.state
-        return living(state, state.gpus[self.node.gpus[gpu]]).memory
+        return without_dead_groups(state, state.gpus[self.node.gpus[gpu]]).memory
 
     def leave(self) -> None:
         """End everything; assert that nothing is left."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.pod_defaults import defaulted_pod
+from kubernetes_rules.defaults import defaulted_pod
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors
-from kubernetes_rules.validation.pods.sameness import same
+from kubernetes_rules.validation.pods.changes import same
 from tools.conformance.pods.cases import rich_pod
 from tools.conformance.validation.cases import changed
 from tools.conformance.validation.changes import REMOVED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envtest.client.api import objects_in
-from kubernetes_rules.pod_defaults import created_pod
+from kubernetes_rules.defaults import created_pod
 from kubernetes_rules.validation.pods import pod_errors
 from tests.refused_on_purpose import REFUSED
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubernetes_rules.pod_defaults import defaulted_template
-from kubernetes_rules.validation.pods.templates import workload_errors
+from kubernetes_rules.defaults import defaulted_template
+from kubernetes_rules.validation.pods import workload_errors
 
 
 def errors(kind: str, **spec: object) -> list[str]:

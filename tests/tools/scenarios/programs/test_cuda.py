@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from driver.errors import ClaimBlocked
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for
+from envtest.client.waiting import wait_for
 from tools.scenarios.places.place import Place
 from tools.scenarios.programs import cuda
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.workloads import job_status as told
+from envtest.embedded.control.workloads import jobs
 
 Object = dict[str, Any]
 
@@ -18,7 +18,7 @@ def job(**spec: Any) -> Object:
 
 
 def pod(phase: str = "Running", index: int | None = None, **status: Any) -> Object:
-    annotations = {} if index is None else {told.INDEX: str(index)}
+    annotations = {} if index is None else {jobs.INDEX: str(index)}
     metadata = {"annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {"metadata": metadata, "status": {"phase": phase, **status}}
 
@@ -28,14 +28,14 @@ def pod(phase: str = "Running", index: int | None = None, **status: Any) -> Obje
     [([], ""), ([3], "3"), ([0, 1], "0,1"), ([0, 1, 2, 5], "0-2,5"), ([7, 1, 0, 3, 4, 5], "0,1,3-5,7")],
 )
 def test_numbers_of_pods_are_written_as_ranges(indexes: list[int], text: str) -> None:
-    assert told.indexes_text(indexes) == text
-    assert told.indexes_in(text) == set(indexes)
+    assert jobs.indexes_text(indexes) == text
+    assert jobs.indexes_in(text) == set(indexes)
 
 
 def test_the_first_numbers_without_a_pod_are_pending() -> None:
     pods = [pod(index=1), pod("Failed", index=2), pod("Succeeded", index=0)]
 
-    assert told.pending_indexes(job(completions=5), {0}, pods) == [2, 3, 4]
+    assert jobs.pending_indexes(job(completions=5), {0}, pods) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_the_first_numbers_without_a_pod_are_pending() -> None:
     ],
 )
 def test_no_more_pods_run_than_are_left_to_do(spec: Object, succeeded: int, active: int, wanted: int) -> None:
-    assert told.wanted_active(job(**spec), succeeded, active) == wanted
+    assert jobs.wanted_active(job(**spec), succeeded, active) == wanted
 
 
 def test_a_job_fails_with_too_many_pods_restarts_or_seconds() -> None:
     def reason(one: Object, pods: list[Object], failed: int = 0) -> str | None:
-        found = told.how_it_ends(one, pods, failed)
+        found = jobs.how_it_ends(one, pods, failed)
         return None if found is None else str(found["reason"])
 
     assert reason(job(), [], failed=6) is None
@@ -72,7 +72,7 @@ def test_a_job_fails_with_too_many_pods_restarts_or_seconds() -> None:
 
 
 def test_the_wait_after_failures_doubles_up_to_ten_minutes() -> None:
-    waits = [told.back_off_seconds(count) for count in (0, 1, 2, 3, 7, 50)]
+    waits = [jobs.back_off_seconds(count) for count in (0, 1, 2, 3, 7, 50)]
 
     assert waits == [0, 10, 20, 40, 600, 600]
 
@@ -86,16 +86,16 @@ def test_a_pod_ended_with_its_last_container() -> None:
         conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:07Z"}]
     )
 
-    moments = [told.ended_at(one).strftime("%S") for one in (both, unready, pod())]
+    moments = [jobs.ended_at(one).strftime("%S") for one in (both, unready, pod())]
 
     assert moments == ["09", "07", "00"]
 
 
 def test_a_condition_that_was_never_true_is_not_said_to_be_false() -> None:
-    resumed = told.condition(told.SUSPENDED, "False", "JobResumed", "Job resumed")
-    suspended = told.condition(told.SUSPENDED, "True", "JobSuspended", "Job suspended")
+    resumed = jobs.condition(jobs.SUSPENDED, "False", "JobResumed", "Job resumed")
+    suspended = jobs.condition(jobs.SUSPENDED, "True", "JobSuspended", "Job suspended")
 
-    assert told.with_condition({}, resumed) == {}
-    held = told.with_condition({}, suspended)
-    assert told.with_condition(held, resumed)["conditions"] == [resumed]
-    assert told.with_condition(held, {**suspended, "lastProbeTime": "later"}) == held
+    assert jobs.with_condition({}, resumed) == {}
+    held = jobs.with_condition({}, suspended)
+    assert jobs.with_condition(held, resumed)["conditions"] == [resumed]
+    assert jobs.with_condition(held, {**suspended, "lastProbeTime": "later"}) == held

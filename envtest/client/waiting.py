@@ -1,14 +1,23 @@
-"""Waits for objects to reach a state, by the API's watches."""
+"""Waits: for objects to reach a state, by watches of the API, and for components to be ready, by polling."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
+from envtest.client import paths
 from envtest.client.api import ApiClient, Object
-from envtest.client.errors import ApiUnreachable, WaitTimeout
+from envtest.client.errors import ApiUnreachable, NotReady, WaitTimeout
+
+_READY_SECONDS = 90.0
+_POLL_SECONDS = 0.05
+
+T = TypeVar("T")
 
 
 def wait_for(
@@ -29,7 +38,7 @@ def wait_for(
         found = objects.get(name)
         if found is not None and predicate(found):
             return found
-    state = "it does not exist" if found is None else json.dumps(_telling(found), indent=1)
+    state = "it does not exist" if found is None else json.dumps(_without_noise(found), indent=1)
     raise WaitTimeout(f"{path} is not as expected after {timeout_seconds:g} s: {state}")
 
 
@@ -52,7 +61,7 @@ def wait_for_list(
         found = [objects[name] for name in sorted(objects)]
         if predicate(found):
             return found
-    states = json.dumps([_telling(obj) for obj in found], indent=1)
+    states = json.dumps([_without_noise(obj) for obj in found], indent=1)
     raise WaitTimeout(f"{path} is not as expected after {timeout_seconds:g} s: {states}")
 
 
@@ -112,7 +121,56 @@ def _events(api: ApiClient, collection: str, query: dict[str, str], deadline: fl
             yield json.loads(line)
 
 
-def _telling(obj: Object) -> Object:
-    """An object without the fields that never tell why a wait failed."""
+def _without_noise(obj: Object) -> Object:
+    """An object without the fields that never explain why a wait failed."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {**obj, "metadata": metadata}
+
+
+@contextmanager
+def fresh_namespace(api: ApiClient) -> Iterator[str]:
+    """The name of a new namespace; its workloads, pods and claims are gone when the block ends."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    wait_for(api, paths.service_account("default", name), lambda _: True)
+    yield name
+    for workloads in paths.workloads(name):  # they would make their pods again
+        api.delete(workloads)
+    for pod in api.list_objects(paths.pod(namespace=name)):
+        api.delete(paths.pod(pod["metadata"]["name"], name), grace_seconds=1)
+    wait_for_list(api, paths.pod(namespace=name), lambda pods: not pods)
+    api.delete(paths.resource_claim(namespace=name))  # with the namespace they would go seconds later
+    wait_for_list(api, paths.resource_claim(namespace=name), lambda claims: not claims)
+    api.delete(paths.namespace(name))
+
+
+class Watched(Protocol):
+    """The processes that a wait needs."""
+
+    def check_running(self, name: str) -> None:
+        """Return if a process runs; raises NotReady."""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote."""
+
+
+def wait_until(needed: Sequence[str], processes: Watched, attempt: Callable[[], T | None]) -> T:
+    """Try again and again until an attempt gives something, and return that.
+
+    ``needed`` are the names of the processes without which no attempt can succeed, the most important first.
+
+    Raises:
+        NotReady: one of them ended, or no attempt succeeded in time.
+    """
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        result = attempt()
+        if result is not None:
+            return result
+        for name in needed:
+            processes.check_running(name)
+        time.sleep(_POLL_SECONDS)
+    if not needed:
+        raise NotReady(f"nothing came of it within {_READY_SECONDS:g} s")
+    tail = processes.log_tail(needed[0])
+    raise NotReady(f"{needed[0]} is not ready after {_READY_SECONDS:g} s:\n{tail}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
+from kubernetes_rules.errors import AllocationFailed
 
 
 class Unanswered(AllocationFailed):

@@ -1,7 +1,8 @@
-"""Judges which nodes a selector takes in: NodeSelector of core/v1, node affinity, and label requirements.
+"""Decides what a selector selects: NodeSelector of core/v1, node affinity, and LabelSelector of meta/v1.
 
-Selectors and requirements are JSON as the API serves them. The rules are those of Kubernetes'
-component-helpers/scheduling/corev1/nodeaffinity and of apimachinery's labels.Requirement.
+Selectors are JSON as the API serves them. The rules for nodes are those of Kubernetes'
+component-helpers/scheduling/corev1/nodeaffinity, those for labels of apimachinery's labels.Requirement and
+metav1.LabelSelectorAsSelector.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from kubernetes_rules.validation.names import label_key, label_value
 Json = Mapping[str, Any]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+_FIELDS = ("matchLabels", "matchExpressions")
+_WITH_VALUES = ("In", "NotIn")
+_WITHOUT_VALUES = ("Exists", "DoesNotExist")
 
 
 class NodeSelectorInvalid(RuleError):
@@ -177,3 +182,71 @@ def _matches(term: Json, node: Node) -> bool:
         (fields.get(one.get("key") or "", "") == one["values"][0]) is (one["operator"] == "In")
         for one in term.get("matchFields") or ()
     )
+
+
+def selector_holds(selector: Json, labels: Mapping[str, str]) -> bool:
+    """Whether a well-formed label selector selects these labels; an empty one selects everything."""
+    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    return equal and all(requirement_holds(one, labels) for one in selector.get("matchExpressions") or ())
+
+
+def selector_text(selector: Json | None) -> str:
+    """A well-formed label selector as apimachinery prints it: ``a=b,c in (d,e),!f``; sorted by key."""
+    if selector is None:
+        return ""
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for one in selector.get("matchExpressions") or ():
+        key, values = one["key"], ",".join(sorted(one.get("values") or ()))
+        texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})"}
+        terms.append((key, {**texts, "Exists": key, "DoesNotExist": f"!{key}"}[one["operator"]]))
+    return ",".join(text for _, text in sorted(terms, key=lambda term: term[0]))
+
+
+def selector_errors(selector: Any, path: str) -> list[str]:
+    """The errors of a label selector that may not be empty, each with the path of its field."""
+    if not isinstance(selector, dict) or not any(selector.get(field) for field in _FIELDS):
+        return [f"{path}: must be a mapping with matchLabels, matchExpressions or both"]
+    errors = [f"{path}.{key}: unknown field" for key in selector if key not in _FIELDS]
+    equal, listed = (selector.get(field) for field in _FIELDS)
+    if equal is not None and not isinstance(equal, dict):
+        errors.append(f"{path}.matchLabels: must be a mapping from label to value")
+    elif equal:
+        errors += [error for key, value in equal.items() for error in _label_errors(key, value, path)]
+    if listed is not None and not isinstance(listed, list):
+        errors.append(f"{path}.matchExpressions: must be a list")
+    elif listed:
+        for index, one in enumerate(listed):
+            errors += _expression_errors(one, f"{path}.matchExpressions[{index}]")
+    return errors
+
+
+def _label_errors(key: Any, value: Any, path: str) -> list[str]:
+    errors = _wrong_key(key, f"{path}.matchLabels")
+    if not _is_value(value):
+        errors.append(
+            f"{path}.matchLabels.{key}: must be a label's value, in quotes where YAML reads another"
+        )
+    return errors
+
+
+def _expression_errors(one: Any, path: str) -> list[str]:
+    if not isinstance(one, dict):
+        return [f"{path}: must be a mapping with key, operator and, perhaps, values"]
+    errors = [f"{path}.{key}: unknown field" for key in one if key not in ("key", "operator", "values")]
+    errors += _wrong_key(one.get("key"), f"{path}.key")
+    operator, values = one.get("operator"), one.get("values") or []
+    if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+        errors.append(f"{path}.operator: must be one of {', '.join((*_WITH_VALUES, *_WITHOUT_VALUES))}")
+    elif not isinstance(values, list) or not all(map(_is_value, values)):
+        errors.append(f"{path}.values: must be a list of labels' values, in quotes")
+    elif bool(values) is (operator in _WITHOUT_VALUES):
+        errors.append(f"{path}.values: {operator} {'takes none' if values else 'needs some'}")
+    return errors
+
+
+def _wrong_key(key: Any, path: str) -> list[str]:
+    return [] if isinstance(key, str) and not label_key(key) else [f"{path}: {key!r} is no label key"]
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, str) and not label_value(value)

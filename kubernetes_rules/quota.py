@@ -1,6 +1,7 @@
-"""Counts what a claim is charged by ResourceQuotas, under the names that quotas have for it.
+"""Counts what ResourceQuotas charge for a claim, and which pods a quota with scopes counts.
 
-The rules are those of pkg/quota/v1/evaluator/core/resource_claims.go.
+Go: resource_claims.go and podMatchesScopeFunc of pods.go in pkg/quota/v1/evaluator/core. Of the scopes only
+PriorityClass is decided here: a quota with another one counts nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubernetes_rules.allocator.requests import MOST_DEVICES
-from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import IMPLICIT_PREFIX
 
 Json = Mapping[str, Any]
@@ -20,6 +21,8 @@ CLAIM_COUNT = "count/resourceclaims.resource.k8s.io"
 """The name for the number of claims."""
 
 _DEVICES = ".deviceclass.resource.k8s.io/devices"
+
+_PRIORITY_CLASS = "PriorityClass"
 
 
 def requests_name(resource: str) -> str:
@@ -76,3 +79,34 @@ def _most(asked: Json) -> int:
     if asked["allocationMode"] == "All":
         return MOST_DEVICES
     return int(asked.get("count") or 0) if asked["allocationMode"] == "ExactCount" else 0
+
+
+def quota_counts(quota: Json, plural: str, item: Json) -> bool:
+    """Whether an object of the resource ``plural`` counts for a ResourceQuota of its namespace."""
+    spec = quota.get("spec") or {}
+    selector = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    expressions = [
+        *({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
+        *selector,
+    ]
+    if not expressions:
+        return True
+    if plural != "pods" or any(one["scopeName"] != _PRIORITY_CLASS for one in expressions):
+        return False
+    return all(_matches(one, (item.get("spec") or {}).get("priorityClassName") or "") for one in expressions)
+
+
+def _matches(expression: Json, priority_class: str) -> bool:
+    """Whether one expression holds for the priority class of a pod, empty for none."""
+    among = priority_class in (expression.get("values") or ())
+    match expression["operator"]:
+        case "In":
+            return among
+        case "NotIn":
+            return not among
+        case "Exists":
+            return bool(priority_class)
+        case "DoesNotExist":
+            return not priority_class
+        case other:
+            raise ValueError(f"{other} is no operator of a scope selector")

@@ -1,12 +1,15 @@
-"""A stateful fabric manager: partitions of a machine file, of which no two that share a GPU are active."""
+"""The fabric manager of a fake machine, and what an admin, a fault or a reboot does to its NVLink fabric.
+
+Of the partitions in the machine file no two that share a GPU are active at the same time.
+"""
 
 # ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
-
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from driver.errors import ConfigError
 from driver.fabric.api import (
     CALLS,
     FabricCode,
@@ -16,14 +19,18 @@ from driver.fabric.api import (
     NoFabricManager,
     fabric_failure,
 )
-from fakegpu.fabric.state import FabricFault
+from fakegpu.fabric.state import FabricFault, FabricState
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
-    from fakegpu.fabric.state import FabricState
+    from driver.nvml.api import FabricInfoState
     from fakegpu.machine.spec import FabricSpec, MachineSpec
     from fakegpu.machine.state import MachineState, StateStore
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Edit = Callable[[FabricState, str], FabricState]
 
 
 class FakeFabricManager:
@@ -125,7 +132,7 @@ class FakeFabricManager:
         return FabricGpu(module, self._spec.board_uuid(slot.pci, gpu.board), slot.pci)
 
     def _enter(self, method: str) -> tuple[FabricFault, ...]:
-        """Suffer what spoils the call before its work; the rules that do so after it are returned."""
+        """Apply the rules that spoil the call before its work; returns those that spoil it afterwards."""
         hits = tuple(fault for fault in self._store.read().fabric.faults if fault.call == method)
         for fault in hits:
             if not fault.after:
@@ -151,7 +158,60 @@ class FakeFabricManager:
         raise fabric_failure(CALLS[method], fault.code, subject)
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+class FakeFabric:
+    """The fabric of one machine."""
 
-    _Edit = Callable[[FabricState, str], FabricState]
+    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+        self._spec = spec
+        self._store = store
+
+    def manager(self) -> FakeFabricManager:
+        """The fabric manager as one process asks it."""
+        return FakeFabricManager(self._spec, self._store)
+
+    @property
+    def state(self) -> FabricState:
+        """The fabric now."""
+        return self._store.read().fabric
+
+    def stop(self) -> None:
+        """End the fabric manager; the switches go on as they are."""
+        self._change(lambda fabric: replace(fabric, running=False))
+
+    def start(self, *, keeps: bool = True, shared: bool | None = None) -> None:
+        """Restart the fabric manager, with FABRIC_MODE_RESTART=1 if it ``keeps`` what is connected.
+
+        It then waits for the list of active partitions; otherwise it disconnects everything. ``shared`` is
+        its mode, None for the previous one.
+        """
+        self._change(
+            lambda fabric: replace(
+                fabric,
+                running=True,
+                session=fabric.session + 1,
+                shared=fabric.shared if shared is None else shared,
+                waits=keeps,
+                active=(),
+                connected=fabric.connected if keeps else (),
+            )
+        )
+
+    def register(self, gpus: FabricInfoState) -> None:
+        """Say how far the GPUs have come with their registration in the fabric."""
+        self._change(lambda fabric: replace(fabric, gpus=gpus))
+
+    def fail(
+        self, call: str, code: int | None = None, times: int | None = None, *, after: bool = False
+    ) -> None:
+        """Spoil a call: it ends with ``code``, or is overdue without one; raises ConfigError."""
+        if call not in CALLS:
+            raise ConfigError(f"there is no call {call!r}", f"name one of {', '.join(sorted(CALLS))}")
+        fault = FabricFault(call, code, times, after)
+        self._change(lambda fabric: replace(fabric, faults=(*fabric.faults, fault)))
+
+    def heal(self) -> None:
+        """Remove all rules that spoil calls."""
+        self._change(lambda fabric: replace(fabric, faults=()))
+
+    def _change(self, edit: Callable[[FabricState], FabricState]) -> None:
+        self._store.change(lambda state: replace(state, fabric=edit(state.fabric)))

@@ -1,0 +1,300 @@
+"""Fills in the defaults that the API server fills in: of pods, of workloads, and of claims.
+
+Objects are JSON as the API has them. Go for workloads: pkg/apis/apps/v1/defaults.go,
+pkg/apis/batch/v1/defaults.go, and generateSelector in pkg/registry/batch/job/strategy.go.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_UP, Decimal
+from typing import Any
+
+from kubernetes_rules.pod_resources import defaulted_pod_resources
+from kubernetes_rules.quantity import Quantity
+
+Json = Mapping[str, Any]
+Object = dict[str, Any]
+
+_MILLI = Decimal("0.001")
+_SPEC = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+_FILES_MODE = 0o644
+_SOURCES: dict[str, Object] = {"fileKeyRef": {"optional": False}, "resourceFieldRef": {"divisor": "0"}}
+_VOLUMES: dict[str, Object] = {
+    "secret": {"defaultMode": _FILES_MODE},
+    "configMap": {"defaultMode": _FILES_MODE},
+    "downwardAPI": {"defaultMode": _FILES_MODE},
+    "projected": {"defaultMode": _FILES_MODE},
+    "hostPath": {"type": ""},
+}
+
+_HOST_PART = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_DOMAIN = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_PATH_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_PATH = f"{_PATH_PART}(?:/{_PATH_PART})*"
+_TAG = r"[\w][\w.-]{0,127}"
+_DIGEST = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
+_IMAGE = re.compile(f"{_DOMAIN}/(?P<path>{_PATH})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?", re.ASCII)
+_MOST_PATH = 255
+
+UNLIMITED = 2**31 - 1
+"""A number that stands for no limit, where the API has none for that."""
+
+_JOB_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
+_JOB_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+"""Labels of a Job's pods, the older name of each first; the Job selects by the newer one."""
+
+_ROLLING_UPDATE: dict[str, Object] = {
+    "Deployment": {"maxUnavailable": "25%", "maxSurge": "25%"},
+    "DaemonSet": {"maxUnavailable": 1, "maxSurge": 0},
+}
+_JOB: Object = {"completionMode": "NonIndexed", "suspend": False, "manualSelector": False}
+
+
+def created_pod(pod: Json) -> Object:
+    """A new pod with the defaults of its spec, among them those of what it requests as a whole."""
+    found = defaulted_pod(pod)
+    if found["spec"].get("resources") is not None:
+        found["spec"]["resources"] = defaulted_pod_resources(found["spec"])
+    return found
+
+
+def defaulted_pod(pod: Json) -> Object:
+    """A pod with the defaults of its spec; the one that is given stays as it is.
+
+    Among them: what a container has a limit of and does not request, it requests as much of. Defaults of
+    probes, of lifecycle hooks and of volumes of other systems are not there.
+    Go: SetObjectDefaults_Pod in pkg/apis/core/v1.
+    """
+    found = defaulted_template(pod)
+    spec = found["spec"]
+    if spec.get("enableServiceLinks") is None:
+        spec["enableServiceLinks"] = True
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    for kind in ("containers", "initContainers"):
+        for container in spec.get(kind) or []:
+            if spec.get("hostNetwork"):
+                _default_host_ports(container)
+            resources = container["resources"]
+            if resources.get("limits"):
+                resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    return found
+
+
+def defaulted_template(template: Json) -> Object:
+    """The template of a workload's pods with its defaults, which are fewer than those of a pod."""
+    found = copy.deepcopy(dict(template))
+    spec = found["spec"] = found.get("spec") or {}
+    _default_spec(spec)
+    for volume in spec.get("volumes") or []:
+        _default_volume(volume)
+    for kind in ("containers", "initContainers"):
+        for container in spec.get(kind) or []:
+            _default_container(container)
+    return found
+
+
+def _default_spec(spec: Object) -> None:
+    for name, value in _SPEC.items():
+        spec[name] = spec.get(name) or value
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = 30
+    _round(spec, ("overhead",))
+    _round(spec.get("resources") or {}, ("limits", "requests"))
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+
+
+def _default_volume(volume: Object) -> None:
+    if not any(value is not None for name, value in volume.items() if name != "name"):
+        volume["emptyDir"] = {}
+    for name, defaults in _VOLUMES.items():
+        source = volume.get(name)
+        if source is not None:
+            _fill(source, defaults)
+    image = volume.get("image")
+    if image is not None:
+        image["pullPolicy"] = image.get("pullPolicy") or default_pull_policy(image.get("reference") or "")
+    files = [*((volume.get("downwardAPI") or {}).get("items") or [])]
+    for source in (volume.get("projected") or {}).get("sources") or []:
+        files += (source.get("downwardAPI") or {}).get("items") or []
+        if source.get("serviceAccountToken") is not None:
+            _fill(source["serviceAccountToken"], {"expirationSeconds": 3600})
+    _default_field_references(files)
+
+
+def _default_container(container: Object) -> None:
+    container["imagePullPolicy"] = container.get("imagePullPolicy") or default_pull_policy(
+        container.get("image") or ""
+    )
+    container["terminationMessagePath"] = container.get("terminationMessagePath") or "/dev/termination-log"
+    container["terminationMessagePolicy"] = container.get("terminationMessagePolicy") or "File"
+    for port in container.get("ports") or []:
+        port["protocol"] = port.get("protocol") or "TCP"
+    _default_field_references((one.get("valueFrom") or {}) for one in container.get("env") or [])
+    for one in container.get("env") or []:
+        source = one.get("valueFrom") or {}
+        for kind, defaults in _SOURCES.items():
+            if source.get(kind) is not None:
+                _fill(source[kind], defaults)
+    resources = container["resources"] = container.get("resources") or {}
+    _round(resources, ("limits", "requests"))
+
+
+def _default_host_ports(container: Object) -> None:
+    for port in container.get("ports") or []:
+        if not port.get("hostPort") and port.get("containerPort"):
+            port["hostPort"] = port["containerPort"]
+
+
+def _round(holder: Object, kinds: Iterable[str]) -> None:
+    """Round the amounts of resources."""
+    for kind in kinds:
+        if holder.get(kind):
+            holder[kind] = {name: _in_thousandths(str(text)) for name, text in holder[kind].items()}
+
+
+def _in_thousandths(text: str) -> str:
+    """The quantity as it is stored: what is finer than a thousandth is rounded away from zero."""
+    quantity = Quantity.parse(text)
+    if quantity.value == quantity.value.quantize(_MILLI, rounding=ROUND_UP):
+        return str(quantity)
+    return str(Quantity(quantity.value.quantize(_MILLI, rounding=ROUND_UP), quantity.format))
+
+
+def _default_field_references(holders: Iterable[Object]) -> None:
+    for holder in holders:
+        if holder.get("fieldRef") is not None:
+            holder["fieldRef"]["apiVersion"] = holder["fieldRef"].get("apiVersion") or "v1"
+
+
+def _fill(holder: Object, defaults: Json) -> None:
+    for name, value in defaults.items():
+        if holder.get(name) is None:
+            holder[name] = value
+
+
+def default_pull_policy(image: str) -> str:
+    """``Always`` for an image without a version or with ``latest``, else ``IfNotPresent``.
+
+    So is what is no name of an image. Go: SetDefaults_Container in pkg/apis/core/v1, ParseNormalizedNamed in
+    distribution/reference.
+    """
+    match = _IMAGE.fullmatch(_with_domain(image))
+    if match is None or len(match["path"]) > _MOST_PATH or re.fullmatch("[a-f0-9]{64}", image):
+        return "IfNotPresent"
+    tag = match["tag"] or ("" if match["digest"] else "latest")
+    return "Always" if tag == "latest" else "IfNotPresent"
+
+
+def _with_domain(image: str) -> str:
+    """The name with the domain that is meant where it has none."""
+    first, slash, _ = image.partition("/")
+    has_domain = slash and (first == "localhost" or re.search(r"[.:]", first) or first.lower() != first)
+    return image if has_domain else f"docker.io/{image}"
+
+
+def defaulted_claim_spec(spec: Json) -> Object:
+    """A ResourceClaimSpec with its defaults; the one that is given stays as it is.
+
+    A request, or each of its alternatives, asks by default for exactly one device; a toleration compares with
+    Equal. Go: SetDefaults_ExactDeviceRequest and SetDefaults_DeviceSubRequest in pkg/apis/resource/v1.
+    """
+    devices = spec.get("devices") or {}
+    if not devices.get("requests"):
+        return dict(spec)
+    requests = [_defaulted_request(request) for request in devices["requests"]]
+    return {**spec, "devices": {**devices, "requests": requests}}
+
+
+def _defaulted_request(request: Json) -> Object:
+    found = dict(request)
+    if found.get("exactly") is not None:
+        found["exactly"] = _defaulted_alternative(found["exactly"])
+    if found.get("firstAvailable"):
+        found["firstAvailable"] = [_defaulted_alternative(one) for one in found["firstAvailable"]]
+    return found
+
+
+def _defaulted_alternative(asked: Json) -> Object:
+    """What an ExactDeviceRequest and a DeviceSubRequest have in common."""
+    found = {**asked, "allocationMode": asked.get("allocationMode") or "ExactCount"}
+    if found["allocationMode"] == "ExactCount" and not found.get("count"):
+        found["count"] = 1
+    if found.get("tolerations"):
+        found["tolerations"] = [
+            {**one, "operator": one.get("operator") or "Equal"} for one in found["tolerations"]
+        ]
+    return found
+
+
+def defaulted_workload(workload: Mapping[str, Any], *, is_new: bool) -> Object:
+    """A workload with its defaults; the one that is given stays as it is.
+
+    A new Job, which has to have its name and UID, gets the labels and the selector of its pods.
+    """
+    found = copy.deepcopy(dict(workload))
+    spec = found["spec"] = found.get("spec") or {}
+    spec["template"] = defaulted_template(spec.get("template") or {})
+    match found["kind"]:
+        case "Deployment":
+            _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
+            _default_strategy(spec, "strategy", "Deployment")
+        case "ReplicaSet":
+            _fill(spec, {"replicas": 1})
+        case "DaemonSet":
+            _fill(spec, {"revisionHistoryLimit": 10})
+            _default_strategy(spec, "updateStrategy", "DaemonSet")
+        case "Job":
+            _default_job(found, is_new=is_new)
+    return found
+
+
+def _default_strategy(spec: Object, field: str, kind: str) -> None:
+    strategy = spec[field] = spec.get(field) or {}
+    strategy["type"] = strategy.get("type") or "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
+        _fill(strategy["rollingUpdate"], _ROLLING_UPDATE[kind])
+
+
+def _default_job(job: Object, *, is_new: bool) -> None:
+    spec = job["spec"]
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    per_index = spec.get("backoffLimitPerIndex") is not None
+    replaced = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
+    limit = UNLIMITED if per_index else 6
+    _fill(spec, {"parallelism": 1, "backoffLimit": limit, "podReplacementPolicy": replaced, **_JOB})
+    if is_new and not spec["manualSelector"]:
+        _select_own_pods(job)
+    _take_labels(job)
+
+
+def _select_own_pods(job: Object) -> None:
+    """Give a Job's pods labels of their own, and select by them; what is there stays."""
+    metadata, spec = job["metadata"], job["spec"]
+    template = spec["template"]["metadata"] = spec["template"].get("metadata") or {}
+    labels = template["labels"] = template.get("labels") or {}
+    _fill(labels, dict.fromkeys(_JOB_NAME_LABELS, metadata["name"]))
+    _fill(labels, dict.fromkeys(_JOB_UID_LABELS, metadata["uid"]))
+    selector = spec["selector"] = spec.get("selector") or {}
+    selector["matchLabels"] = selector.get("matchLabels") or {}
+    _fill(selector["matchLabels"], {_JOB_UID_LABELS[1]: metadata["uid"]})
+
+
+def _take_labels(workload: Object) -> None:
+    """A workload without labels is shown with those of its template."""
+    labels = (workload["spec"]["template"].get("metadata") or {}).get("labels")
+    if labels and not workload["metadata"].get("labels"):
+        workload["metadata"]["labels"] = dict(labels)
