@@ -1,21 +1,118 @@
-"""The operator's command: its subcommands, and errors as one line instead of a traceback."""
+"""The operator's command: its subcommands, and errors as one line instead of a traceback.
+
+Subcommands are imported one by one: completion and help need their names and sentences alone.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from driver.errors import DriverError
 from envtest.client.errors import ClusterError
-from gpuctl.cli.lazy_group import LazyGroup
-from gpuctl.command_list import COMMANDS
 from gpuctl.completion.command import VARIABLE
 from kubernetes_rules.errors import RuleError
 
 PLUGIN = "kubectl-gpu"
 """Under this name kubectl finds the program, as ``kubectl gpu``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is, as ``module:name``, and its sentence in the help."""
+
+    place: str
+    summary: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, name = self.place.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, or when their own options are asked for."""
+
+    def __init__(self, *, lazy: Mapping[str, LazyCommand], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # click's signature
+        """The names in their alphabetical order."""
+        return sorted(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # likewise
+        """Import the command; None where there is none of this name."""
+        found = self._lazy.get(cmd_name)
+        return found.load() if found else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands with their summaries, which are whole sentences and never cut."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._lazy[name].summary) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names and the group's own options, without importing a command."""
+        names = [
+            CompletionItem(name, help=self._lazy[name].summary)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+COMMANDS = {
+    "completion": LazyCommand(
+        "gpuctl.completion.command:completion", "Print the completion script of a shell."
+    ),
+    "demo": LazyCommand(
+        "gpuctl.demo.command:demo", "Play how pods get GPUs, without a GPU and without a cluster."
+    ),
+    "describe": LazyCommand("gpuctl.describe.command:describe", "Tell all about a node, a GPU or a claim."),
+    "doctor": LazyCommand(
+        "gpuctl.doctor.command:doctor", "Say what is wrong with the cluster or a node, and what to do."
+    ),
+    "explain": LazyCommand(
+        "gpuctl.explain.command:explain", "Say why pods or claims wait, and what would help."
+    ),
+    "gather": LazyCommand("gpuctl.gather.command:gather", "Write a bug report with secrets left out."),
+    "heal": LazyCommand(
+        "gpuctl.heal.command:heal",
+        "Say what is wrong with a GPU and what is in the way of a reset, and reset it.",
+    ),
+    "import": LazyCommand(
+        "gpuctl.importing.command:import_", "Turn the configuration of other tools into one of this driver."
+    ),
+    "machines": LazyCommand(
+        "gpuctl.machines.command:machines", "List the machines that plan, simulate and demo can pretend."
+    ),
+    "mig": LazyCommand("gpuctl.mig.command:mig", "See what MIG can make of GPUs."),
+    "plan": LazyCommand("gpuctl.node.plan_command:plan", "Show exactly what a node would publish."),
+    "repartition": LazyCommand(
+        "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
+    ),
+    "simulate": LazyCommand(
+        "gpuctl.simulate.command:simulate", "Try whether a workload fits on so many nodes."
+    ),
+    "status": LazyCommand(
+        "gpuctl.status.command:status", "Show what is allocated, free or unavailable, by node and tier."
+    ),
+    "top": LazyCommand("gpuctl.top.command:top", "Show who uses how much of what he holds."),
+    "topology": LazyCommand(
+        "gpuctl.node.topology_command:topology", "Draw how the GPUs of a node reach each other."
+    ),
+    "web": LazyCommand(
+        "gpuctl.web.command:web", "Serve a page that shows the cluster's GPUs, on this machine."
+    ),
+}
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,6 +1,6 @@
 """Answers kubectl, which completes ``kubectl gpu`` by calling ``kubectl_complete-gpu``.
 
-kubectl gives what stands behind ``kubectl gpu``, the unfinished word last. It reads one value a line, with a
+kubectl gives the words after ``kubectl gpu``, the unfinished one last. It reads one value a line, with a
 tab before its description, and in the last line ``:`` with a sum of Cobra's ShellCompDirectives.
 """
 
@@ -21,7 +21,7 @@ _FILES = 0
 
 
 def main() -> None:
-    """Print what can stand in place of the last argument."""
+    """Print what can complete the last argument."""
     *before, unfinished = sys.argv[1:] or [""]
     for line in answer(before, unfinished):
         click.echo(line)

@@ -1,16 +1,26 @@
-"""The flags by which commands find a cluster and a namespace in it, named as kubectl names them."""
+"""The flags by which commands find a cluster and a namespace in it, named as kubectl names them.
+
+Also the names in that cluster which completion offers for arguments and flags. A shell that completes has no
+place for errors, so that a cluster that cannot be asked offers nothing. What talks to it is imported when it
+is needed: completing the name of a command must not wait for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuctl.cli.values import contexts, namespaces
+if TYPE_CHECKING:
+    from driver.kube.endpoint import Endpoint
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_MOST = "500"
+_TIMEOUT_SECONDS = 2.0
+_NAMES_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
 def cluster_options(command: Command) -> Command:
@@ -35,3 +45,104 @@ def namespace_option(command: Command) -> Command:
         shell_complete=namespaces,
         help="The namespace; else that of the context, or default.",
     )(command)
+
+
+def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The contexts of the kubeconfig."""
+    from driver.errors import DriverError
+    from gpuctl.cli.cluster import find_kubeconfig
+
+    try:
+        found = find_kubeconfig(ctx.params.get("kubeconfig"), None)
+        content: Any = found.read() if found else {}
+    except DriverError:
+        return []
+    listed = content.get("contexts", ()) if isinstance(content, dict) else ()
+    return matching((one["name"] for one in listed), incomplete)
+
+
+def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The namespaces of the cluster."""
+    return _named(ctx, "/api/v1/namespaces", incomplete)
+
+
+def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The nodes of the cluster."""
+    return _named(ctx, "/api/v1/nodes", incomplete)
+
+
+def pods(ctx: click.Context, incomplete: str) -> list[str]:
+    """The pods of the namespace that the flags say."""
+    return _named(ctx, "/api/v1/namespaces/{namespace}/pods", incomplete)
+
+
+def claims(ctx: click.Context, incomplete: str) -> list[str]:
+    """The ResourceClaims of the namespace that the flags say."""
+    path = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    return _named(ctx, path, incomplete)
+
+
+def _named(ctx: click.Context, path: str, incomplete: str) -> list[str]:
+    from urllib.parse import quote
+
+    from driver.errors import DriverError
+    from gpuctl.cli.cluster import find_namespace
+
+    kubeconfig, context = ctx.params.get("kubeconfig"), ctx.params.get("context")
+    try:
+        if "{namespace}" in path:
+            namespace = find_namespace(ctx.params.get("namespace"), kubeconfig, context)
+            path = path.format(namespace=quote(namespace, safe=""))
+        return matching(_list_names(kubeconfig, context, path), incomplete)
+    except (DriverError, OSError, ValueError):
+        return []
+
+
+def matching(names: Iterable[Any], incomplete: str) -> list[str]:
+    """The names that begin so, sorted."""
+    return sorted(str(name) for name in names if str(name).startswith(incomplete))
+
+
+def _list_names(kubeconfig: Path | None, context: str | None, path: str) -> list[str]:
+    """The first 500 names of a collection; none where the server refuses to tell.
+
+    Only names are asked for, over one plain connection: the libraries behind ``KubeClient`` take a tenth of a
+    second to import. They are used only where they are needed, for a kubeconfig with an exec plugin for
+    example. Raises DriverError, OSError or ValueError where it cannot be asked.
+    """
+    from driver.kube.endpoint import endpoint_of_kubeconfig, endpoint_of_pod
+    from gpuctl.cli.cluster import connect_client, find_kubeconfig
+
+    found = find_kubeconfig(kubeconfig, context)
+    endpoint = endpoint_of_pod() if found is None else endpoint_of_kubeconfig(found.read())
+    if endpoint is None:
+        client = connect_client(kubeconfig, context)
+        answer: Any = client.get(path, {"limit": _MOST}, timeout_seconds=_TIMEOUT_SECONDS)
+    else:
+        answer = _ask(endpoint, path)
+    return [str(one["metadata"]["name"]) for one in answer.get("items") or ()]
+
+
+def _ask(endpoint: Endpoint, path: str) -> Any:
+    import json
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+    from urllib.parse import urlsplit
+
+    url = urlsplit(endpoint.server)
+    headers = {"Accept": _NAMES_ALONE, "User-Agent": "gpuctl"}
+    authorization = endpoint.authorization()
+    if authorization is not None:
+        headers["Authorization"] = authorization
+    connection = (
+        HTTPConnection(str(url.hostname), url.port, timeout=_TIMEOUT_SECONDS)
+        if endpoint.tls is None
+        else HTTPSConnection(str(url.hostname), url.port, timeout=_TIMEOUT_SECONDS, context=endpoint.tls)
+    )
+    try:
+        connection.request("GET", f"{url.path}{path}?limit={_MOST}", headers=headers)
+        response = connection.getresponse()
+        return json.loads(response.read()) if response.status == 200 else {}
+    except HTTPException as error:
+        raise OSError(f"{endpoint.server} gave no answer of HTTP") from error
+    finally:
+        connection.close()

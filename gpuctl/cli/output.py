@@ -1,20 +1,30 @@
-"""How commands print: for people on a terminal, in plain columns in a pipe, or JSON and YAML for scripts."""
+"""How commands print: pictures and plain columns for people, JSON and YAML documents for scripts.
+
+Text of tenants and nodes is made safe for a terminal.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuctl.cli.printable import printable
-
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_GAP = "   "
+
+API_VERSION = "gpuctl.nvidia.com/v1"
+
+_LAID_OUT = "\n\t"
 
 
 def output_option(*more: str) -> Callable[[Command], Command]:
@@ -64,18 +74,14 @@ def show(picture: str | RenderableType) -> None:
     if isinstance(picture, str):
         say(picture)
     elif sys.stdout.isatty():
-        from gpuctl.cli.printable import PrintablePicture
-
         terminal().print(PrintablePicture(picture))
     else:
-        from gpuctl.cli.plain import plain_text
-
         say(plain_text(picture))
 
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line, or lines, for people."""
-    click.echo(printable(text), err=err)
+    click.echo(_printable(text), err=err)
 
 
 def terminal() -> Console:
@@ -83,3 +89,97 @@ def terminal() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, markup=False)
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_heads: bool = False) -> str:
+    """The rows below their heads, without spaces at the ends of lines.
+
+    ``no_heads`` leaves the heads out, but the columns are as wide as with them.
+    """
+    shown = [tuple(head.upper() for head in heads), *(tuple(map(in_one_line, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = [
+        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in shown
+    ]
+    return "\n".join(lines[no_heads:])
+
+
+def document(kind: str, content: Any) -> dict[str, Any]:
+    """A document of a kind: the fields of a dataclass or of a mapping, below its head.
+
+    Each kind has a JSON Schema in ``gpuctl/schemas``. Fields are only added within a version.
+    """
+    return {"apiVersion": API_VERSION, "kind": kind, **as_data(content)}
+
+
+def as_data(value: Any) -> Any:
+    """Plain data of a value: fields of dataclasses in camelCase, without those that are None.
+
+    Keys of mappings are data, such as names of tiers, and stay as they are.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {one.name: getattr(value, one.name) for one in fields(value)}
+        return {_camel_case(name): as_data(one) for name, one in held.items() if one is not None}
+    if isinstance(value, Mapping):
+        return {str(key): as_data(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_data(one) for one in value]
+    return value
+
+
+def _camel_case(name: str) -> str:
+    """``claims_left`` as ``claimsLeft``."""
+    first, *others = name.split("_")
+    return first + "".join(one.capitalize() for one in others)
+
+
+def plain_text(picture: RenderableType) -> str:
+    """The same words as in the picture: tables become columns without lines, a cell becomes one line."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    def words(part: RenderableType) -> str:
+        return part.plain if isinstance(part, Text) else str(part)
+
+    if isinstance(picture, Group):
+        # A table has an empty line below it.
+        return "\n".join(plain_text(one) + "\n" * isinstance(one, Table) for one in picture.renderables)
+    if isinstance(picture, Table):
+        heads = [words(column.header) for column in picture.columns]
+        rows = list(zip(*([words(cell) for cell in column.cells] for column in picture.columns), strict=True))
+        title, caption = (words(part) if part else "" for part in (picture.title, picture.caption))
+        return "\n".join(filter(None, (title, columns(heads, rows), caption)))
+    return words(picture)
+
+
+def _printable(text: str) -> str:
+    """The text with a question mark for every character that a terminal would not simply show.
+
+    Tenants and nodes write some of what is shown. A control character could clear the screen or hide text
+    before it; a mark of writing from right to left turns a sentence around.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in _LAID_OUT else "?" for one in text)
+
+
+def in_one_line(text: str) -> str:
+    """The same in one line: messages of others may hold anything."""
+    return _printable(" ".join(text.split()))
+
+
+class PrintablePicture:
+    """A picture whose text is made safe for the terminal; its colours stay."""
+
+    def __init__(self, picture: RenderableType) -> None:
+        """Nothing is drawn yet."""
+        self._picture = picture
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Segment]:
+        """What is drawn (rich's protocol)."""
+        from rich.segment import Segment
+
+        drawn = console.render(self._picture, options)
+        return [one if one.control else Segment(_printable(one.text), one.style) for one in drawn]

@@ -54,7 +54,7 @@ class DemoCluster:
         self._driver: DriverNode | None = None
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Start everything, and tell each step; returns when the GPUs are published."""
+        """Start everything and report each step; returns when the GPUs are published."""
         cluster = self._start_cluster(say)
         self._driver = driver = DriverNode.install(cluster, machine=self.machine)
         self._cleanup.callback(driver.end_mps)
@@ -130,7 +130,7 @@ class DemoCluster:
             wait_gone(api, claim)
 
     def left(self) -> tuple[str, ...]:
-        """The names of the files of claims on the node: CDI specs, and journal entries that hold devices."""
+        """The names of files of claims on the node: CDI specs, and journal entries that hold devices."""
         specs = sorted(path.name for path in self._running.node.cdi_dir.iterdir())
         return (*specs, *holding(self._running.journal_dir))
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from driver.errors import DriverError
-from gpuctl.cli.documents import document
 from gpuctl.cli.failures import told
-from gpuctl.cli.output import emit, output_option
+from gpuctl.cli.output import document, emit, output_option
 from gpuctl.demo.ending import signals_end_it_once
-from gpuctl.node.machine_option import machine_option
+from gpuctl.node.options import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
@@ -51,8 +50,7 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
 
     from driver.process.log import configure
     from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.narrator import Narrator
-    from gpuctl.demo.story import tell
+    from gpuctl.demo.story import Narrator, tell
 
     configure("warning", sys.stderr)
     cluster = DemoCluster(kind, machine)

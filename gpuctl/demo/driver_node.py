@@ -198,7 +198,7 @@ class DriverNode:
 
 
 def _played_hook(folder: Path) -> Path:
-    """What stands for gpu-memory-hook where the runtime plays it: it is looked at, and never run."""
+    """Takes the place of gpu-memory-hook where the runtime imitates the hook: it is read, and never run."""
     program = folder / "gpu-memory-hook"
     program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")
     program.chmod(0o755)

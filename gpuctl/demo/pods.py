@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
-from gpuctl.node.picture import GpuFacts, allocated_devices, ranges
+from gpuctl.node.picture import GpuFacts, ranges
 
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
@@ -49,7 +49,8 @@ def running(cluster: DemoCluster, pod: DemoPod) -> PodFacts:
     """Wait until a pod runs, and see that it has as many devices as it asked for, and a GPU node for each."""
     containers = _containers(cluster, pod)
     claim = next(one for one in cluster.claims() if one["metadata"]["name"] == pod.claim_name)
-    devices = tuple(allocated_devices(claim))
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    devices = tuple(str(one["device"]) for one in allocation.get("devices", {}).get("results") or ())
     for one in containers:
         own = sorted(filter(is_gpu_node, one.device_nodes))
         if len(devices) != pod.count or len(own) != pod.count:

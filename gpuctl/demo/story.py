@@ -1,24 +1,68 @@
-"""Tells the story of the demo on a cluster: GPUs fill up, run short, change hands, are cut and shared."""
+"""Tells the story of the demo on a cluster: GPUs fill up, run short, change hands, are cut and shared.
+
+It has three acts: whole GPUs, MIG partitions of one GPU, and shares of one GPU by MPS.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from gpuctl.demo.objects import DemoPod, story_pods
-from gpuctl.demo.partitions import PartitionFacts, partition_act
+from driver.devices.device import MEMORY_SLICE
+from driver.devices.names import gpu_device_name, unshared_name
+from driver.devices.sharing import split_shared_suffix
+from driver.kinds.partition.names import parse_partition_name
+from driver.nvml.mig import Placement
+from driver.nvml.modes import ComputeMode
+from driver.slices.specs import read_devices
+from gpuctl.demo.objects import SHARE_CLASS, SMALL_CLASS, DemoPod, share_pods, small_pods, story_pods
 from gpuctl.demo.pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run, running
-from gpuctl.demo.shares import ShareFacts, share_act
+from gpuctl.mig.picture import bar, ruler
 from gpuctl.node.picture import WHOLE, GpuFacts, gpu_table, published_gpus
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.narrator import Narrator
+
+
+_SHARING_PODS = 4
+_MPS_MODE: ComputeMode = "exclusive-process"
+_MIB_PER_GIB = 1024
+
+_CAPABILITY_NODES = "/dev/nvidia-caps/"
+
+
+class Narrator:
+    """Prints the steps with the time since the beginning, and the pictures."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the beginning."""
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        """One step of the story, with rich's markup."""
+        line = Table.grid(padding=(0, 2))
+        line.add_row(f"[dim]{self.seconds:5.1f} s[/dim]", text)
+        self._console.print(line)
+
+    def show(self, picture: RenderableType) -> None:
+        """A picture between empty lines."""
+        self._console.print()
+        self._console.print(picture)
+        self._console.print()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +80,7 @@ class HandOver:
 class StoryFacts:
     """All that the demo showed; ``left`` are files of claims that are still there at the end: none.
 
-    ``partitions`` and ``shares`` are None on a machine that offers no GPU so beside whole.
+    ``partitions`` and ``shares`` are None on a machine that offers no GPU in that form.
     """
 
     machine: str
@@ -62,8 +106,8 @@ def tell(cluster: DemoCluster, narrator: Narrator) -> StoryFacts:
         raise DemoFailed(f"the machine {cluster.machine} offers no whole GPU", "choose another one")
     narrator.say(f"[bold]{cluster.node_name}[/bold] offers {len(gpus)} GPU{'s' * (len(gpus) > 1)}")
     full, ran, hand_over = _whole_act(cluster, narrator, gpus)
-    partitions = partition_act(cluster, narrator, gpus)
-    shares = share_act(cluster, narrator, gpus)
+    partitions = _partition_act(cluster, narrator, gpus)
+    shares = _share_act(cluster, narrator, gpus)
     return StoryFacts(
         machine=cluster.machine,
         cluster=cluster.kind,
@@ -90,7 +134,7 @@ def _whole_act(
     full = published_gpus(cluster.slices(), cluster.claims())
     # All are held as a whole here: what else could be made of them comes later.
     narrator.show(gpu_table(cluster.node_name, [replace(gpu, forms=((WHOLE, 1),)) for gpu in full]))
-    narrator.show(container_table(ran))
+    narrator.show(_container_table(ran))
     hand_over, last = _hand_over(cluster, pods[0], ran[0], late, narrator, gpus)
     cluster.end(*pods[1:], late)
     check_nothing_left(cluster)
@@ -123,8 +167,8 @@ def _say_runs(narrator: Narrator, pod: PodFacts, gpus: Sequence[GpuFacts]) -> No
     narrator.say(f"pod [bold]{pod.name}[/bold] runs with GPU {labels(pod.devices, gpus)}")
 
 
-def container_table(pods: Sequence[PodFacts]) -> Table:
-    """What the containers got, in at most 80 columns; nodes that all have are told once, below."""
+def _container_table(pods: Sequence[PodFacts]) -> Table:
+    """What the containers got, in at most 80 columns; nodes that all have are listed once, below."""
     everywhere = sorted(
         {
             node
@@ -146,4 +190,226 @@ def container_table(pods: Sequence[PodFacts]) -> Table:
             own.sort(key=lambda node: node.startswith("dri/"))
             env = "\n".join(f"{name}={value}" for name, value in sorted(one.env.items()))
             table.add_row(f"{pod.name}/{one.name}", " ".join(own), env, str(one.mounts))
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What the act showed. GPUs go by their device names; places are memory slices, read from the machine.
+
+    ``small`` shared ``gpu``; ``big``, None on a node of one GPU, had an uncut one beside them; ``huge`` got
+    all GPUs afterwards. ``made`` and ``left`` are the GPUs in MIG mode with their GPU instances: while the
+    small pods ran, and after all ended.
+    """
+
+    gpu: str
+    profile: str
+    small: tuple[PodFacts, ...]
+    big: PodFacts | None
+    huge: PodFacts
+    made: Mapping[str, tuple[Placement, ...]]
+    left: Mapping[str, tuple[Placement, ...]]
+
+
+def _partition_act(
+    cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts]
+) -> PartitionFacts | None:
+    """Play the act on a node whose pods all ended; None where it has no GPU for it.
+
+    ``gpus`` are those of the node, all offered whole. Raises DemoFailed, and what the cluster raises.
+    """
+    first = next((gpu for gpu in gpus if _profiles(gpu)), None)
+    if first is None:
+        narrator.say("no act about MIG: these GPUs cannot be cut, or only after a reset")
+        return None
+    ((profile, count), *_) = _profiles(first)
+    forms = ", ".join(f"{most} x {name}" for name, most in _profiles(first))
+    narrator.say(f"each of them is offered cut as well, and the scheduler decides:\n{forms}")
+    wanted = small_pods(count)
+    small = run(cluster, *wanted)
+    made = cluster.cut()
+    node = check_shared(first, small, made)
+    names = f"[bold]{small[0].name}[/bold] to [bold]{small[-1].name}[/bold]"
+    narrator.say(f"pods {names} (class {SMALL_CLASS}) share GPU {first.label}: a {profile} each")
+    narrator.say(f"each sees {node} and the capability nodes of its own part alone")
+    big = _big(cluster, narrator, gpus, made)
+    narrator.show(
+        partition_picture(first, small, made[first.device], big, gpus, _memory_slices(cluster, first))
+    )
+    cluster.end(*wanted, *([DemoPod(big.name)] if big else []))
+    _check_whole(cluster)
+    narrator.say(f"they ended: partitions destroyed, MIG mode off, GPU {first.label} is whole again")
+    everything = DemoPod("huge", len(gpus))
+    (huge,) = run(cluster, everything)
+    narrator.say(f"pod [bold]{huge.name}[/bold] runs with GPU {labels(huge.devices, gpus)}")
+    cluster.end(everything)
+    _check_whole(cluster)
+    narrator.say("all pods ended, nothing is left on the node")
+    return PartitionFacts(first.device, profile, small, big, huge, made, cluster.cut())
+
+
+def _profiles(gpu: GpuFacts) -> list[tuple[str, int]]:
+    """The partitions that the GPU is offered in, and how many of each: profiles begin with a number."""
+    return [form for form in gpu.forms if form[0][0].isdecimal()]
+
+
+def check_shared(gpu: GpuFacts, small: Sequence[PodFacts], made: Mapping[str, tuple[Placement, ...]]) -> str:
+    """The device node of the GPU, which all pods see; and what else they see is theirs alone.
+
+    Raises DemoFailed when the machine has not exactly one GPU instance for each pod, on this GPU.
+    """
+    starts = sorted(_start(pod, gpu) for pod in small)
+    if list(made) != [gpu.device] or [place.start for place in made[gpu.device]] != starts:
+        raise DemoFailed(f"the pods have the parts at {starts} of {gpu.device}, but the machine made {made}")
+    seen = [node for pod in small for one in pod.containers for node in one.device_nodes]
+    shared = set(filter(is_gpu_node, seen))
+    own = [node for node in seen if node.startswith(_CAPABILITY_NODES)]
+    if len(shared) != 1 or len(own) != 2 * len(small) or len(set(own)) != len(own):
+        raise DemoFailed(
+            f"{len(small)} pods need one GPU's node and two capability nodes each of their own, "
+            f"but have {sorted(shared)} and {own}"
+        )
+    return shared.pop()
+
+
+def _start(pod: PodFacts, gpu: GpuFacts) -> int:
+    """The memory slice at which the pod's partition of this GPU begins; raises DemoFailed if it has none."""
+    (device,) = pod.devices
+    name = parse_partition_name(unshared_name(device))
+    if name is None or gpu_device_name(name.pci) != gpu.device:
+        raise DemoFailed(f"the pod {pod.name} got {device}, which is no partition of {gpu.device}")
+    return name.start
+
+
+def _big(
+    cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts], made: Mapping[str, object]
+) -> PodFacts | None:
+    """A pod for one whole GPU, where one is uncut; the scheduler has to leave the cut one alone."""
+    if len(gpus) == 1:
+        return None
+    (big,) = run(cluster, DemoPod("big"))
+    if not made.keys().isdisjoint(big.devices) or cluster.cut() != made:
+        raise DemoFailed(f"the pod {big.name} got {big.devices}, and cut are {', '.join(made)}")
+    narrator.say(f"pod [bold]{big.name}[/bold] runs with GPU {labels(big.devices, gpus)}, a whole one")
+    return big
+
+
+def _check_whole(cluster: DemoCluster) -> None:
+    """See that nothing of the pods is on the node, and no GPU is in MIG mode."""
+    check_nothing_left(cluster)
+    cut = cluster.cut()
+    if cut:
+        raise DemoFailed(f"all pods ended, but in MIG mode there are still {cut}", "look at the plugin's log")
+
+
+def _memory_slices(cluster: DemoCluster, gpu: GpuFacts) -> int:
+    """How many memory slices the GPU has, as its published counters say."""
+    _, counter_sets = read_devices(one["spec"] for one in cluster.slices())
+    counters = next(one.counters for one in counter_sets if one.name == gpu.device)
+    return sum(name.startswith(MEMORY_SLICE) for name in counters)
+
+
+def partition_picture(
+    cut: GpuFacts,
+    small: Sequence[PodFacts],
+    places: Sequence[Placement],
+    big: PodFacts | None,
+    gpus: Sequence[GpuFacts],
+    slices: int,
+) -> Text:
+    """The cut GPU as a bar of memory slices with the pods in them, and who has the others; in 80 columns."""
+    pods = {_start(pod, cut): pod.name for pod in small}
+    parts = [(pods[place.start], place) for place in places]
+    lines = [f"GPU {cut.label}: its memory slices, and who has them", ruler(slices), bar(parts, slices)]
+    held = big.devices if big else ()
+    if big is not None:
+        lines.append(f"GPU {labels(held, gpus)}: whole, {big.name} has it")
+    free = [gpu.device for gpu in gpus if gpu.device not in {cut.device, *held}]
+    if free:
+        lines.append(f"GPU {labels(free, gpus)}: whole, free")
+    return Text("\n".join(lines), no_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What MPS lets each process of a pod have: percent of the threads, and MiB of memory."""
+
+    pod: str
+    percentage: float
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareFacts:
+    """What the act showed: the pods that shared ``gpu``, a device name, and the limits that MPS gave them.
+
+    ``modes`` are the GPUs that were in another compute mode than the default meanwhile.
+    """
+
+    gpu: str
+    pods: tuple[PodFacts, ...]
+    limits: tuple[Limits, ...]
+    modes: Mapping[str, ComputeMode]
+
+
+def _share_act(cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts]) -> ShareFacts | None:
+    """Play the act on a node whose pods all ended; None where MPS can share none of its GPUs.
+
+    Raises DemoFailed, and what the cluster raises.
+    """
+    if not any(name.startswith("MPS:") for gpu in gpus for name, _ in gpu.forms):
+        narrator.say("no act about shares: MPS cannot hold pods to limits on these GPUs")
+        return None
+    wanted = share_pods(_SHARING_PODS)
+    pods = run(cluster, *wanted)
+    told = [(pod.name, cluster.mps_limits(pod)) for pod in wanted]
+    limits = tuple(Limits(name, one.percentage, one.pinned_mib.get("0", 0)) for name, one in told)
+    modes = cluster.compute_modes()
+    gpu = check_shares(gpus, pods, limits, modes)
+    names = f"[bold]{pods[0].name}[/bold] to [bold]{pods[-1].name}[/bold]"
+    narrator.say(f"pods {names} (class {SHARE_CLASS}) compute at once on GPU {labels([gpu], gpus)}")
+    narrator.show(_limits_table(limits))
+    cluster.end(*wanted)
+    check_nothing_left(cluster)
+    left = cluster.compute_modes()
+    if left:
+        raise DemoFailed(f"all pods ended, but the compute mode is still {left}", "look at the plugin's log")
+    narrator.say(f"they ended: MPS is stopped, GPU {labels([gpu], gpus)} is whole again")
+    return ShareFacts(gpu, pods, limits, modes)
+
+
+def check_shares(
+    gpus: Sequence[GpuFacts],
+    pods: Sequence[PodFacts],
+    limits: Sequence[Limits],
+    modes: Mapping[str, ComputeMode],
+) -> str:
+    """The GPU that the pods share, by its device name.
+
+    Raises DemoFailed unless it is one GPU, closed to all but MPS, and no pod has more than its part of it.
+    """
+    (device, *others) = {device for pod in pods for device in pod.devices}
+    seen = {node for pod in pods for one in pod.containers for node in filter(is_gpu_node, one.device_nodes)}
+    _, form = split_shared_suffix(device)
+    gpu = next((one for one in gpus if one.device == unshared_name(device)), None)
+    if others or len(seen) != 1 or gpu is None or form is None:
+        raise DemoFailed(f"the pods have {[device, *others]} and see {sorted(seen)}: not shares of one GPU")
+    if modes != {gpu.device: _MPS_MODE}:
+        raise DemoFailed(f"the pods share {gpu.device} by MPS, but the compute modes are {dict(modes)}")
+    part = form.shares or _SHARING_PODS
+    memory_mib = (gpu.shareable_bytes or 0) // part >> 20
+    for one in limits:
+        if one.percentage != 100 // part or one.memory_mib != memory_mib:
+            raise DemoFailed(f"a share is {100 // part} percent and {memory_mib} MiB, but MPS says {one}")
+    return gpu.device
+
+
+def _limits_table(limits: Sequence[Limits]) -> Table:
+    """What MPS lets each pod have, in at most 80 columns."""
+    table = Table(title="What MPS lets each pod have", box=box.ROUNDED)
+    table.add_column("Pod")
+    table.add_column("Threads", justify="right")
+    table.add_column("Memory", justify="right")
+    for one in limits:
+        table.add_row(one.pod, f"{one.percentage:g} %", f"{one.memory_mib / _MIB_PER_GIB:.1f} GiB")
     return table

@@ -25,7 +25,7 @@ MARK = "GPUCTL_DEMO_FOLDER"
 """A variable in the environment of all processes that the demo starts; no shell of a user has it."""
 
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-"""What a daemon of MPS is started with instead: its environment is made anew."""
+"""How a daemon of MPS is recognised instead: its environment is not inherited."""
 
 _CLEARING_SECONDS = 10.0
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from gpuctl.cli.cluster_options import cluster_options, namespace_option
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.cli.values import claims, matching, nodes
+from gpuctl.cli.cluster_options import claims, cluster_options, matching, namespace_option, nodes
+from gpuctl.cli.output import document, emit, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.describe.sections import Section
     from gpuctl.node.topology_matrix import Matrix
 
@@ -50,13 +48,13 @@ def describe(
 
     Exit codes: 0, 1 for what is not there or a cluster that cannot be reached, 2 for a wrong command line.
     """
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
 
     if kind == "claim" and output == "svg":
         raise click.UsageError("there is no picture of a claim: describe its GPU")
     view = ClusterView.connect(kubeconfig, context)
     if kind == "claim":
-        from gpuctl.cli.context import find_namespace
+        from gpuctl.cli.cluster import find_namespace
 
         where = find_namespace(namespace, kubeconfig, context)
         name, sections, svg = f"{where}/{name}", _claim(view, where, name), ""

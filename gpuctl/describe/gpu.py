@@ -1,4 +1,4 @@
-"""All about a GPU: what it is, its forms, who holds it, what is wrong with it, whom it reaches."""
+"""All about a GPU: what it is, its forms, its holders, what is wrong with it, and which GPUs it reaches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuctl.describe.sections import Section, events_section, fields, meaning
 from gpuctl.fleet.memory import shown, size
 from gpuctl.node.topology_matrix import label
-from gpuctl.status.bars import bar
+from gpuctl.status.live_picture import bar
 
 if TYPE_CHECKING:
     from gpuctl.fleet.gpus import GpuState, Holding
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Object = Mapping[str, Any]
 
 _BAR = 64
-HELD_HEADS = ("claim", "pods", "class", "gpu", "what", "part", "memory", "device", "ready")
-TAINT_HEADS = ("gpu", "taint", "devices", "since", "meaning")
+_HELD_HEADS = ("claim", "pods", "class", "gpu", "what", "part", "memory", "device", "ready")
+_TAINT_HEADS = ("gpu", "taint", "devices", "since", "meaning")
 
 
 def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None) -> list[Section]:
-    """The sections about a GPU; ``events`` are those of its node, of which only its own are told."""
+    """The sections about a GPU; ``events`` are those of its node; only events about the GPU are shown."""
     attributes = {name: value for name, value in gpu.attributes.items() if value is not None}
     return [
         Section(
@@ -39,7 +39,7 @@ def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None)
             drawing=bar(gpu, _BAR).plain,
         ),
         Section("Attributes", tuple((name, str(value)) for name, value in sorted(attributes.items()))),
-        forms_section(gpu),
+        _forms_section(gpu),
         holders_section((gpu,)),
         taints_section((gpu,)),
         _topology(gpu, matrix),
@@ -47,7 +47,7 @@ def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None)
     ]
 
 
-def forms_section(gpu: GpuState) -> Section:
+def _forms_section(gpu: GpuState) -> Section:
     """In which forms a GPU is offered, and where partitions can lie."""
     rows = []
     for form in gpu.forms:
@@ -65,9 +65,9 @@ def _cut(gpu: GpuState) -> str | None:
 
 
 def holders_section(gpus: Iterable[GpuState]) -> Section:
-    """Who holds something of these GPUs."""
+    """The claims that hold something of these GPUs."""
     rows = [(gpu, one) for gpu in gpus for one in gpu.holdings]
-    return Section("Held by", heads=HELD_HEADS, rows=tuple(_holding(gpu, one) for gpu, one in rows))
+    return Section("Held by", heads=_HELD_HEADS, rows=tuple(_holding(gpu, one) for gpu, one in rows))
 
 
 def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
 
 
 def size_of(one: Holding) -> str:
-    """What a claim has of a GPU, as ``gpuctl top`` says it; who looks on has nothing."""
+    """What a claim has of a GPU, as ``gpuctl top`` says it; a claim with admin access has nothing."""
     return "-" if one.looks_on else size(one.part, one.memory_bytes)
 
 
@@ -95,7 +95,7 @@ def taints_section(gpus: Iterable[GpuState]) -> Section:
         for gpu in gpus
         for one in gpu.taints
     )
-    return Section("Taints", heads=TAINT_HEADS, rows=rows)
+    return Section("Taints", heads=_TAINT_HEADS, rows=rows)
 
 
 def _health(gpu: GpuState) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuctl.cli.plain import plain_text
+from gpuctl.cli.output import plain_text
 from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
@@ -74,7 +74,7 @@ def _gpu(gpu: GpuState) -> tuple[str, ...]:
 
 
 def _driver_pods(pods: Sequence[Object] | None) -> Section:
-    """The driver's pods on the node, and how often their containers were started anew."""
+    """The driver's pods on the node, and how often their containers were restarted."""
     if pods is None:
         return Section("Driver pods", note="you may not read pods")
     found = []

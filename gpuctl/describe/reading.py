@@ -8,14 +8,14 @@ from urllib.parse import quote
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
 from driver.kube.errors import Forbidden, NotFound
-from gpuctl.cli.cluster_view import DRA
+from gpuctl.cli.cluster import DRA
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.fleet.gpus import GpuState
 
 

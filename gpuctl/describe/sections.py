@@ -1,4 +1,4 @@
-"""What is told about one thing, in sections: fields, and rows below their heads."""
+"""The description of one thing, in sections: fields, and rows below their heads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.cli.columns import columns
-from gpuctl.cli.printable import in_one_line
+from gpuctl.cli.output import columns, in_one_line
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.explain.snapshot import event_time
 

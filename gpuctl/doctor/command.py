@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.cli.values import nodes
+from gpuctl.cli.cluster_options import cluster_options, nodes
+from gpuctl.cli.output import document, emit, output_option
 from gpuctl.doctor.inside.places import place_options
 
 FAILED_EXIT_CODE = 1
@@ -41,8 +39,7 @@ def doctor(
     Exit codes: 0 when no check failed, 1 when one did or the cluster cannot be reached, 2 for a wrong command
     line.
     """
-    from gpuctl.doctor.picture import picture
-    from gpuctl.doctor.report import KIND, has_failed, look_from_outside, look_locally
+    from gpuctl.doctor.report import KIND, has_failed, look_from_outside, look_locally, picture
 
     if local:
         from driver.process.log import configure
@@ -53,7 +50,7 @@ def doctor(
         configure("error")  # what is looked at logs as it does in the driver's processes
         results = look_locally(read_places(places, local_command_lines()), "node")
     else:
-        from gpuctl.cli.context import connect_client
+        from gpuctl.cli.cluster import connect_client
 
         client = connect_client(kubeconfig, context)
         _, results = look_from_outside(client, node, kubeconfig, context)

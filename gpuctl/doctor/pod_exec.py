@@ -50,7 +50,7 @@ def run_in_pod(
 ) -> bytes:
     """What ``gpuctl`` with these words printed in the pod; raises ConfigError where that cannot be had.
 
-    Its exit code may be 1, as that of a doctor who found something.
+    Its exit code may be 1, as of a doctor that found something.
     """
     command = exec_command(target, words, kubeconfig, context)
     try:

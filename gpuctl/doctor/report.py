@@ -1,9 +1,10 @@
-"""Puts the results together: of the cluster, and of a node from inside, near or far."""
+"""Makes the results of all checks, of the cluster and of a node from inside, and says them for people."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
     from gpuctl.doctor.inside.places import Places
     from gpuctl.doctor.outside.seen import ClusterSeen
 
+
 CLUSTER = "cluster"
 KIND = "DoctorReport"
 INSIDE_WORDS = ("doctor", "--local", "-o", "json")
+
+_WORDS: dict[Status, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skipped": "skipped"}
+_SHOWN = 6
+"""So many things that are meant are shown, unless all are asked for."""
+
+_INDENT = " " * 8
 
 
 def has_failed(results: Sequence[Result]) -> bool:
@@ -41,8 +49,7 @@ def look_from_outside(
     Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
-    from gpuctl.doctor.outside.offered import offered_to_machines, read_configurations
-    from gpuctl.doctor.outside.reading import look_at_cluster
+    from gpuctl.doctor.outside.reading import look_at_cluster, offered_to_machines, read_configurations
 
     seen = look_at_cluster(client, node)
     results = run_checks(CLUSTER, OUTSIDE, seen)
@@ -98,3 +105,33 @@ def _result(place: str, one: Any) -> Result:
     return Result(
         place, str(one["check"]), status, str(one["message"]), str(one.get("wayOut") or "") or None, details
     )
+
+
+def picture(results: Sequence[Result], *, wide: bool) -> str:
+    """All results by their place, then how many there are of each kind; ``wide`` with all details."""
+    lines: list[str] = []
+    place = None
+    for one in results:
+        if one.place != place:
+            place = one.place
+            lines += [place] if not lines else ["", place]
+        lines += _lines(one, wide=wide)
+    return "\n".join((*lines, "", _summary(results)))
+
+
+def _lines(one: Result, *, wide: bool) -> Iterator[str]:
+    yield f"{_WORDS[one.status]:<7} {one.check}: {one.message}"
+    if one.status in ("warn", "fail") or wide:
+        shown = one.details if wide else one.details[:_SHOWN]
+        yield from (f"{_INDENT}- {line}" for line in shown)
+        if len(shown) < len(one.details):
+            yield f"{_INDENT}- and {len(one.details) - len(shown)} more; -o wide shows all"
+    if one.way_out:
+        yield f"{_INDENT}what to do: {one.way_out}"
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """How many checks of each kind there were."""
+    counts = Counter(one.status for one in results)
+    told = [f"{counts[status]} {_WORDS[status]}" for status in _WORDS if counts[status]]
+    return f"{len(results)} checks: {', '.join(told)}"

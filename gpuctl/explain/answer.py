@@ -7,9 +7,8 @@ from typing import Any, Literal, Protocol
 
 from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
 from gpuctl.explain.judge import Asked, Judged, judge
-from gpuctl.explain.pod.claims import claims_of_pod
+from gpuctl.explain.pod.claims import claims_of_pod, unused_claims
 from gpuctl.explain.pod.placed import placed
-from gpuctl.explain.pod.unused import unused_claims
 from gpuctl.explain.requests import owners
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
@@ -17,8 +16,7 @@ from kubernetes_rules.cel.selector import TooCostly, selectors_within
 Object = dict[str, Any]
 
 SELECTOR_SECONDS = 10.0
-"""The processor time that the selectors of one answer may take: whoever may create a claim writes them."""
-
+"""The processor time that the selectors of one answer may take: whoever may create claims writes them."""
 
 COSTLY = "costly"
 """The kind of the finding that says so."""

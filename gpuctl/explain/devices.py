@@ -1,12 +1,19 @@
-"""What becomes of each device of a node for one request: which gate rules it out, and why."""
+"""What becomes of each device of a node for one request: which gate rules it out, and why.
+
+For a selector that is false, what the devices have instead; for counters, which claims took them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from gpuctl.explain.actual_values import has_instead
+from driver.devices.names import DRIVER_NAME
+from driver.kinds.registry import KINDS
 from gpuctl.explain.findings import FITS, Outcome
-from gpuctl.explain.taken_counters import taken_counters
+from gpuctl.node.picture import ranges
+from gpuctl.node.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.constraints import Constraint
 from kubernetes_rules.allocator.pools import NodeView
@@ -18,6 +25,12 @@ from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.errors import RuleError
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
+
+_ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)""")
+_SHOWN = 3
+
+_MEMORY_SLICE = "memory-slice-"
+_Amounts = Mapping[tuple[str, str], int]
 
 
 def outcomes(
@@ -56,7 +69,7 @@ def fitting(allocator: Allocator, view: NodeView, request: Request, constraints:
 
 def _told(gate: str, reason: str, devices: Sequence[Device]) -> str:
     """The reason, and where a selector is false of the devices, what they have instead."""
-    instead = has_instead(reason, devices) if gate == Gate.SELECTOR else ""
+    instead = _has_instead(reason, devices) if gate == Gate.SELECTOR else ""
     return f"{reason}; {instead}" if instead else reason
 
 
@@ -81,3 +94,83 @@ def _false_parts(expression: str, device: Device) -> Sequence[str]:
         return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
     except RuleError:
         return (expression,)
+
+
+def _has_instead(expression: str, devices: Iterable[Device]) -> str:
+    """The values of the devices that the text of an expression is about; "" where they have none of them."""
+    values: dict[str, dict[str, None]] = {}
+    for device in devices:
+        seen = selector_device(device)
+        for table, domain, name in _ASKED.findall(expression):
+            kept = seen.attributes if table == "attributes" else seen.capacity
+            value = kept.get(f"{domain}/{name}") or (kept.get(name) if domain == seen.driver else None)
+            if value:
+                values.setdefault(name, {})[_text(value)] = None
+    return "; ".join(f"{name} is {_listed(list(found))}" for name, found in values.items())
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    """A value of an attribute, ``{"string": "H100"}``, or of a capacity, ``{"value": "80Gi"}``."""
+    one = value.get("value") or next(iter(value.values()))
+    return str(one).lower() if isinstance(one, bool) else str(one)
+
+
+def _listed(values: list[str]) -> str:
+    if len(values) > _SHOWN:
+        return f"{', '.join(values[:_SHOWN])} and {len(values) - _SHOWN} more"
+    return " or ".join(values)
+
+
+def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str | None:
+    """Which claims hold what the device would take, for a device of this driver that its counters rule out.
+
+    None for a device of another driver, or where nobody who holds a device of this one explains it.
+    """
+    if device.id.driver != DRIVER_NAME:
+        return None
+    left = allocator.counters.of(view, device.id.pool_id)
+    short = {key for key, nanos in _amounts(device).items() if left.get(key, 0) < nanos}
+    pool = view.pool_of[device.id.pool_id]
+    parts = []
+    for other in (*pool.devices, *pool.other_devices):
+        takes = {key for key, nanos in _amounts(other).items() if nanos > 0}
+        sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
+        holders = tuple(dict.fromkeys((*allocator.held.exclusive.get(other.id, ()), *sharers)))
+        if holders and short & takes:
+            parts.append(_part(other, takes & short, takes, holders))
+    return "; ".join(dict.fromkeys(parts)) or None
+
+
+def _amounts(device: Device) -> _Amounts:
+    """What a device consumes, by counter set and counter, in billionths."""
+    found: dict[tuple[str, str], int] = {}
+    for name, counters in device.consumes:
+        for counter, nanos in counters:
+            found[name, counter] = found.get((name, counter), 0) + nanos
+    return found
+
+
+def _part(
+    holder: Device,
+    missing: Iterable[tuple[str, str]],
+    takes: Iterable[tuple[str, str]],
+    holders: Sequence[str],
+) -> str:
+    name = KINDS.parse(holder.id.device)
+    claims = f"claim{'s' * (len(holders) > 1)} {', '.join(holders)}"
+    if name is not None and name.takes_all:
+        if name.shared is not None:
+            how = STRATEGIES[name.shared.strategy]
+            return f"its GPU is shared by {how}, and shares are held by {claims} ({holder.id.device})"
+        return f"its GPU is held as a whole by {claims} ({holder.id.device})"
+    engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
+    places = (
+        counter.removeprefix(_MEMORY_SLICE) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
+    )
+    slices = sorted(int(place) for place in places if place.isdecimal())
+    what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
+    overlaps = any(counter.startswith(_MEMORY_SLICE) for _, counter in missing)
+    if not overlaps:
+        what = " and ".join(engine.replace("-", " ") for engine in engines)
+    verb = "is" if overlaps and len(slices) == 1 else "are"
+    return f"its GPU is cut: {what} {verb} held by {claims} ({holder.id.device})"

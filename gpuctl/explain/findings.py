@@ -14,7 +14,7 @@ BAD = frozenset({"waits", "fails", "failed"})
 """The verdicts of what does not run and has not done its work."""
 
 FITS = "fits"
-"""Stands in place of a gate for devices that nothing rules out."""
+"""Used in place of a gate for devices that nothing rules out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from gpuctl.explain.findings import FITS
 if TYPE_CHECKING:
     from gpuctl.explain.findings import Explanation, NodeReport, RequestReport
 
-MAX_NODES = 12
-MAX_FINDINGS = 24
+_MAX_NODES = 12
+_MAX_FINDINGS = 24
 _NAMES = 4
 
 
@@ -24,11 +24,11 @@ def picture(explanation: Explanation, *, wide: bool = False) -> RenderableType:
     """The whole answer; ``wide`` with all nodes and devices, else with the first of them."""
     title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
     parts: list[RenderableType] = [Text(title, style="bold")]
-    for finding in explanation.findings if wide else explanation.findings[:MAX_FINDINGS]:
+    for finding in explanation.findings if wide else explanation.findings[:_MAX_FINDINGS]:
         parts.append(Text(f"- {finding.message}"))
         if finding.remedy:
             parts.append(Text(f"  what helps: {finding.remedy}"))
-    left = 0 if wide else len(explanation.findings) - MAX_FINDINGS
+    left = 0 if wide else len(explanation.findings) - _MAX_FINDINGS
     parts += [Text(f"and {left} more findings; -o wide shows all")] if left > 0 else []
     parts += [_request(report, wide=wide) for report in explanation.requests]
     if explanation.unread:
@@ -46,7 +46,7 @@ def _request(report: RequestReport, *, wide: bool) -> RenderableType:
     table.add_column("devices", justify="right")
     table.add_column("ruled out by", no_wrap=True)
     table.add_column("because", overflow="fold")
-    shown = report.nodes if wide else report.nodes[:MAX_NODES]
+    shown = report.nodes if wide else report.nodes[:_MAX_NODES]
     for node in shown:
         rows = _rows(node, None if wide else _NAMES)
         for number, row in enumerate(rows):

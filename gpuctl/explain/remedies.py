@@ -46,7 +46,7 @@ class Look:
 
 
 def findings_of(look: Look, prospects: Prospects) -> list[Finding]:
-    """What is to be said where the claims fit on none of these nodes."""
+    """The findings where the claims fit on none of these nodes."""
     if look.limits:
         return list(look.limits)
     unselected = _unselected(look)
@@ -112,7 +112,7 @@ def _short(tried: Tried) -> Finding:
 def _never(
     look: Look, nodes: Sequence[Tried], prospects: Prospects, unselected: set[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """The requests for which no node has as many devices, whoever has them."""
+    """The requests for which no node has as many devices, held or free."""
     for claim in look.read:
         for alternatives in claim.requests:
             if (claim.name, alternatives[0].full_name) in unselected:

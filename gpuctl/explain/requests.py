@@ -41,7 +41,7 @@ def missing_classes(snapshot: Snapshot, claims: Sequence[Object]) -> tuple[Findi
 
 
 def owners(expression: str, claims: Iterable[Object], snapshot: Snapshot) -> tuple[str, ...]:
-    """Who has a selector, each in words: DeviceClasses that these claims name, and their own requests."""
+    """The owners of a selector, in words: DeviceClasses that these claims name, and their own requests."""
     found = {}
     for claim, name, request in _requests(claims):
         device_class = snapshot.device_class(str(request["deviceClassName"]))

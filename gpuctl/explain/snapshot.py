@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path
-from gpuctl.cli.cluster_view import DRA
+from gpuctl.cli.cluster import DRA
 from kubernetes_rules.extended_resources import provides
 
 if TYPE_CHECKING:
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
 
 Object = dict[str, Any]
 

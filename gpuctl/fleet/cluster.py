@@ -1,4 +1,4 @@
-"""The nodes of a cluster with their GPUs, kept from one look to the next: only what changed is read anew."""
+"""The nodes of a cluster with their GPUs, kept between readings: only what changed is read again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Known:
 
 
 class Fleet:
-    """Remembers the nodes of the last look. Used by one thread.
+    """Remembers the nodes of the last reading. Used by one thread.
 
     A node whose slices and claims have the versions that they had is as it was. Objects without a version,
     which no API server gave, are the same only where they are one object.
@@ -44,12 +44,12 @@ class Fleet:
 
 
 def views_of(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
-    """The nodes of a single look."""
+    """The nodes, read once."""
     return Fleet().look(slices, claims)
 
 
 def states_of(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
-    """The nodes of a single look, in numbers."""
+    """The nodes in numbers, read once."""
     return [view.state for view in views_of(slices, claims)]
 
 

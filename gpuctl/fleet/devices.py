@@ -74,7 +74,7 @@ def tier_of(device: Object) -> str:
 
 
 def _own_title(device: Object) -> str:
-    """The word of the device's kind, and what tells the device from others of the kind."""
+    """The word of the device's kind, and what distinguishes the device from others of the kind."""
     name = KINDS.parse(str(device.get("name", "")))
     if name is None:
         return str(attribute(device, "type"))

@@ -1,4 +1,4 @@
-"""Follows slices and claims by watches, and tells the state of the nodes after each change."""
+"""Follows slices and claims by watches, and reports the state of the nodes after each change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from driver.errors import ApiError
 from driver.kube.reflector import Reflector, Selection
-from gpuctl.cli.cluster_view import DRA
+from gpuctl.cli.cluster import DRA
 from gpuctl.cli.failures import told
 from gpuctl.cli.output import say
 from gpuctl.fleet.cluster import Fleet
@@ -60,15 +60,15 @@ class Followed:
         self._wakes.put(None)
 
     def wait(self) -> list[ApiError]:
-        """Wait until something has changed, and tell which watches broke off since: they are begun anew.
+        """Wait until something has changed; the errors of watches that broke off since, which are restarted.
 
-        Raises KeyboardInterrupt at Ctrl-C, and what a watch met that it cannot go on after.
+        Raises KeyboardInterrupt at Ctrl-C, and the error of a watch that cannot go on.
         """
         first = self._wakes.get()
         return self._broken([first]) + self.drained()
 
     def drained(self) -> list[ApiError]:
-        """As ``wait``, of what has come already."""
+        """Like ``wait``, for what has come already."""
         found = []
         while not self._wakes.empty():
             found.append(self._wakes.get())
@@ -99,9 +99,9 @@ class Followed:
 def follow(
     client: KubeClient, shown: Sequence[NodeState], tell: Callable[[Sequence[NodeState]], None]
 ) -> None:
-    """Call ``tell`` whenever the nodes are otherwise than they were ``shown`` last; never returns.
+    """Call ``tell`` whenever the nodes differ from those ``shown`` last; never returns.
 
-    A watch that breaks off is told on stderr and begun anew. Raises KeyboardInterrupt at Ctrl-C, and
+    A watch that breaks off is reported on stderr and restarted. Raises KeyboardInterrupt at Ctrl-C, and
     AllocationFailed for an object that is malformed.
     """
     fleet = Fleet()

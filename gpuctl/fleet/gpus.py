@@ -19,7 +19,7 @@ class Holding:
     """A device that a claim has: all of a GPU, or a part of it.
 
     ``claim`` is its namespace and name, ``pods`` are those that it is reserved for, ``device_class`` is that
-    of its request, None where that is not told. ``part`` is how much of the GPU it has, from 0 to 1.
+    of its request, None where that is unknown. ``part`` is how much of the GPU it has, from 0 to 1.
     ``memory_bytes`` is what it has of the GPU's memory, None where that is not told, or has no bound.
     ``start`` and ``size`` are its place in memory slices, None outside of partitions. ``taken`` says in words
     what it has of a shared device. ``looks_on`` is set for admin access, which takes nothing. ``trouble`` is
@@ -59,7 +59,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class GpuTaint:
-    """A taint, on how many of the GPU's devices it is, and since when as the slice tells."""
+    """A taint, on how many of the GPU's devices it is, and since when, by the slice."""
 
     taint: Taint
     devices: int
@@ -69,7 +69,7 @@ class GpuTaint:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A physical GPU of a node as it is published; what its slices do not tell is None.
+    """A physical GPU of a node as it is published; what its slices do not say is None.
 
     ``device`` is the name of the GPU as a whole, whether it is offered so or not. ``memory_slices`` is 0
     where it is never cut. It is published as so many ``devices``; ``tainted`` of them have a taint.

@@ -17,7 +17,7 @@ class Allocated:
     """A device that a claim has, by the claim alone.
 
     ``claim`` is its namespace and name, ``pods`` are those that it is reserved for. ``device_class`` is that
-    of its request, None where that is not told. ``consumed`` is what it has of a shared device, by the names
+    of its request, None where that is unknown. ``consumed`` is what it has of a shared device, by the names
     of capacities. ``looks_on`` is set for admin access, which takes nothing from others. ``trouble`` is the
     reason and message of a Ready condition that is not True, None where nothing is said.
     """
@@ -32,6 +32,11 @@ class Allocated:
     pods: tuple[str, ...]
     consumed: tuple[tuple[str, str], ...]
     trouble: str | None
+
+    @property
+    def taken(self) -> str:
+        """What it has of a shared device: ``shares 1, memory 5Gi``; empty for one that is not shared."""
+        return ", ".join(f"{name} {amount}" for name, amount in self.consumed if amount != "0")
 
 
 def claim_key(claim: Object) -> str:

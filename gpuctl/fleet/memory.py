@@ -1,4 +1,4 @@
-"""Reads from the status of claims what GPU memory they are held to and use: by GPU, and by share."""
+"""Reads from the status of claims how much GPU memory they may use and do use: by GPU, and by share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShareMemory:
     """What the NVIDIA driver holds a claim to on a GPU; ``claim`` is its namespace and name.
 
     ``held_bytes`` is guaranteed to it, ``most_bytes`` is what it gets at most. ``used_bytes`` is None where
-    its status does not tell. ``not_held`` says why its limit is not held, None where it is.
+    its status does not say. ``not_held`` says why its limit is not held, None where it is.
     """
 
     claim: str
@@ -37,9 +37,9 @@ class ShareMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The shares of one GPU whose status tells of memory.
+    """The shares of one GPU whose status says something of memory.
 
-    ``held_bytes`` is guaranteed to all of them together, ``used_bytes`` is None where one does not tell.
+    ``held_bytes`` is guaranteed to all of them together, ``used_bytes`` is None where one does not say.
     """
 
     gpu: str
@@ -112,7 +112,7 @@ def _words(held_bytes: int, most_bytes: int | None, used_bytes: int | None) -> s
 
 
 def _share(claim: Object, entry: Object) -> ShareMemory | None:
-    """What an entry of a claim's status tells; None where it tells of no limit."""
+    """What an entry of a claim's status says; None where it names no limit."""
     data = entry.get("data")
     amounts = [_amount(data, name) for name in (_GUARANTEED, _LIMIT, _USED)]
     held_bytes, most_bytes, used_bytes = amounts

@@ -11,8 +11,14 @@ from gpuctl.fleet.devices import Taint, attribute, memory_of_one
 from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.holders import Allocated, allocated
 from gpuctl.fleet.memory import GpuMemory, gpu_memory, not_held
-from gpuctl.fleet.pool_counters import PoolCounters, counters_in
-from gpuctl.fleet.published import OnGpu, PublishedDevice, PublishedNode, WithheldPartitions
+from gpuctl.fleet.published import (
+    OnGpu,
+    PoolCounters,
+    PublishedDevice,
+    PublishedNode,
+    WithheldPartitions,
+    counters_in,
+)
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.quantity import parse_quantity
 
@@ -63,7 +69,7 @@ class Tainted:
 class NodeState:
     """A node that publishes GPUs, in numbers; ``pool_problem`` says why nothing of its pool can be allocated.
 
-    ``memory`` has the GPUs of which the status of claims tells what memory is held.
+    ``memory`` has the GPUs whose claims say in their status what memory is held.
     """
 
     name: str
@@ -271,7 +277,7 @@ def _holding(device: PublishedDevice, holder: Allocated, on_gpu: OnGpu) -> Holdi
         device_class=holder.device_class,
         start=place[0] if place else None,
         size=place[1] if place else None,
-        taken=", ".join(f"{name} {amount}" for name, amount in holder.consumed if amount != "0"),
+        taken=holder.taken,
         share_id=holder.share_id,
         looks_on=holder.looks_on,
         trouble=holder.trouble,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from driver.errors import ConfigError
 
@@ -73,7 +75,7 @@ def _fitting(members: Iterable[Member]) -> tuple[list[Member], list[str]]:
 def read_archive(data: bytes) -> tuple[Member, ...]:
     """The members of a report that another gpuctl made; raises ConfigError for what is none.
 
-    It comes from a node, which is not trusted with more than to tell of itself: nothing is unpacked to a
+    It comes from a node, which is trusted only for what it says about itself: nothing is unpacked to a
     disk, and what is no plain file, has a path that leads elsewhere or is too large is refused.
     """
     found: list[Member] = []
@@ -97,3 +99,8 @@ def read_archive(data: bytes) -> tuple[Member, ...]:
 def is_safe_path(name: str) -> bool:
     """Whether a name leads to a file below the folder of the report."""
     return bool(_NAME.fullmatch(name)) and not {".", ".."} & set(name.split("/"))
+
+
+def as_json(content: Any) -> bytes:
+    """A document for people and programs."""
+    return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import say
-from gpuctl.cli.values import nodes
 from gpuctl.doctor.inside.places import place_options
 
 STDOUT = Path("-")
@@ -59,7 +58,7 @@ def gather(
         lines = local_command_lines()
         members = local_report(read_places(places, lines), lines)
     else:
-        from gpuctl.cli.context import connect_client
+        from gpuctl.cli.cluster import connect_client
 
         members = cluster_report(connect_client(kubeconfig, context), node, kubeconfig, context)
     data = write_archive(members, now)

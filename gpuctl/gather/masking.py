@@ -27,7 +27,7 @@ KNOWN_VARIABLES = frozenset(
     }
     | {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "GOMAXPROCS", "TZ"}
 )
-"""Variables of containers whose values are kept, beside those that stand for a flag of the driver."""
+"""Variables of containers whose values are kept, beside those that set a flag of the driver."""
 
 FLAGS = frozenset(
     {"addr", "cdi-dir", "cdi-hook", "cert-file", "config", "driver-root", "health-addr", "host-driver-root"}
@@ -144,7 +144,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _field(name: str, value: Any) -> Any:
-    """A field of an object; of a caBundle, what tells it from another."""
+    """A field of an object; of a caBundle, only its digest."""
     if name in _FREE:
         return MASK
     if name == "caBundle":

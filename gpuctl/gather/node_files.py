@@ -10,18 +10,17 @@ from typing import Any
 
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.places import Places, is_plugin
-from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, safe_part
+from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, as_json, safe_part
 from gpuctl.gather.masking import masked_json, masked_text, masked_words
-from gpuctl.gather.objects import as_json
 from kubeletplugin.claims.journal.journal import uid_of_entry
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec, is_safe_uid
 
-MOST_FILES = 1000
-METRICS_SECONDS = 3.0
+_MOST_FILES = 1000
+_METRICS_SECONDS = 3.0
 
 
 def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iterator[Member]:
-    """The files of this driver on this node, and what its plugin tells of itself."""
+    """The files of this driver on this node, and what its plugin says about itself."""
     data = places.data_dir
     yield from _files(data / "journal", "journal", lambda name: uid_of_entry(name) is not None)
     yield from _files(data / "journal" / "unreadable", "journal/unreadable", lambda _name: True)
@@ -35,7 +34,7 @@ def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iter
     for number, line in enumerate(plugins):
         address = metrics_address(line)
         if address is not None:
-            yield Member(f"metrics-{number}.txt", masked_text(read_metrics(*address)).encode())
+            yield Member(f"metrics-{number}.txt", masked_text(_read_metrics(*address)).encode())
 
 
 def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator[Member]:
@@ -44,7 +43,7 @@ def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
     except OSError:  # without the folder nothing was prepared, or nothing shared; the doctor tells which
         return
-    for file in [one for one in files if is_ours(one.name)][:MOST_FILES]:
+    for file in [one for one in files if is_ours(one.name)][:_MOST_FILES]:
         name = f"{place}/{safe_part(file.name)}"
         try:
             yield Member(name, _masked_file(read_bounded(file)))
@@ -88,9 +87,9 @@ def metrics_address(words: Sequence[str]) -> tuple[str, int] | None:
     return None
 
 
-def read_metrics(host: str, port: int) -> str:
+def _read_metrics(host: str, port: int) -> str:
     """The metrics at an address, or why there are none."""
-    connection = http.client.HTTPConnection(host, port, timeout=METRICS_SECONDS)
+    connection = http.client.HTTPConnection(host, port, timeout=_METRICS_SECONDS)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().read(MOST_MEMBER_BYTES).decode(errors="replace")

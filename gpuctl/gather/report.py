@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from gpuctl.cli.documents import document
+from gpuctl.cli.output import document
 from gpuctl.doctor.check import Result, run_checks
-from gpuctl.doctor.picture import picture
-from gpuctl.doctor.report import CLUSTER, KIND, look_locally
-from gpuctl.gather.archive import Member, read_archive, safe_part
+from gpuctl.doctor.report import CLUSTER, KIND, look_locally, picture
+from gpuctl.gather.archive import Member, as_json, read_archive, safe_part
 from gpuctl.gather.masking import masked_text
-from gpuctl.gather.objects import as_json
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
     from gpuctl.doctor.inside.places import Places
     from gpuctl.doctor.outside.seen import ClusterSeen
 
-INSIDE_WORDS = ("gather", "--local", "--to", "-")
+_INSIDE_WORDS = ("gather", "--local", "--to", "-")
 README = """\
 A report about the GPU driver (gpu.nvidia.com) of a Kubernetes cluster, made by `gpuctl gather`.
 
@@ -50,13 +48,11 @@ def cluster_report(
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
     from gpuctl.doctor.outside.reading import look_at_cluster
-    from gpuctl.gather.configuration import configuration_members
-    from gpuctl.gather.logs import log_members
-    from gpuctl.gather.objects import cluster_members
+    from gpuctl.gather.cluster_files import cluster_members, configuration_members, log_members
 
     seen = look_at_cluster(client, node)
     yield Member("README.txt", README.encode())
-    yield from doctor_members(run_checks(CLUSTER, OUTSIDE, seen))
+    yield from _doctor_members(run_checks(CLUSTER, OUTSIDE, seen))
     yield from cluster_members(seen)
     yield from configuration_members(client, seen.namespaces)
     if node is not None:
@@ -69,11 +65,11 @@ def local_report(places: Places, command_lines: Sequence[Sequence[str]]) -> Iter
     from gpuctl.gather.node_files import node_members
 
     yield Member("README.txt", README.encode())
-    yield from doctor_members(look_locally(places, "node"))
+    yield from _doctor_members(look_locally(places, "node"))
     yield from node_members(places, command_lines)
 
 
-def doctor_members(results: Sequence[Result]) -> Iterator[Member]:
+def _doctor_members(results: Sequence[Result]) -> Iterator[Member]:
     """What the doctor found, for people and for programs."""
     yield Member("doctor.txt", f"{masked_text(picture(results, wide=True))}\n".encode())
     yield Member("doctor.json", masked_text(as_json(document(KIND, {"results": results})).decode()).encode())
@@ -92,7 +88,7 @@ def _node_in_pod(
         yield Member(f"{folder}/not-read.txt", f"{target.why}\n".encode())
         return
     try:
-        members = read_archive(run_in_pod(target, INSIDE_WORDS, kubeconfig, context))
+        members = read_archive(run_in_pod(target, _INSIDE_WORDS, kubeconfig, context))
     except ConfigError as error:
         yield Member(f"{folder}/not-read.txt", masked_text(f"{error.what}\n").encode())
         return

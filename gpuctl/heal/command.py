@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import output_option
-from gpuctl.cli.values import nodes
 
 
 def _first_a_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -72,13 +71,13 @@ def heal(
         folder = read_places({"plugins_dir": plugins_dir}, local_command_lines()).data_dir
         heal_here(heal_steps(folder, names[0], reset=yes, wait_seconds=timeout), output)
         return
-    from gpuctl.cli.context import connect_client
+    from gpuctl.cli.cluster import connect_client
     from gpuctl.heal import run
 
     client = connect_client(kubeconfig, context)
-    looking = run.looking_at(client, names[0], kubeconfig, context)
-    plan = looking.plan(names[1])
+    reader = run.node_reader(client, names[0], kubeconfig, context)
+    plan = reader.plan(names[1])
     if yes:
-        run.heal(client, looking, plan, timeout, output)
+        run.heal(client, reader, plan, timeout, output)
     else:
         run.show(plan, output)

@@ -28,9 +28,9 @@ _NOT_HERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED)
 
 
 def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> Iterator[HealStep]:
-    """The steps, as a plugin with a socket in the folder tells them.
+    """The steps from the plugin with a socket in the folder.
 
-    It is called off where a pipe at this process's stdin ends: whoever asked has gone. Raises ConfigError
+    The heal is cancelled when a pipe at this process's stdin ends: the caller has gone. Raises ConfigError
     where no plugin answers.
     """
     request = v1.HealRequest(gpu=gpu, reset=reset, wait_seconds=int(wait_seconds))

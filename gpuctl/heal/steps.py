@@ -1,4 +1,4 @@
-"""The steps of a heal as the plugin tells them, printed as lines of JSON in its pod and read again
+"""The steps of a heal as the plugin reports them, printed as lines of JSON in its pod and read again
 outside."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import ConfigError
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from gpuctl.cli.documents import document
+from gpuctl.cli.output import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

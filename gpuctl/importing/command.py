@@ -75,7 +75,7 @@ def device_plugin(file: Path, to: Path | None) -> None:
     """
     from gpuctl.importing import device_plugin_import
     from gpuctl.importing.device_plugin import load_device_plugin
-    from gpuctl.importing.device_plugin_classes import device_classes
+    from gpuctl.importing.device_plugin_import import device_classes
 
     source = " ".join(str(file).split())  # it stands in comments, which end with the line
     configs = load_device_plugin(file)

@@ -63,7 +63,7 @@ class MigPartedFile:
     """The configurations of a file by name, in its order.
 
     ``in_config_map`` says that nodes choose by a label, and that mig-parted itself cannot read the file.
-    ``lost`` are the sentences on what else stands in it.
+    ``lost`` are the sentences on what else is in it.
     """
 
     configs: Mapping[str, tuple[Entry, ...]]

@@ -67,7 +67,7 @@ class _Rule:
 
 
 def _rule(where: str, entry: Entry, mode: Mode, lost: list[str]) -> _Rule:
-    """The rule for one entry; GPUs whose partitions cannot be told are hidden, not left to other rules."""
+    """The rule for one entry; GPUs whose partitions cannot be expressed are hidden, not left to others."""
     when = _when(where, entry, lost)
     if when is None:
         return _Rule(f"{where}: no model that it names is known", {})

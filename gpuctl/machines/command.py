@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from gpuctl.cli.columns import columns
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.cli.values import matching
+from gpuctl.cli.cluster_options import matching
+from gpuctl.cli.output import columns, document, emit, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from driver.errors import ConfigError
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.node.config_option import config_options
-from gpuctl.node.machine_option import machine_option
+from gpuctl.cli.output import document, emit, output_option
+from gpuctl.node.options import config_options, machine_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +47,8 @@ def plan(
     be used, 2 for a wrong command line.
     """
     from driver.policy.config import load_config
-    from gpuctl.mig.fit import read_layout
     from gpuctl.mig.picture import mig_picture
-    from gpuctl.mig.plan import mig_kinds
+    from gpuctl.mig.plan import mig_kinds, read_layout
     from gpuctl.node.planned import plan_node
 
     inventory = plan_node(machine, "node", None).inventory

@@ -1,7 +1,11 @@
-"""Draws what MIG can make of the GPUs of a machine: bars of memory slices with the partitions over them."""
+"""Draws what MIG can make of the GPUs of a machine: bars of memory slices with the partitions over them.
+
+A bar has at most 80 columns and a box for each partition.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,15 +14,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.mig.bar import bar, ruler
+from driver.nvml.mig import Placement
 from gpuctl.mig.plan import NO_MIG, counted
 from gpuctl.node.picture import GIB, ranges
 
 if TYPE_CHECKING:
     from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import Placement
-    from gpuctl.mig.fit import Fit
-    from gpuctl.mig.plan import Kind, Offered
+    from gpuctl.mig.plan import Fit, Kind, Offered
+
+
+Part = tuple[str, Placement]
+"""The text in a box, and the memory slices that the box covers."""
+
+_COLUMNS = 77
+_INDENT = "  "
 
 
 def mig_picture(kinds: Sequence[Kind], layout: str | None) -> RenderableType:
@@ -103,3 +112,43 @@ def _sums(placed: Sequence[Placed]) -> str:
     multiprocessors = sum(profile.multiprocessors for profile, _ in placed)
     names = counted(profile.name for profile, _ in placed)
     return f"{names}; {memory_bytes / GIB:.1f} GiB, {multiprocessors} SMs together"
+
+
+def ruler(slices: int) -> str:
+    """The numbers of the memory slices, each above the place where its slice begins in a bar."""
+    cell = _COLUMNS // slices
+    return _INDENT + "".join(f" {number}".ljust(cell) for number in range(slices)).rstrip()
+
+
+def bar(parts: Sequence[Part], slices: int) -> str:
+    """Three lines: the boxes of the parts, which do not overlap, and dotted ones where nothing lies."""
+    cell = _COLUMNS // slices
+    boxes = [(text, cell * place.size - 1) for text, place in _with_free(parts, slices)]
+    lines = (
+        f"┌{'┬'.join('─' * width for _, width in boxes)}┐",
+        f"│{'│'.join(_centred(text, width) for text, width in boxes)}│",
+        f"└{'┴'.join('─' * width for _, width in boxes)}┘",
+    )
+    return "\n".join(_INDENT + line for line in lines)
+
+
+def _with_free(parts: Sequence[Part], slices: int) -> list[Part]:
+    """The parts from left to right, with one without a name for each gap."""
+    found: list[Part] = []
+    at = 0
+    for text, place in sorted(parts, key=lambda part: part[1].start):
+        if place.start > at:
+            found.append(("", Placement(at, place.start - at)))
+        found.append((text, place))
+        at = place.start + place.size
+    if at < slices:
+        found.append(("", Placement(at, slices - at)))
+    return found
+
+
+def _centred(text: str, width: int) -> str:
+    if not text:
+        return "·" * width
+    if len(text) > width:
+        text = re.sub(r"\.\d+gb", "", text)  # 1g.10gb+me becomes 1g+me
+    return text[:width].center(width)

@@ -14,8 +14,8 @@ from rich.table import Table
 from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshared_name
 from driver.kinds.registry import KINDS
 from driver.slices.specs import read_devices
+from gpuctl.fleet.holders import allocated
 from gpuctl.node.share_words import STRATEGIES, share_words
-from kubernetes_rules.allocator.held import consumed_capacity
 from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -81,11 +81,8 @@ def published_gpus(
     """
     holders: dict[str, tuple[Holder, ...]] = {}
     for claim in claims:
-        pods = [user["name"] for user in (claim.get("status") or {}).get("reservedFor", ())]
-        for result in _results(claim):
-            taken = _taken(result)
-            device = str(result["device"])
-            holders[device] = (*holders.get(device, ()), *((pod, taken) for pod in pods))
+        for one in allocated(claim):
+            holders[one.device] = (*holders.get(one.device, ()), *((pod, one.taken) for pod in one.pods))
     ours: dict[PciAddress, list[Mapping[str, Any]]] = {}
     foreign: list[list[Mapping[str, Any]]] = []
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
@@ -98,23 +95,6 @@ def published_gpus(
     grouped = [(gpu_device_name(pci), ours[pci]) for pci in sorted(ours)]
     grouped += [(str(forms[0]["name"]), forms) for forms in foreign]
     return tuple(_facts(name, forms, holders) for name, forms in grouped)
-
-
-def allocated_devices(claim: Mapping[str, Any]) -> list[str]:
-    """The names of the devices that a claim was given; none when it is not allocated."""
-    return [str(result["device"]) for result in _results(claim)]
-
-
-def _results(claim: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    results: Sequence[Mapping[str, Any]] = allocation.get("devices", {}).get("results") or ()
-    return results
-
-
-def _taken(result: Mapping[str, Any]) -> str:
-    """What of a shared device was given: ``shares 1, memory 5Gi``; empty for one that is not shared."""
-    consumed = sorted(consumed_capacity(result).items(), reverse=True)
-    return ", ".join(f"{name} {amount}" for name, amount in consumed if amount != "0")
 
 
 def _facts(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuctl.cli.output import emit, output_option
-from gpuctl.node.config_option import config_options
-from gpuctl.node.machine_option import machine_option
+from gpuctl.node.options import config_options, machine_option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
 
+    from driver.health.health_rules import HealthRules
     from gpuctl.node.planned import PlannedNode
 
 
@@ -70,9 +71,8 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from gpuctl.node.health_words import health_lines
-    from gpuctl.node.held_memory import limits_lines
     from gpuctl.node.picture import gpu_table, published_gpus
+    from gpuctl.node.share_words import limits_lines
 
     counts = [len(one["spec"].get("devices", ())) for one in planned.slices]
     spec = planned.slices[0]["spec"]
@@ -84,6 +84,18 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     devices = "device" if numbers == "1" else "devices"
     lines = [f"{len(counts)} {many}, {numbers} {devices}{shared}; {where}"]
     lines += limits_lines(planned.slices)
-    lines += health_lines(planned.health)
+    lines += _health_lines(planned.health)
     lines += [f"not offered: {what}: {reason}" for what, reason in sorted(planned.withheld.items())]
     return Group(gpu_table(node, published_gpus(planned.slices, ())), Text("\n".join(lines)))
+
+
+def _health_lines(rules: HealthRules) -> Iterator[str]:
+    """A line for what evicts pods, and one for XIDs that are judged otherwise; none for neither."""
+    from driver.health.health_rules import EVICTING
+
+    evicting = [word for word in EVICTING if word in rules.evict]
+    if evicting:
+        yield f"pods are evicted from a GPU that is tainted as {', '.join(evicting)}"
+    if rules.xids:
+        judged = ", ".join(f"{code} {word}" for code, word in sorted(rules.xids.items()))
+        yield f"XIDs that are judged otherwise than by the driver's table: {judged}"

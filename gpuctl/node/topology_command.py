@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from driver.errors import ConfigError
-from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.cli.values import nodes
-from gpuctl.node.machine_option import machine_option
+from gpuctl.cli.cluster_options import cluster_options, nodes
+from gpuctl.cli.output import document, emit, output_option
+from gpuctl.node.options import machine_option
 
 if TYPE_CHECKING:
-    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.node.topology_matrix import Matrix
 
 
@@ -36,7 +34,7 @@ def topology(
     command line.
     """
     from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
     from gpuctl.node.picture import published_gpus
     from gpuctl.node.planned import plan_node
     from gpuctl.node.topology_matrix import matrix_of, matrix_table
@@ -70,7 +68,7 @@ def _svg(name: str, matrix: Matrix) -> str:
 
 def _slices_of(view: ClusterView, node: str) -> list[Object]:
     from driver.devices.names import DRIVER_NAME
-    from gpuctl.cli.cluster_view import DRA
+    from gpuctl.cli.cluster import DRA
 
     mine = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
     return [one for one in mine if one["spec"]["driver"] == DRIVER_NAME]

@@ -95,7 +95,7 @@ def _nvlinks(one: GpuFacts, other: GpuFacts) -> int | None:
 
 
 def pcie_path(one: GpuFacts, other: GpuFacts) -> PciePath:
-    """How near two GPUs are on PCIe, as nvmlDeviceGetTopologyCommonAncestor tells it.
+    """How near two GPUs are on PCIe, as nvmlDeviceGetTopologyCommonAncestor says.
 
     Where switches are not published, GPUs below one that they share count as below one host bridge.
     """

@@ -56,7 +56,7 @@ def _described(matrix: Matrix) -> str:
 
 
 def _side_by_side(gpus: Sequence[GpuFacts]) -> list[GpuFacts]:
-    """GPUs below one switch, one root and one NUMA node stand together; else they keep their order."""
+    """GPUs of one switch, one root and one NUMA node are drawn side by side; else they keep their order."""
     first: dict[object, int] = {}
     for number, gpu in enumerate(gpus):
         for common in _commons(gpu):
@@ -115,7 +115,7 @@ def _nvlinks(
 
 
 def _arc(drawing: Drawing, ends: tuple[int, int], cell: Cell, y: float, hint: str) -> None:
-    """Wider for more links; ends are spread, so that arcs of a GPU can be told apart."""
+    """Wider for more links; ends are spread, so that the arcs of a GPU can be distinguished."""
     one, other = ends
     spread = _GPU * 0.36
     start = _left(one) + _GPU / 2 + spread * (other - one) / 8
@@ -159,7 +159,7 @@ def _numa_words(gpu: GpuFacts) -> str:
 
 
 def _runs(gpus: Sequence[GpuFacts], common: Callable[[GpuFacts], object]) -> Iterator[tuple[int, int]]:
-    """First and last of the GPUs that stand together and have something in common; none for None."""
+    """First and last of neighbouring GPUs that have something in common; none for None."""
     for value, members in groupby(range(len(gpus)), key=lambda number: common(gpus[number])):
         numbers = list(members)
         if value is not None:

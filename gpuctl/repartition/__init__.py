@@ -1,1 +1,1 @@
-"""Walks an admin through changing the static MIG partitions of a node: who is in the way, the steps."""
+"""Walks an admin through changing the static MIG partitions of a node: what is in the way, and the steps."""

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import output_option
-from gpuctl.cli.values import nodes
-from gpuctl.node.machine_option import machine_option
+from gpuctl.node.options import machine_option
 
 
 @click.command()
@@ -53,8 +52,8 @@ def repartition(
     (the node stays cordoned); 1 for a node, layout or GPU that cannot be used, or a cluster that cannot be
     reached; 2 for a wrong command line.
     """
-    from gpuctl.cli.context import connect_client
-    from gpuctl.mig.fit import read_layout
+    from gpuctl.cli.cluster import connect_client
+    from gpuctl.mig.plan import read_layout
     from gpuctl.repartition.run import plan_node_change, show, walk
     from gpuctl.repartition.wanted import MigConfig
 

@@ -1,4 +1,4 @@
-"""Finds who uses the GPUs of a node that are to be repartitioned: claims, and the pods that have them."""
+"""Who uses the GPUs that are to be changed, claims and their pods, and how a node is emptied of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.kinds.registry import KINDS
-from gpuctl.cli.documents import as_data
+from driver.kube.errors import Conflict, NotFound, TooManyRequests
+from driver.kube.paths import NODES, object_path
+from gpuctl.cli.output import as_data
 
 if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
     from driver.nvml.pci_address import PciAddress
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
+
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PodInTheWay:
-    """A pod that uses a GPU. ``controller`` is who made it (``ReplicaSet/web``), None for nobody.
+    """A pod that uses a GPU. ``controller`` is its controller (``ReplicaSet/web``), None without one.
 
     ``ends`` says whether it is being deleted already.
     """
@@ -39,7 +43,7 @@ class PodInTheWay:
 
     @property
     def of_daemon_set(self) -> bool:
-        """Whether a cordon does not keep its like away."""
+        """Whether a DaemonSet starts such a pod again in spite of a cordon."""
         return (self.controller or "").startswith("DaemonSet/")
 
     def __str__(self) -> str:
@@ -48,7 +52,7 @@ class PodInTheWay:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInTheWay:
-    """A claim that has devices of the GPUs; admin access counts, since who looks on uses them too.
+    """A claim that has devices of the GPUs; admin access counts, since it uses them too.
 
     ``others`` are users that are no pods.
     """
@@ -123,3 +127,43 @@ def _pod(view: ClusterView, namespace: str, user: Object) -> PodInTheWay | None:
 def pods_of(claims: Iterable[ClaimInTheWay]) -> tuple[PodInTheWay, ...]:
     """The pods of these claims, each once."""
     return tuple(dict.fromkeys(pod for claim in claims for pod in claim.pods))
+
+
+class NodeChanges:
+    """What can be done to one node and its pods. Raises ApiError."""
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self._client = client
+        self._path = object_path(NODES, node)
+
+    def cordon(self) -> None:
+        """Let no new pods come to the node."""
+        self._patch(unschedulable=True)
+
+    def uncordon(self) -> None:
+        """Let pods come to the node again."""
+        self._patch(unschedulable=False)
+
+    def evict(self, pod: PodInTheWay) -> str | None:
+        """Ask for the end of a pod through the Eviction API, which keeps to PodDisruptionBudgets.
+
+        The answer is why it cannot end now (another try may succeed), None when it ends or is gone.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            self._client.create(f"{pod.path}/eviction", eviction)
+        except TooManyRequests as error:
+            return error.what
+        except (NotFound, Conflict):
+            pass  # it is gone, or another pod has its name now
+        return None
+
+    def _patch(self, *, unschedulable: bool) -> None:
+        # As kubectl does it: the field is absent where pods may come.
+        spec = {"unschedulable": True if unschedulable else None}
+        self._client.patch(self._path, {"spec": spec}, "application/merge-patch+json")

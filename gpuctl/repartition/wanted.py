@@ -13,8 +13,7 @@ from driver.hardware.pci import PRODUCTS
 from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.importing.mig_parted import Entry, load_mig_parted
 from gpuctl.importing.mig_parted_import import products_of, whole_instance
-from gpuctl.mig.fit import Layout, fit
-from gpuctl.mig.plan import counted, placed_data
+from gpuctl.mig.plan import Layout, counted, fit, placed_data
 from gpuctl.node.planned import plan_node
 from gpuctl.repartition.node_gpus import is_as_wanted
 
@@ -95,7 +94,7 @@ class MigConfig:
     def layout_for(self, gpu: NodeGpu) -> Layout | None:
         """The layout that the last entry which means a GPU gives it, None when none does.
 
-        Raises ConfigError where that cannot be told or done.
+        Raises ConfigError where that is unknown or impossible.
         """
         meant = [entry for entry in self.entries if self._means(entry, gpu)]
         if not meant:

@@ -1,19 +1,29 @@
-"""The cluster that a simulation begins with: nodes of machines, or a live cluster as it is now."""
+"""The cluster that a simulation begins with: nodes of machines, or a live cluster as it is now.
+
+Also its DeviceClasses, from files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from driver.errors import ConfigError
+from envtest.client.shipped import PACKAGE_ROOT
 from gpuctl.explain.snapshot import take_snapshot
 from kubernetes_rules.taints import tainted_slices
 
 if TYPE_CHECKING:
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
+
 
 Object = dict[str, Any]
+
+_SHIPPED = PACKAGE_ROOT / "deviceclasses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ def planned_cluster(
 
 
 def live_cluster(view: ClusterView, classes: Sequence[Object]) -> SimulatedCluster:
-    """A cluster as it is now, without its cordoned nodes; ``classes`` stand for its own where there are any.
+    """A cluster as it is now, without its cordoned nodes; ``classes`` replace its own where there are any.
 
     Raises ApiError where it cannot be read, ConfigError where no node takes pods.
     """
@@ -84,3 +94,20 @@ def _slice_of(one: Mapping[str, Any], index: int) -> Object:
         "metadata": {"name": f"{one['metadata']['name']}-{index}"},
         "spec": {**spec, "nodeName": name, "pool": pool},
     }
+
+
+def load_classes(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The DeviceClasses in these files, or the shipped ones when none is named. Raises ConfigError."""
+    chosen = list(files) or sorted(_SHIPPED.glob("*.yaml"))
+    if not chosen:
+        raise ConfigError(f"there are no device classes in {_SHIPPED}", "name files with --classes")
+    found = []
+    for path in chosen:
+        try:
+            documents = list(yaml.safe_load_all(path.read_bytes()))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}", "check --classes") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is no YAML: {error}", "check --classes") from error
+        found += [one for one in documents if isinstance(one, dict) and one.get("kind") == "DeviceClass"]
+    return found

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.node.config_option import config_options
-from gpuctl.node.machine_option import machine_option
-from gpuctl.simulate.machines import read_machines
+from gpuctl.cli.output import document, emit, output_option
+from gpuctl.node.options import config_options, machine_option, read_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpuctl.simulate.cluster import SimulatedCluster
-    from gpuctl.simulate.cost import Cost
-    from gpuctl.simulate.machines import LikeNodes
-    from gpuctl.simulate.results import GroupResult, Result
+    from gpuctl.simulate.results import Cost, GroupResult, Result
     from gpuctl.simulate.workload import PodGroup
 
 WAITING_EXIT_CODE = 3
+_MOST_NODES = 100_000
+_BETWEEN_NODES = re.compile(r",(?![^\[]*\])")
+_NODES = re.compile(r"(?P<machine>[^\[]+)(?:\[(?P<labels>[^\]]*)\])?=(?P<count>[0-9]{1,9})")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 WORKLOAD_HELP = """The workload is YAML:
 
@@ -97,8 +95,8 @@ def simulate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from gpuctl.simulate.cost import cost_of
     from gpuctl.simulate.picture import picture
+    from gpuctl.simulate.results import cost_of
     from gpuctl.simulate.simulation import Simulation
     from gpuctl.simulate.workload import load_workload
 
@@ -106,7 +104,7 @@ def simulate(
         raise click.UsageError("name --nodes, or begin with a cluster by --from-cluster")
     if from_cluster and (machine or config):
         raise click.UsageError("--machine and --config say what --nodes are, not what a cluster is")
-    machines = read_machines(nodes, machine) if nodes is not None else ()
+    machines = _read_machines(nodes, machine) if nodes is not None else ()
     groups = load_workload(workload)
     until = None if hours is None else _until(hours, groups)
     cluster = (
@@ -135,14 +133,13 @@ def _until(hours: float, groups: Sequence[PodGroup]) -> float:
 
 
 def _planned(
-    machines: Sequence[LikeNodes],
+    machines: Sequence[_LikeNodes],
     config: Path | None,
     labels: dict[str, str] | None,
     classes: Sequence[Path],
 ) -> SimulatedCluster:
     from gpuctl.node.planned import plan_node
-    from gpuctl.simulate.cluster import planned_cluster
-    from gpuctl.simulate.device_classes import load_classes
+    from gpuctl.simulate.cluster import load_classes, planned_cluster
 
     published = []
     for one in machines:
@@ -152,9 +149,8 @@ def _planned(
 
 
 def _live(kubeconfig: Path | None, context: str | None, classes: Sequence[Path]) -> SimulatedCluster:
-    from gpuctl.cli.cluster_view import ClusterView
-    from gpuctl.simulate.cluster import live_cluster
-    from gpuctl.simulate.device_classes import load_classes
+    from gpuctl.cli.cluster import ClusterView
+    from gpuctl.simulate.cluster import live_cluster, load_classes
 
     return live_cluster(ClusterView.connect(kubeconfig, context), load_classes(classes) if classes else ())
 
@@ -214,3 +210,46 @@ def _group(group: GroupResult) -> dict[str, Any]:
 def _cost(cost: Cost) -> dict[str, float]:
     found = {"gpuHour": cost.gpu_hour, "total": cost.total, "idle": cost.idle}
     return found if cost.without_work is None else {**found, "withoutWork": cost.without_work}
+
+
+@dataclass(frozen=True, slots=True)
+class _LikeNodes:
+    """So many nodes with one machine, and their labels, None where nothing is said of labels."""
+
+    machine: str
+    count: int
+    labels: Mapping[str, str] | None = None
+
+
+def _read_machines(nodes: str, machine: str | None) -> tuple[_LikeNodes, ...]:
+    """The nodes: ``4`` of ``--machine``, or ``hgx-h100=4,a30-quad[pool=notebooks]=2``. Raises UsageError."""
+    found: tuple[_LikeNodes, ...]
+    if machine is not None:
+        if not nodes.isascii() or not nodes.isdigit():
+            raise click.UsageError(
+                f"--nodes {nodes} is no number: with --machine it says how many like nodes"
+            )
+        found = (_LikeNodes(machine, int(nodes)),)
+    else:
+        found = _with_labels([_like_nodes(one) for one in _BETWEEN_NODES.split(nodes)])
+    total = sum(one.count for one in found)
+    if not all(one.count for one in found) or total > _MOST_NODES:
+        raise click.UsageError(f"--nodes {nodes}: between 1 and {_MOST_NODES:,} nodes can be simulated")
+    return found
+
+
+def _with_labels(found: Sequence[_LikeNodes]) -> tuple[_LikeNodes, ...]:
+    """Where some nodes have labels, the others have none, which is more than nothing known."""
+    if all(one.labels is None for one in found):
+        return tuple(found)
+    return tuple(replace(one, labels=one.labels or {}) for one in found)
+
+
+def _like_nodes(text: str) -> _LikeNodes:
+    match = _NODES.fullmatch(text)
+    if match is None:
+        raise click.UsageError(
+            f"--nodes {text}: name the --machine of so many nodes, or write machines: hgx-h100=4,a30-quad=2"
+        )
+    labels = None if match["labels"] is None else read_labels(match["labels"])
+    return _LikeNodes(match["machine"], int(match["count"]), labels)

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.simulate.cost import Cost
-from gpuctl.simulate.results import GroupResult, Result
+from gpuctl.simulate.results import Cost, GroupResult, Result
 
 
 def picture(result: Result, cost: Cost | None, seconds: float) -> RenderableType:

@@ -21,7 +21,7 @@ SIMULATION = "simulation"
 """The namespace of the claims of simulated pods."""
 
 MOST = 8
-"""So many reasons are told of a group; the others are about fewer devices."""
+"""How many reasons are given for a group; the others concern fewer devices."""
 
 _OF_ONE_NODE = frozenset({"in-use", "counters", "capacity", "too-few", "taint", "node"})
 """Findings about one node, which are added up from the outcomes of its devices instead."""
@@ -74,7 +74,7 @@ class Reasons:
         return (*(Why(message) for message in told[:MOST]), *more[:MOST])
 
     def _representatives(self) -> tuple[Snapshot, Mapping[str, int]]:
-        """A cluster with one node for all that are alike, and how many each stands for."""
+        """A cluster with one node for all that are alike, and how many nodes each represents."""
         cluster = self._cluster
         pools: dict[str, set[PoolId]] = {}
         for one in cluster.slices:

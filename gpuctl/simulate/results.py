@@ -1,4 +1,4 @@
-"""What a simulation tells: pods, devices by tier, GPUs and their hours, and what was waited for."""
+"""The results of a simulation: pods, devices by tier, GPUs and their hours, and what was waited for."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that a simulation tells; ``ended_seconds`` is the simulated time that it covers.
+    """All results of a simulation; ``ended_seconds`` is the simulated time that it covers.
 
     ``busy_hours`` are the GPU-hours of work that pods did, None where not all of them say how much they do.
     """
@@ -109,3 +109,29 @@ class Result:
     def hours_in_use(self) -> float:
         """The hours in which GPUs were in use."""
         return sum(one.hours_in_use for one in self.gpus.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """In the currency of ``gpu_hour``, what one GPU-hour costs.
+
+    ``idle`` is for GPU-hours in which nobody had the GPU; ``without_work`` for these and for those in which
+    it was in use but not busy, None where the workload does not say how busy its pods are.
+    """
+
+    gpu_hour: float
+    total: float
+    idle: float
+    without_work: float | None
+
+
+def cost_of(result: Result, gpu_hour: float) -> Cost:
+    """The cost of all GPUs for the time that a simulation covers."""
+    idle = result.gpu_hours - result.hours_in_use
+    worked = result.busy_hours
+    return Cost(
+        gpu_hour,
+        result.gpu_hours * gpu_hour,
+        idle * gpu_hour,
+        None if worked is None else (result.gpu_hours - worked) * gpu_hour,
+    )

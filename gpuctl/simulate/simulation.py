@@ -1,7 +1,7 @@
 """Places pods on nodes in memory with the scheduler's own allocation, over simulated time.
 
-Which of the nodes that fit is taken is chance, as in the real scheduler where nothing but devices
-tells nodes apart; the same seed gives the same chances. CPU and memory are not looked at.
+Which of the nodes that fit is taken is chance, as in the real scheduler where nodes differ in nothing but
+devices; the same seed gives the same chances. CPU and memory are not looked at.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuctl.simulate.candidates import Candidates
 from gpuctl.simulate.cluster import SimulatedCluster
-from gpuctl.simulate.level import Level
 from gpuctl.simulate.reasons import SIMULATION, Reasons
 from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result
-from gpuctl.simulate.usage import Device, Usage
+from gpuctl.simulate.usage import Device, Level, Usage
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.counters import exhausted
@@ -26,6 +24,31 @@ from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.taints import untolerated_taint
 
 Object = dict[str, Any]
+
+
+class Candidates:
+    """The nodes on which a group may fit: those that did not fit are out until something there ends."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = list(range(nodes))
+        self._place = {node: node for node in self._nodes}
+
+    def pick(self, chance: random.Random) -> int | None:
+        """One of them, None when there is none."""
+        return self._nodes[chance.randrange(len(self._nodes))] if self._nodes else None
+
+    def drop(self, node: int) -> None:
+        """It does not fit there now."""
+        place, last = self._place.pop(node), self._nodes.pop()
+        if last != node:
+            self._nodes[place] = last
+            self._place[last] = place
+
+    def restore(self, node: int) -> None:
+        """Something ended there."""
+        if node not in self._place:
+            self._place[node] = len(self._nodes)
+            self._nodes.append(node)
 
 
 class Simulation:
@@ -60,7 +83,7 @@ class Simulation:
         self._sequence = itertools.count()
 
     def run(self, progress: Callable[[int], None]) -> Result:
-        """Play all arrivals and ends; ``progress`` hears how many pods have come so far."""
+        """Play all arrivals and ends; ``progress`` is called with how many pods have come so far."""
         arrivals = heapq.merge(*(_arrivals(group, index) for index, group in enumerate(self._groups)))
         now = 0.0
         for come, (now, group) in enumerate(arrivals, 1):
@@ -155,7 +178,7 @@ class Simulation:
         return False
 
     def _classes(self, now: float) -> dict[str, ClassResult]:
-        """The classes of which pods had to wait for devices."""
+        """The classes with pods that had to wait for devices."""
         waiting: Counter[str] = Counter()
         hours: dict[str, float] = {}
         for group, level in zip(self._groups, self._waiting_pods, strict=True):
@@ -167,7 +190,7 @@ class Simulation:
         return {name: ClassResult(waiting[name], hours[name]) for name in sorted(hours)}
 
     def _busy_hours(self, now: float) -> float | None:
-        """The work of the pods; what claims do that were there before nobody says."""
+        """The work of the pods; nothing is known of the work of claims that were there before."""
         hours = 0.0
         if self._cluster.claims:
             return None
@@ -212,7 +235,7 @@ def _arrivals(group: PodGroup, index: int) -> list[tuple[float, int]]:
 
 
 def _claim(group: PodGroup, spec: Mapping[str, Any], number: int) -> Object:
-    """A claim of any pod of a group: nothing tells those of its pods apart."""
+    """A claim of any pod of a group: the claims of its pods are all alike."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

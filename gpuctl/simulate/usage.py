@@ -9,16 +9,40 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
 from gpuctl.fleet.devices import attribute, tier_of
-from gpuctl.simulate.level import Level
 from gpuctl.simulate.results import GpuResult, TierResult
 
 Object = Mapping[str, Any]
 Device = tuple[str, str, str]
 """Driver, pool and name."""
 Gpu = tuple[str, str]
-"""Pool and address, or the name of a device that does not tell its GPU."""
+"""Pool and address, or the name of a device that does not say its GPU."""
 
-UNNAMED = "GPU of unknown product"
+_UNNAMED = "GPU of unknown product"
+
+
+class Level:
+    """A number that changes now and then, such as GPUs in use. Times are seconds and never go back."""
+
+    __slots__ = ("_area", "_since", "most", "value")
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+        """What it is now."""
+        self.most = value
+        """The most that it ever was."""
+        self._since = 0.0
+        self._area = 0.0
+
+    def change(self, by: int, now: float) -> None:
+        """From now on it is so much more, or less."""
+        self._area += self.value * (now - self._since)
+        self._since = now
+        self.value += by
+        self.most = max(self.most, self.value)
+
+    def hours(self, now: float) -> float:
+        """What it adds up to until now: GPUs in use become GPU-hours."""
+        return (self._area + self.value * (now - self._since)) / 3600
 
 
 class Usage:
@@ -51,11 +75,11 @@ class Usage:
         gpus = [(pool, gpu) for gpu in parsed.gpus] if parsed else [(pool, name)]
         self._gpus[identity] = tuple(gpus)
         for gpu in gpus:
-            known = self._product.get(gpu, UNNAMED)
+            known = self._product.get(gpu, _UNNAMED)
             self._product[gpu] = str(attribute(device, "productName") or known)
 
     def count(self, claim: Object, change: int, now: float) -> None:
-        """A claim gets its devices, or gives them back (-1); who only looks on does not count."""
+        """A claim gets its devices, or gives them back (-1); admin access does not count."""
         for result in claim["status"]["allocation"]["devices"].get("results") or ():
             device = (result["driver"], result["pool"], result["device"])
             if device not in self.tier or result.get("adminAccess"):

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option, terminal
+from gpuctl.cli.output import document, emit, output_option, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
-    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.fleet.nodes import NodeState
-    from gpuctl.status.deleted_claims import Orphan
+    from gpuctl.fleet.pods import Orphan
 
 AMISS_EXIT_CODE = 3
 INTERRUPTED_EXIT_CODE = 130
@@ -51,8 +50,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     """
     if watch and output == "svg":
         raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
-    from gpuctl.cli.cluster_view import ClusterView
-    from gpuctl.cli.context import connect_client
+    from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import states_of
 
     client = connect_client(kubeconfig, context)
@@ -71,7 +69,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     show(nodes)
     if watch:
         from gpuctl.fleet.follow import follow
-        from gpuctl.status.news import News
+        from gpuctl.status.picture import News
 
         news = News(nodes, wide=output == "wide")
         tell = show if output in ("json", "yaml", "name") else news.tell
@@ -98,12 +96,12 @@ def _show(
 
 
 def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Object]) -> tuple[Orphan, ...]:
-    """The pods with devices from deleted claims, which are looked for only where a node has told of one.
+    """The pods with devices from deleted claims, which are searched only where a node reports one.
 
     Pods are many, and not for every user to read.
     """
     from driver.devices.taints import DELETED_CLAIM
-    from gpuctl.status.deleted_claims import orphans
+    from gpuctl.fleet.pods import orphans
 
     told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
     return orphans(view.listed("/api/v1/pods"), claims) if told else ()
@@ -112,7 +110,7 @@ def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Obj
 def _waiting(view: ClusterView) -> tuple[str, ...]:
     """The pods with device requests that the scheduler could not place; none where pods may not be listed."""
     from driver.kube.errors import Forbidden
-    from gpuctl.fleet.waiting import asks_devices
+    from gpuctl.fleet.pods import asks_devices
 
     try:
         pods = view.listed("/api/v1/pods", fieldSelector="status.phase=Pending")

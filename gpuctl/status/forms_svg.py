@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WIDTH, _MARGIN, _LABEL, _ROW = 960, 16, 190, 28
 _BAR = _WIDTH - 2 * _MARGIN - _LABEL
 _LEAST_SHARE = 12
-"""Shares that would be narrower are not told apart."""
+"""Shares that would be narrower are not drawn one by one."""
 
 
 def forms_svg(gpus: Sequence[tuple[str, GpuState]]) -> str:
@@ -111,7 +111,7 @@ def _openness(gpu: GpuState, form: Form, place: Place | None = None) -> str:
 
 
 def _shares(drawing: Drawing, gpu: GpuState, form: Form, x: float, y: float) -> None:
-    """Where one share ends and the next begins, as far as they can be told apart."""
+    """Where one share ends and the next begins, as far as they are drawn one by one."""
     if form.shares * _LEAST_SHARE > _BAR or form.shares < 2:
         return
     width = _BAR / form.shares

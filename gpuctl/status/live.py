@@ -1,4 +1,4 @@
-"""Shows the cluster on a terminal and draws it anew when something has changed, until Ctrl-C."""
+"""Shows the cluster on a terminal and draws it again when something has changed, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from gpuctl.cli.printable import PrintablePicture
+from gpuctl.cli.output import PrintablePicture
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.follow import Followed, broke_off
 from gpuctl.fleet.nodes import NodeView
@@ -23,9 +23,9 @@ from gpuctl.status.live_picture import live_picture
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
-    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.cluster import ClusterView
 
-LEAST_SECONDS = 0.3
+_LEAST_SECONDS = 0.3
 """Between two pictures: what changes meanwhile is drawn together."""
 
 
@@ -39,19 +39,20 @@ def watch_live(
     """Draw until Ctrl-C; the nodes as they were shown last.
 
     It fills the screen, and what was on it before comes back at the end. A picture is drawn when the API
-    server told a change, or when the terminal has another size. Raises ApiError where the first look fails.
+    server reports a change, or when the terminal changes its size. Raises ApiError where the first reading
+    fails.
     """
     state = Fleet()
     views = state.look(view.slices(), view.claims())
     drawn: object = None
-    drawn_at = clock() - LEAST_SECONDS
+    drawn_at = clock() - _LEAST_SECONDS
     with Followed(client) as followed, _signalled(followed.wake):
         followed.wake()
         with Live(Text(), console=console, screen=True, auto_refresh=False) as live:
             try:
                 while True:
                     broken = followed.wait()
-                    pause(max(0.0, LEAST_SECONDS - (clock() - drawn_at)))
+                    pause(max(0.0, _LEAST_SECONDS - (clock() - drawn_at)))
                     broken += followed.drained()
                     seen = followed.seen()
                     if seen is not None:
@@ -67,7 +68,7 @@ def watch_live(
 
 
 def _size(console: Console) -> ConsoleDimensions:
-    """The size of the terminal as it is now; an environment with COLUMNS and LINES tells that of before."""
+    """The size of the terminal as it is now; COLUMNS and LINES in the environment may be out of date."""
     try:
         return ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
     except (OSError, ValueError):
@@ -76,7 +77,7 @@ def _size(console: Console) -> ConsoleDimensions:
 
 @contextmanager
 def _signalled(heard: Callable[[], None]) -> Iterator[None]:
-    """Hear it when the terminal gets another size, and when Ctrl-C is pressed.
+    """Call ``heard`` when the terminal changes its size, and when Ctrl-C is pressed.
 
     A handler in Python runs in the main thread alone, and not before that goes on: a signal that comes just
     before the thread waits would be heard after the wait. So the interpreter writes each to a socket at once.

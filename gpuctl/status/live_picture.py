@@ -1,28 +1,44 @@
-"""Draws nodes and their GPUs for a screen: what is amiss first, and what did not fit is said."""
+"""Draws nodes and their GPUs for a screen, each GPU as a bar: what is amiss first, the rest as it fits."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gpuctl.cli.printable import in_one_line
-from gpuctl.status.bars import WORDS, bar, cell, legend
+from gpuctl.cli.output import in_one_line
 
 if TYPE_CHECKING:
     from gpuctl.fleet.devices import Kind
     from gpuctl.fleet.gpus import GpuState, Holding
     from gpuctl.fleet.nodes import NodeView
 
+
 _BAR = 24
 _FRAME_LINES = 4
 """The sum above, an empty line, and two lines below."""
 
+_SIGNS: Mapping[Kind, tuple[str, str]] = {
+    "whole": ("█", "blue"),
+    "partition": ("▓", "magenta"),
+    "shared": ("▒", "cyan"),
+    "machine": ("▚", "yellow"),
+}
+"""The sign of each kind, readable without colours, and its colour."""
+
+_FREE = "·"
+WORDS: Mapping[Kind, str] = {
+    "whole": "whole",
+    "partition": "partition",
+    "shared": "share",
+    "machine": "virtual machine",
+}
+
 
 def live_picture(views: Sequence[NodeView], width: int, height: int, note: str = "") -> Text:
-    """As many lines as the screen has, none wider than it; ``note`` stands in the last one.
+    """As many lines as the screen has, none wider than it; ``note`` is in the last one.
 
     Each GPU has a line while all of them fit, else each node has one. Nodes on which something is amiss come
     first, the others by name.
@@ -37,7 +53,7 @@ def live_picture(views: Sequence[NodeView], width: int, height: int, note: str =
         lines = [*lines[:kept], _left_out(ordered[kept:])]
     if not views:
         lines = [Text("no node publishes GPUs of this driver")]
-    foot = [Text(), legend(), Text(note, "yellow") if note else Text("Ctrl-C ends it", "dim")]
+    foot = [Text(), _legend(), Text(note, "yellow") if note else Text("Ctrl-C ends it", "dim")]
     picture = Text("\n").join([sum_of(views), *lines, *foot][:height])
     picture.no_wrap = True
     return _cut(picture, width)
@@ -102,7 +118,7 @@ def _gpu_line(gpu: GpuState) -> Text:
 
 
 def holder(one: Holding) -> str:
-    """Who holds it, and what: ``team/train (pod train-0): mig 1g.10gb``."""
+    """The claim that holds it, its pods, and what it holds: ``team/train (pod train-0): mig 1g.10gb``."""
     pods = f" (pod {', '.join(one.pods)})" if one.pods else ""
     what = "looks on" if one.looks_on else ", ".join(filter(None, (one.tier, one.taken)))
     trouble = f" NOT READY: {in_one_line(one.trouble)}" if one.trouble else ""
@@ -137,3 +153,54 @@ def _left_out(views: Sequence[NodeView]) -> Text:
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def bar(gpu: GpuState, width: int) -> Text:
+    """The GPU's holders from left to right; each has one character at least."""
+    cells: list[Kind | None] = [None] * width
+    if any(one.start is not None for one in gpu.holdings):
+        for one in (one for one in gpu.holdings if one.start is not None and not one.looks_on):
+            _fill(cells, one.kind, *_span(one.start or 0, one.size or 1, gpu.memory_slices, width))
+    at = 0
+    for one in (one for one in gpu.holdings if one.start is None and not one.looks_on):
+        size = max(1, round(one.part * width))
+        _fill(cells, one.kind, at, at + size)
+        at += size
+    text = Text()
+    for kind in cells:
+        sign, colour = _SIGNS[kind] if kind else (_FREE, "dim")
+        text.append(sign, colour)
+    return text
+
+
+def cell(gpu: GpuState) -> Text:
+    """The GPU in one character: the kind that has most of it; ``!`` where it is sick."""
+    if gpu.is_sick:
+        return Text("!", "bold red")
+    parts: dict[Kind, float] = {}
+    for one in gpu.holdings:
+        if not one.looks_on:
+            parts[one.kind] = parts.get(one.kind, 0.0) + one.part
+    if not parts:
+        return Text(_FREE, "dim")
+    sign, colour = _SIGNS[max(parts, key=lambda kind: parts[kind])]
+    return Text(sign, colour)
+
+
+def _legend() -> Text:
+    """What the signs mean."""
+    text = Text()
+    for kind, (sign, colour) in _SIGNS.items():
+        text.append(f"{sign} ", colour).append(f"{WORDS[kind]}   ")
+    return text.append(f"{_FREE} ", "dim").append("free   ").append("! ", "bold red").append("sick")
+
+
+def _span(start: int, size: int, slices: int, width: int) -> tuple[int, int]:
+    """The characters of a partition in its place among the memory slices."""
+    first = start * width // max(slices, 1)
+    return first, max(first + 1, (start + size) * width // max(slices, 1))
+
+
+def _fill(cells: list[Kind | None], kind: Kind, first: int, end: int) -> None:
+    for position in range(min(first, len(cells) - 1), min(end, len(cells))):
+        cells[position] = kind

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuctl.status.bars import WORDS
-from gpuctl.status.live_picture import holder, sum_of
+from gpuctl.status.live_picture import WORDS, holder, sum_of
 from gpuctl.svg.drawing import LINE, Drawing, fitted
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def occupancy_svg(views: Sequence[NodeView]) -> str:
 
 
 def _described(views: Sequence[NodeView]) -> str:
-    """The same for who cannot see it; of many nodes those that are amiss."""
+    """The same for people who cannot see it; of many nodes those that are amiss."""
     told = []
     for view in views if len(views) <= MOST_CARDS else [one for one in views if one.is_amiss]:
         gpus = "; ".join(_gpu_words(gpu) for gpu in view.gpus)

@@ -1,25 +1,28 @@
-"""Says for people how the nodes are: a row for each tier of a node, and a sentence for each thing amiss."""
+"""Says for people how the nodes are: a row for each tier of a node, and a sentence for each thing amiss.
+
+With ``--watch`` in a pipe, only what is new goes on below.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuctl.cli.columns import columns
+from gpuctl.cli.output import columns, say
 from gpuctl.fleet.memory import memory_lines, not_held
 
 if TYPE_CHECKING:
     from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
-    from gpuctl.status.deleted_claims import Orphan
+    from gpuctl.fleet.pods import Orphan
+
 
 HEADS = (
     *("node", "gpu", "tier", "devices", "allocated", "free", "at-once"),
     *("excluded", "unavailable", "claims"),
 )
-WIDE_HEADS = (*HEADS, "claims-left", "driver")
+_WIDE_HEADS = (*HEADS, "claims-left", "driver")
 
 Row = tuple[str, ...]
-
 
 _MOST_NAMED = 5
 
@@ -37,7 +40,7 @@ def picture(
     """
     if not nodes:
         return "no node publishes GPUs of this driver"
-    heads = WIDE_HEADS if wide else HEADS
+    heads = _WIDE_HEADS if wide else HEADS
     lines = [*sentences(nodes), *map(str, orphans), *_wait(waiting)] or ["all is well"]
     memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
     return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
@@ -57,7 +60,7 @@ def rows(nodes: Sequence[NodeState], *, wide: bool) -> list[Row]:
         for tier, count in sorted(node.tiers.items()):
             found.append(_row(node, tier, count))
         if not node.tiers:
-            found.append((node.name, "-", "nothing offered", *"-" * (len(WIDE_HEADS) - 3)))
+            found.append((node.name, "-", "nothing offered", *"-" * (len(_WIDE_HEADS) - 3)))
     return found if wide else [row[: len(HEADS)] for row in found]
 
 
@@ -71,7 +74,7 @@ def _row(node: NodeState, tier: str, count: TierCount) -> Row:
 
 
 def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
-    """What is amiss, node by node; devices of a GPU that have the same taints are told together."""
+    """What is amiss, node by node; devices of a GPU that have the same taints share a line."""
     for node in nodes:
         if node.pool_problem:
             yield f"{node.name}: nothing of this pool can be allocated: {node.pool_problem}"
@@ -96,3 +99,31 @@ def _who(one: Tainted) -> str:
     if len(one.devices) == 1:
         return f"{gpu}: {one.devices[0]} is"
     return f"{gpu}: {len(one.devices)} of its {one.of_gpu} devices are"
+
+
+class News:
+    """Remembers what was printed, beginning with the first picture."""
+
+    def __init__(self, nodes: Sequence[NodeState], *, wide: bool) -> None:
+        self._wide = wide
+        self._rows, self._sentences = self._of(nodes)
+
+    def tell(self, nodes: Sequence[NodeState]) -> None:
+        """Print the changed rows, what is amiss since then, and what no longer is."""
+        for line in self.lines(nodes):
+            say(line)
+
+    def lines(self, nodes: Sequence[NodeState]) -> list[str]:
+        """The lines that ``tell`` prints; the next call is about what comes after."""
+        known, told = self._rows, self._sentences
+        self._rows, self._sentences = self._of(nodes)
+        changed = [row for key, row in self._rows.items() if known.get(key) != row]
+        heads = _WIDE_HEADS if self._wide else HEADS
+        found = columns(heads, changed, no_heads=True).splitlines() if changed else []
+        found += [f"gone: {node}, {tier}" for node, tier in known if (node, tier) not in self._rows]
+        found += [one for one in self._sentences if one not in told]
+        found += [f"over: {one}" for one in told if one not in self._sentences]
+        return found
+
+    def _of(self, nodes: Sequence[NodeState]) -> tuple[dict[tuple[str, str], Row], list[str]]:
+        return {(row[0], row[2]): row for row in rows(nodes, wide=self._wide)}, list(sentences(nodes))

@@ -1,4 +1,4 @@
-"""Writes SVG: boxes, lines and words with classes, a title and a description for who cannot see it.
+"""Writes SVG: boxes, lines and words with classes, a title and a description for people who cannot see it.
 
 Colours are in one style sheet, which has others for dark surroundings. The same calls give the same text.
 """
@@ -106,7 +106,7 @@ class Drawing:
 
 
 def fitted(text: str, width: float, *, small: bool = False, bold: bool = False) -> str:
-    """As much of a text as fits; where its end is left out stands an ellipsis, and of very little nothing."""
+    """As much of a text as fits, with an ellipsis for a missing end; nothing where there is hardly room."""
     character = (_SMALL_CHARACTER if small else _CHARACTER) * (_BOLD if bold else 1.0)
     room = int(width / character)
     if len(text) <= room:

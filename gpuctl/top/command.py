@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
-from gpuctl.cli.values import nodes
+from gpuctl.cli.cluster_options import cluster_options, nodes
+from gpuctl.cli.output import document, emit, output_option
 
 if TYPE_CHECKING:
     from gpuctl.top.usage import By
@@ -39,12 +37,10 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     command line.
     """
     from driver.errors import ConfigError
-    from gpuctl.cli.cluster_view import ClusterView
-    from gpuctl.cli.context import connect_client
+    from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
     from gpuctl.top.picture import devices_picture, groups_picture
-    from gpuctl.top.scrape import scrape
-    from gpuctl.top.usage import by_use, grouped, read_all, usages
+    from gpuctl.top.usage import by_use, grouped, read_all, scrape, usages
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)

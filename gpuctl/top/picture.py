@@ -1,16 +1,15 @@
-"""Says for people who uses how much of what he holds, in plain columns."""
+"""Shows people how much claims use of what they hold, in plain columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuctl.cli.columns import columns
+from gpuctl.cli.output import columns
 from gpuctl.fleet.memory import shown, size
 
 if TYPE_CHECKING:
-    from gpuctl.top.scrape import Scraped
-    from gpuctl.top.usage import By, Group, Usage
+    from gpuctl.top.usage import By, Group, Scraped, Usage
 
 _MOST_NODES = 3
 

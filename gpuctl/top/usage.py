@@ -1,15 +1,37 @@
-"""Joins what claims hold, as slices and claims say it, with what they use, as the plugins' metrics say it."""
+"""Joins what claims hold, by slices and claims, with what they use, by the metrics of the kubelet plugins.
+
+Metrics are read through the API server, which hands requests on to pods.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from driver.errors import ApiError
+from gpuctl.cli.failures import told
+from gpuctl.doctor.outside.programs import programs_of
 
 if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+    from gpuctl.cli.cluster import ClusterView
     from gpuctl.fleet.gpus import GpuState, Holding
     from gpuctl.fleet.nodes import NodeView
-    from gpuctl.top.scrape import Scraped
+
+
+Object = Mapping[str, Any]
+
+PODS = "app.kubernetes.io/name=gpu-dra-kubeletplugin"
+"""The label that the chart and the manifests give to the plugin's pods."""
+
+_FLAG = "--metrics-addr"
+_AT_ONCE = 16
+_TIMEOUT_SECONDS = 5.0
+_NO_POD = "no pod of the kubelet plugin runs there"
+_NO_METRICS = f"its plugin serves no metrics: set metrics.enabled of the chart, or {_FLAG}"
 
 By = Literal["claim", "namespace", "class", "node"]
 
@@ -25,8 +47,60 @@ Measured = Mapping[tuple[str, Key], float]
 
 
 @dataclass(frozen=True, slots=True)
+class Scraped:
+    """What the plugin of a node answered, or why it gave no metrics."""
+
+    node: str
+    text: str | None = None
+    lacking: str | None = None
+
+
+def scrape(client: KubeClient, view: ClusterView, nodes: Iterable[str]) -> list[Scraped]:
+    """Ask the plugins of these nodes, some at a time; raises nothing for one that cannot be asked.
+
+    It takes the right to list pods, and to get pods/proxy in the namespace of the driver.
+    """
+    try:
+        pods = view.listed("/api/v1/pods", labelSelector=PODS)
+    except ApiError as error:
+        return [Scraped(node, lacking=told(error)) for node in nodes]
+    newest: dict[str, Object] = {}
+    for pod in sorted(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
+        if (pod.get("status") or {}).get("phase") == "Running":
+            newest[str(pod["spec"].get("nodeName"))] = pod
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda node: _ask(client, node, newest.get(node)), nodes))
+
+
+def metrics_path(pod: Object) -> str | None:
+    """Where the API server hands out the metrics of a plugin's pod; None where it serves none."""
+    container = programs_of(pod["spec"]).get("kubeletplugin") or {}
+    words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+    for number, word in enumerate(words):
+        flag, _, value = word.partition("=")
+        address = value or (words[number + 1] if number + 1 < len(words) else "")
+        port = address.rpartition(":")[2]
+        if flag == _FLAG and port.isdecimal():
+            namespace, name = (quote(str(pod["metadata"][key]), safe="") for key in ("namespace", "name"))
+            return f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
+    return None
+
+
+def _ask(client: KubeClient, node: str, pod: Object | None) -> Scraped:
+    if pod is None:
+        return Scraped(node, lacking=_NO_POD)
+    path = metrics_path(pod)
+    if path is None:
+        return Scraped(node, lacking=_NO_METRICS)
+    try:
+        return Scraped(node, client.text(path, timeout_seconds=_TIMEOUT_SECONDS))
+    except ApiError as error:
+        return Scraped(node, lacking=told(error))
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """What a claim has of a GPU and uses of it; what is not told is None.
+    """What a claim has of a GPU and uses of it; what is unknown is None.
 
     ``part`` is how much of the GPU it has, from 0 to 1; ``busy`` how busy its device was, from 0 to 1.
     """
@@ -46,9 +120,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several usages together. Sums are of those that are told.
+    """Several usages together. Sums are of those that are known.
 
-    Of ``untold`` devices nobody tells what is used; ``measured_bytes`` is what the others have.
+    For ``untold`` devices nothing says what is used; ``measured_bytes`` is what the others have.
     ``gpus`` is how many GPUs they have, parts added up; ``busy`` is their mean, by their parts.
     """
 
@@ -77,7 +151,7 @@ def read_metrics(text: str) -> dict[tuple[str, Key], float]:
 
 
 def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scraped]]:
-    """What each node's metrics say, by node, and the nodes that told nothing that can be read."""
+    """What each node's metrics say, by node, and the nodes without metrics that can be read."""
     measured: dict[str, Measured] = {}
     lacking = []
     for one in answers:
@@ -92,7 +166,7 @@ def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scra
 
 
 def usages(view: NodeView, measured: Measured) -> list[Usage]:
-    """Everything that claims hold of a node's GPUs; a device over several GPUs is told with its first."""
+    """Everything that claims hold of a node's GPUs; a device over several GPUs is listed with its first."""
     reported = {
         (share.claim, share.device, share.share_id or ""): share.used_bytes
         for gpu in view.state.memory
@@ -135,7 +209,7 @@ _NAMES: Mapping[By, Callable[[Usage], str]] = {
 
 
 def grouped(found: Iterable[Usage], by: By) -> list[Group]:
-    """By what was asked, who uses most first; of those who use as much, who holds most."""
+    """Grouped as was asked; the largest use comes first, then the largest holding."""
     members: dict[str, list[Usage]] = {}
     for one in found:
         members.setdefault(_NAMES[by](one), []).append(one)
@@ -144,7 +218,7 @@ def grouped(found: Iterable[Usage], by: By) -> list[Group]:
 
 
 def by_use(found: Iterable[Usage]) -> list[Usage]:
-    """Who uses most first; of those who use as much, who holds most."""
+    """The largest use first, then the largest holding."""
     return sorted(
         found,
         key=lambda one: (

@@ -59,7 +59,7 @@ def web(
     """
     from driver.errors import ConfigError
     from driver.process.log import configure
-    from gpuctl.cli.context import connect_client, find_kubeconfig
+    from gpuctl.cli.cluster import connect_client, find_kubeconfig
     from gpuctl.web.serve.server import WebServer, address_of, bound, is_loopback
 
     configure(log_level)
@@ -77,7 +77,7 @@ def web(
     made = bound(addr)
     say(f"the page is at {address_of(made)} until Ctrl-C")
     if health_addr:
-        from gpuctl.web.serve.health import answering
+        from gpuctl.web.serve.server import answering
 
         with answering(health_addr, server):
             server.run(made)

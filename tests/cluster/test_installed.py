@@ -13,10 +13,8 @@ from driver.devices.taints import TAINT_RESET
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_gone
 from envtest.real.cluster import RealCluster
-from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS
-from gpuctl.doctor.inside.machines.checks import MACHINE_CHECKS
-from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
+from gpuctl.doctor.inside.checks import FABRIC_CHECKS, INSIDE
+from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
 from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
 from tests.eventually import eventually

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import DriverError
-from gpuctl.__main__ import commands
-from gpuctl.command_list import COMMANDS
+from gpuctl.__main__ import COMMANDS, commands
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 
 CALLED_AS = "import sys; sys.argv[0] = {name!r}; from gpuctl.__main__ import main; main()"

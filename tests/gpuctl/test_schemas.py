@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.documents import API_VERSION, as_data
+from gpuctl.cli.output import API_VERSION, as_data
 from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.planned import plan_node
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of

@@ -13,8 +13,7 @@ import click
 
 from envtest.real.assets import find_assets
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.cluster import planned_cluster
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator

@@ -28,7 +28,7 @@ from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import load_classes
 from tools.bench.process_use import cpu_seconds
 
 Object = dict[str, Any]

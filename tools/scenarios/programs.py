@@ -27,7 +27,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
-from gpuctl.cli.context import connect_client
+from gpuctl.cli.cluster import connect_client
 from gpuctl.cli.failures import told
 from kubernetes_rules.quantity import parse_quantity
 

@@ -1,24 +1,311 @@
-"""All checks of a node, in the order in which they are told."""
+"""All checks of a node in their order; here those of driver, container runtime, sockets and fabric."""
 
 from __future__ import annotations
 
-from gpuctl.doctor.check import Check
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.claim_checks import CLAIM_CHECKS
-from gpuctl.doctor.inside.driver_checks import DRIVER_CHECKS
-from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS
-from gpuctl.doctor.inside.machines.checks import MACHINE_CHECKS
-from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
+from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
 from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
-from gpuctl.doctor.inside.runtime_checks import RUNTIME_CHECKS
-from gpuctl.doctor.inside.seen import NodeSeen
-from gpuctl.doctor.inside.socket_checks import SOCKET_CHECKS
+from gpuctl.doctor.inside.runtime_files import DEFAULT_FOLDERS
+from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig
+from gpuctl.doctor.inside.sockets import SERVES
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
+
+_SMI = "nvidia-smi"
+_NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"
+
+_NOT_SEEN = "no configuration of containerd or CRI-O is seen below {}"
+
+
+def _driver_root(seen: NodeSeen) -> Finding:
+    files = seen.driver_files
+    passed_over = [f"{one.path} ({one.name}): {one.reason}" for one in seen.looked if one.reason]
+    if isinstance(files, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
+    if isinstance(files, Unread):
+        return fail(
+            files.why,
+            "install the NVIDIA driver, which is noticed by itself, or set --driver-root of the driver's "
+            "processes to where it is",
+            passed_over,
+        )
+    root = next((f"{one.path} ({one.name})" for one in seen.looked if not one.reason), "the driver root")
+    programs = {path.rpartition("/")[2] for path in files.binaries}
+    if _SMI not in programs:
+        return warn(
+            f"driver {files.version} below {root} has no {_SMI}, which sets time-slices and compute modes",
+            "install the driver's programs, where GPUs are to be shared",
+        )
+    return ok(
+        f"driver {files.version} below {root}, {counted(len(files.libraries), 'library', 'libraries')}, "
+        f"{counted(len(files.binaries), 'program')}",
+        passed_over,
+    )
+
+
+def _library(seen: NodeSeen) -> Finding:
+    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
+    if isinstance(seen.inventory, Unread):
+        return fail(
+            seen.inventory.why,
+            "see that the kernel module is loaded (lsmod) and what the kernel log says; "
+            "`nvidia-smi` on the node has to work first",
+        )
+    found, version = seen.inventory, seen.inventory.driver_version or "of a version that it does not tell"
+    if not found.gpus and not found.unread:
+        return warn(f"NVML, driver {version}, tells of no GPU", "nothing, where there is none")
+    problems = [
+        f"{gpu.pci}: {one.call}: {one.message}"
+        for gpu in found.gpus
+        for one in gpu.problems
+        if one.reason != "unlicensed"  # the check vgpu-license
+    ]
+    problems += [f"{one.call}: {one.message}" for one in found.problems]
+    problems += [f"{one.pci or 'a GPU'}: it never told who it is" for one in found.unread]
+    if problems:
+        return warn(
+            f"NVML, driver {version}, cannot tell everything of {counted(len(found.gpus), 'GPU')}",
+            "look for Xid messages in the kernel log; the taints of the devices say what it means",
+            problems,
+        )
+    return ok(f"NVML, driver {version}, tells of {counted(len(found.gpus), 'GPU')}")
+
+
+def _same_driver(seen: NodeSeen) -> Finding:
+    if seen.kernel_driver is None:
+        return skipped("sysfs does not tell which version of the kernel module is loaded")
+    if isinstance(seen.driver_files, Unread):
+        return skipped(seen.driver_files.why)
+    if seen.kernel_driver != seen.driver_files.version:
+        return fail(
+            f"the kernel module is {seen.kernel_driver}, the libraries are {seen.driver_files.version}",
+            "end the pods with GPUs, then load the module of the installed driver, or restart the node",
+        )
+    return ok(f"kernel module and libraries are {seen.kernel_driver}")
+
+
+def _device_nodes(seen: NodeSeen) -> Finding:
+    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
+    wanted = list(REQUIRED_CONTROL_NODES)
+    if not isinstance(seen.inventory, Unread):
+        wanted += [f"/dev/nvidia{gpu.minor}" for gpu in seen.inventory.gpus]
+    missing = [path for path in wanted if path not in seen.device_nodes]
+    if missing:
+        return fail(
+            f"{counted(len(missing), 'device node')} of {len(wanted)} missing",
+            "load the NVIDIA kernel modules and run nvidia-modprobe -u -c 0, or nvidia-smi, on the node",
+            missing,
+        )
+    if isinstance(seen.inventory, Unread):
+        return skipped("the control nodes are there; which GPUs there are is not known")
+    caps = sum(path.startswith("/dev/nvidia-caps/") for path in seen.device_nodes)
+    return ok(f"all {len(wanted)} device nodes are there, and {caps} of MIG capabilities")
+
+
+_DRIVER_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "driver-root",
+        "the places of the NVIDIA driver, and its libraries and programs below the one that is used",
+        "there is none; warns without nvidia-smi",
+        _driver_root,
+    ),
+    Check(
+        "nvml",
+        "NVML: whether its library can be loaded, and what it tells of the GPUs",
+        "it cannot be loaded or asked; warns of GPUs that do not tell everything",
+        _library,
+    ),
+    Check(
+        "same-driver",
+        "the version of the loaded kernel module against that of the libraries",
+        "they differ",
+        _same_driver,
+    ),
+    Check(
+        "device-nodes",
+        "`/dev/nvidiactl`, those of UVM, one for each GPU, and those of MIG",
+        "one of the first three kinds is missing",
+        _device_nodes,
+    ),
+)
+
+
+def _cgroups(seen: NodeSeen) -> Finding:
+    if seen.cgroups is None:
+        return skipped(f"no control groups are seen below {seen.places.host_root}")
+    if seen.cgroups == 1:
+        return warn(
+            "the node has control groups of version 1",
+            "Kubernetes gives them up: use a system with version 2",
+        )
+    return ok("control groups are of version 2")
+
+
+def _runtime(seen: NodeSeen) -> Finding:
+    if not seen.runtimes:
+        return skipped(
+            _NOT_SEEN.format(seen.places.host_root),
+            "run `gpuctl doctor --local` as root of the node, or give --host-root",
+        )
+    wrong = [f"{one.file}: {one.wrong}" for one in seen.runtimes if one.wrong]
+    if wrong:
+        return warn(
+            "a configuration of the container runtime cannot be read", "correct it, or run as root", wrong
+        )
+    off = [one.file for one in seen.runtimes if one.cdi is False]
+    if off:
+        return fail(
+            f"CDI is off in {', '.join(off)}: containers get no GPU",
+            "set enable_cdi = true, and restart containerd",
+        )
+    silent = [one.file for one in seen.runtimes if one.cdi is None and not one.since_2]
+    if silent:
+        return warn(
+            f"{', '.join(silent)} does not say whether CDI is on; it is off in containerd 1.7",
+            "set enable_cdi = true, unless it is containerd 2.0 or newer",
+        )
+    return ok(f"CDI is on by {', '.join(one.file for one in seen.runtimes)}")
+
+
+def _folder(seen: NodeSeen) -> Finding:
+    folder = seen.places.cdi_dir
+    if isinstance(seen.cdi_writable, Unread):
+        return fail(seen.cdi_writable.why, "mount the folder that the runtime reads, and set --cdi-dir to it")
+    if not seen.cdi_writable:
+        return fail(f"{folder} cannot be written to", "mount it writable: no claim can be prepared")
+    told = [one for one in seen.runtimes if not one.wrong and not _reads(one, str(folder))]
+    if told:
+        return fail(
+            f"the container runtime does not read {folder}",
+            "set --cdi-dir of the plugin to one of the folders that the runtime reads",
+            [f"{one.file}: {', '.join(one.folders or DEFAULT_FOLDERS)}" for one in told],
+        )
+    if not seen.runtimes:
+        return ok(f"{folder} can be written to; whether the runtime reads it is not seen from here")
+    return ok(f"{folder} can be written to, and the container runtime reads it")
+
+
+def _reads(runtime: RuntimeConfig, folder: str) -> bool:
+    folders = DEFAULT_FOLDERS if runtime.folders is None else runtime.folders
+    return _plain(folder) in map(_plain, folders)
+
+
+def _plain(folder: str) -> str:
+    """A folder by one of its names: /var/run is a link to /run."""
+    return folder.rstrip("/").replace("/var/run/", "/run/", 1)
+
+
+_RUNTIME_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check("cgroups", "the version of control groups", "never; warns of version 1", _cgroups),
+    Check(
+        "runtime-cdi",
+        "CDI in the configuration of containerd or CRI-O, of k3s, RKE2, k0s and MicroK8s as well",
+        "it is off; warns where it is not said, and the file is not of containerd 2",
+        _runtime,
+    ),
+    Check(
+        "cdi-folder",
+        "the folder of CDI specs",
+        "it is missing, cannot be written to, or the runtime does not read it",
+        _folder,
+    ),
+)
+
+
+def _plugin(seen: NodeSeen) -> Finding:
+    folder = seen.places.data_dir
+    lines = [f"{path}: {answer}" for path, answer in seen.plugins.items()]
+    if not seen.plugins:
+        return fail(
+            f"no plugin has a socket in {folder}",
+            "see that gpu-dra-kubeletplugin runs, with the kubelet's folder for plugins as --plugins-dir",
+        )
+    if SERVES not in seen.plugins.values():
+        return fail(
+            f"no plugin in {folder} serves, so that no claim is prepared",
+            "the plugin's log says what it waits for, and what the kubelet said to it",
+            lines,
+        )
+    silent = [line for line, answer in zip(lines, seen.plugins.values(), strict=True) if answer != SERVES]
+    if silent:
+        return warn(
+            f"{counted(len(silent), 'socket')} beside that of the plugin that serves",
+            "nothing in a rolling update; else delete the socket that nobody answers at",
+            silent,
+        )
+    return ok(f"{counted(len(lines), 'plugin')} serves, and the kubelet has it registered")
+
+
+def _registration(seen: NodeSeen) -> Finding:
+    if not seen.registrations:
+        return fail(
+            f"no registration socket is in {seen.places.registry_dir}",
+            "set --registry-dir to plugins_registry of the kubelet's root",
+        )
+    return ok(f"registration sockets: {', '.join(path.rpartition('/')[2] for path in seen.registrations)}")
+
+
+_SOCKET_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "plugin",
+        "the plugin's sockets, by grpc.health.v1",
+        "none serves; warns of others beside it that do not",
+        _plugin,
+    ),
+    Check(
+        "registration",
+        "the kubelet's folder of registration sockets",
+        "no socket is there",
+        _registration,
+    ),
+)
+
+
+def _fabric(seen: NodeSeen) -> Finding:
+    partitions, noted = seen.fabric.partitions, seen.fabric.noted
+    if partitions is None and not noted:
+        return skipped("no fabric manager with a shared fabric takes commands at a socket")
+    if partitions is None or isinstance(partitions, Unread):
+        why = "no fabric manager listens" if partitions is None else partitions.why
+        return fail(
+            f"the fabric manager cannot be asked, so GPUs get no NVLinks: {why}",
+            "see that nvidia-fabricmanager runs, configured as docs/fabric-partitions.md says",
+        )
+    active = {one.number for one in partitions if one.active}
+    lost, foreign = sorted(noted - active), sorted(active - noted)
+    if lost:
+        return fail(
+            f"{counted(len(lost), 'fabric partition')} of claims not active",
+            "the plugin activates them within half a minute: its log says what is in the way",
+            [f"partition {number}" for number in lost],
+        )
+    if foreign:
+        return warn(
+            f"{counted(len(foreign), 'fabric partition')} active for no claim of this node",
+            "whoever activated them deactivates them (fmpm -d NUMBER), if their GPUs are to be handed out",
+            [f"partition {number}" for number in foreign],
+        )
+    return ok(f"{counted(len(partitions), 'fabric partition')}, {len(active)} active, each for a claim")
+
+
+FABRIC_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "fabric",
+        "the fabric manager, where it listens, and its partitions against those that the plugin activated",
+        "it cannot be asked, or a partition of a claim is not active; warns of those of others",
+        _fabric,
+    ),
+)
 
 INSIDE: tuple[Check[NodeSeen], ...] = (
-    *DRIVER_CHECKS,
+    *_DRIVER_CHECKS,
     *FABRIC_CHECKS,
     *EDITION_CHECKS,
-    *RUNTIME_CHECKS,
-    *SOCKET_CHECKS,
+    *_RUNTIME_CHECKS,
+    *_SOCKET_CHECKS,
     *CLAIM_CHECKS,
     *MEMORY_CHECKS,
     *MACHINE_CHECKS,

@@ -104,7 +104,7 @@ def _hardware(seen: NodeSeen) -> Finding:
 
 
 def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> str:
-    """What of a device is not there; empty when all is, or when nobody wrote down what it was."""
+    """What of a device is not there; empty when all is, or when it was not recorded."""
     for pci in device.gpus:
         if pci not in gpus:
             return f"{device.device}: there is no GPU at {pci}"

@@ -1,23 +1,45 @@
-"""Reads what the plugin keeps of claims on a node: journal, CDI specs, records of sharing; writes nothing."""
+"""Reads what the plugin keeps of claims on a node: journal, CDI specs, records of sharing, memory limits.
+
+Also the hooks and sockets by which containers are held to their memory. Nothing is written.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+from driver.errors import NvmlError
 from driver.kube.decode import decode_json
-from gpuctl.doctor.inside.seen import SharingSeen, SpecSeen
+from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from gpuctl.doctor.inside.seen import HookSeen, HookSocketsSeen, LimitSeen, SharingSeen, SpecSeen
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
 from kubeletplugin.claims.journal.journal import uid_of_entry
-from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
+from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
+from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec, hook_folder_key
 
-MOST_BYTES = 1 << 24
+_MOST_BYTES = 1 << 24
+
+HOOK = "gpu-memory-hook"
+_IMAGE_HOOK = Path("/usr/local/lib/gpu-dra") / HOOK
+"""The program in the driver's image, of which the plugin puts a copy on the host."""
+
+_CGROUPS = "/sys/fs/cgroup"
+"""Where NVML takes groups to lie; this process may see them elsewhere."""
+
+_PRIVATE_FOLDER, _PRIVATE_SOCKET = 0o700, 0o600
+
+AskLimits = Callable[[str, str], MemoryLimits | None]
+"""What NVML says of a GPU, by its address, and a control group; None for no limits. Raises NvmlError."""
 
 
 def read_journal(folder: Path) -> dict[str, Entry | Unread] | Unread:
-    """The entries by claim UID; what cannot be read is told with its reason."""
+    """The entries by claim UID; for one that cannot be read, the reason."""
     entries: dict[str, Entry | Unread] = {}
     files = _files(folder)
     if isinstance(files, Unread):
@@ -74,7 +96,7 @@ def read_noted_partitions(folder: Path) -> frozenset[int]:
 def read_bounded(file: Path) -> bytes:
     """A file's content, up to the size that any of these may have; raises OSError."""
     with file.open("rb") as stream:
-        return stream.read(MOST_BYTES)
+        return stream.read(_MOST_BYTES)
 
 
 def _files(folder: Path) -> list[Path] | Unread:
@@ -115,3 +137,129 @@ def _record(file: Path) -> SharingSeen:
         return SharingSeen(file.stem, wrong=str(error.strerror))
     except (ValueError, KeyError, TypeError) as error:
         return SharingSeen(file.stem, wrong=f"it is no record ({error})")
+
+
+def read_ledger(
+    folder: Path, boot_id: str, is_there: Callable[[Cgroup], bool], ask: AskLimits
+) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
+    """The parts of containers that live, and the files that cannot be read; without the folder, none."""
+    found: list[LimitSeen] = []
+    wrong: list[str] = []
+    for file in _json_files(folder):
+        try:
+            content = decode_json(read_bounded(file))
+            claim_uid, _, pci = file.stem.rpartition("_")
+            if content["boot_id"] == boot_id:
+                found += [_limit(claim_uid, pci, one, ask) for one in _living(content["parts"], is_there)]
+        except FileNotFoundError:  # the claim was let go just now
+            continue
+        except OSError as error:
+            wrong.append(f"{file.name}: {error.strerror}")
+        except (ValueError, KeyError, TypeError) as error:
+            wrong.append(f"{file.name}: it is no ledger ({error})")
+    return tuple(found), tuple(wrong)
+
+
+def _living(parts: Iterable[Any], is_there: Callable[[Cgroup], bool]) -> Iterator[Any]:
+    for one in parts:
+        if is_there(Cgroup(str(one["cgroup"]["path"]), int(one["cgroup"]["inode"]))):
+            yield one
+
+
+def _limit(claim_uid: str, pci: str, part: Any, ask: AskLimits) -> LimitSeen:
+    name = part["name"]
+    words = "/".join(str(name[word]) for word in ("namespace", "pod", "container") if name[word])
+    told: MemoryLimits | Unread | None
+    try:
+        told = ask(pci, str(part["cgroup"]["path"]))
+    except NvmlError as error:
+        told = Unread(error.what)
+    return LimitSeen(claim_uid, pci, words or str(part["container_id"]), int(part["hard_bytes"]), told)
+
+
+def is_group(root: Path, group: Cgroup) -> bool:
+    """Whether this very control group exists on the node, whose groups lie below ``root``."""
+    try:
+        folder = root / PurePosixPath(group.path).relative_to(_CGROUPS)
+        return folder.stat().st_ino == group.inode
+    except (OSError, ValueError):
+        return False
+
+
+def named_hooks(cdi_dir: Path, is_ours: Callable[[str], bool]) -> set[str]:
+    """The paths of the hook in CDI specs of claims, as the host has them."""
+    found: set[str] = set()
+    for file in _json_files(cdi_dir):
+        if is_ours(file.name):
+            try:
+                found |= set(_hook_paths(decode_json(read_bounded(file))))
+            except (OSError, ValueError, TypeError, AttributeError):
+                continue  # the check of CDI specs tells of it
+    return found
+
+
+def _hook_paths(spec: Any) -> Iterator[str]:
+    for part in (spec, *(spec.get("devices") or ())):
+        for hook in (part.get("containerEdits") or {}).get("hooks") or ():
+            path = str(hook.get("path") or "")
+            if path.rpartition("/")[2] == HOOK:
+                yield path
+
+
+def hook_seen(path: str, seen: Path, of_image: Path = _IMAGE_HOOK) -> HookSeen:
+    """The hook that the host has at ``path``, which this process sees at ``seen``."""
+    try:
+        status = seen.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o111 != 0o111:
+            return HookSeen(path, "it cannot be executed")
+        if os.statvfs(seen).f_flag & os.ST_NOEXEC:
+            return HookSeen(path, "its file system is mounted noexec")
+        digest = _digest(seen)
+        key = hook_folder_key([_digest(one) for one in _programs(seen.parent)])
+    except FileNotFoundError:
+        return HookSeen(path, "it is not there")
+    except OSError as error:
+        return HookSeen(path, f"it cannot be read: {error.strerror}")
+    if not seen.parent.name.endswith(f"-{key}"):
+        return HookSeen(path, "its content is not what its folder's name says")
+    try:
+        return HookSeen(path, is_own=_digest(of_image) == digest)
+    except OSError:
+        return HookSeen(path)
+
+
+def _programs(folder: Path) -> list[Path]:
+    """The hooks in a folder of copies, in the order by which it is named."""
+    return [one for name in (DRIVER_HOOK, HOOK) if (one := folder / name).exists()]
+
+
+def sockets_seen(folder: Path, is_answered: Callable[[Path], bool]) -> HookSocketsSeen:
+    """The sockets in a folder that nobody but its owner may reach."""
+    try:
+        sockets = sorted(path for path in folder.iterdir() if path.suffix == ".sock")
+        private = ((folder, _PRIVATE_FOLDER), *((one, _PRIVATE_SOCKET) for one in sockets))
+        open_to_others = [words for path, mode in private if (words := _reach(path, mode))]
+        answers = tuple((path.name, is_answered(path)) for path in sockets if path.name[0] != ".")
+    except OSError:
+        return HookSocketsSeen(str(folder), is_there=False)
+    return HookSocketsSeen(str(folder), answers, tuple(open_to_others))
+
+
+def _reach(path: Path, mode: int) -> str:
+    """Why others than root and this process may reach a path; empty where they may not."""
+    status = path.lstat()
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{path}: it belongs to user {status.st_uid}"
+    return f"{path}: mode {status.st_mode & 0o777:04o}" if status.st_mode & 0o777 & ~mode else ""
+
+
+def _json_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.is_file())
+    except OSError:
+        return []
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -63,7 +63,7 @@ def _cannot_hold(seen: NodeSeen) -> str:
 
 
 def _limited(seen: NodeSeen) -> list[Entry]:
-    """The prepared claims of which a device is held to its memory."""
+    """The prepared claims with a device that is held to its memory."""
     return [
         entry
         for entry in held_entries(seen)

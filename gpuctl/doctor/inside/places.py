@@ -50,7 +50,7 @@ _METAVARS = {"nvml": "NVML", "offers": "WORD,..."}
 class Places:
     """The paths on this node, as this process sees them, and which NVML there is.
 
-    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where nobody gave it. ``offers`` is
+    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where it was not given. ``offers`` is
     what the node is said to offer to virtual machines, with commas between.
     """
 
@@ -79,7 +79,7 @@ class Places:
 
     @property
     def pod_resources_socket(self) -> Path:
-        """The kubelet's socket that tells which devices containers have."""
+        """The kubelet's socket that says which devices containers have."""
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
 
 

@@ -13,21 +13,19 @@ from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
 from driver.hardware.pci_view import pci_view
 from driver.roots.probe import loaded_version
 from gpuctl.doctor.inside.claim_files import (
-    read_journal,
-    read_noted_partitions,
-    read_put_aside,
-    read_sharing,
-    read_specs,
-)
-from gpuctl.doctor.inside.machines.files import kernel_seen
-from gpuctl.doctor.inside.memory_files import (
     HOOK,
     hook_seen,
     is_group,
     named_hooks,
+    read_journal,
     read_ledger,
+    read_noted_partitions,
+    read_put_aside,
+    read_sharing,
+    read_specs,
     sockets_seen,
 )
+from gpuctl.doctor.inside.machine_files import kernel_seen
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
@@ -94,7 +92,7 @@ def _driver_files(root: Root | None) -> DriverFiles | Unread:
 
 
 def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
-    """What NVML tells; it is asked for once, and let go."""
+    """What NVML says; it is initialised once and shut down."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
     from fakegpu.nvml.flag import nvml_from_flag
@@ -113,7 +111,7 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
 
 
 def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
-    """What the fabric manager tells, and the records of the plugin."""
+    """What the fabric manager says, and the records of the plugin."""
     from driver.fabric.api import FabricError, NotShared
     from fakegpu.nvml.flag import fabric_from_flag
 
@@ -146,7 +144,7 @@ def _memory(places: Places, roots: DriverRoots) -> MemorySeen:
 
 
 def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
-    """The ledger of limits, with what NVML tells of each; files that cannot be read."""
+    """The ledger of limits, with what NVML says of each; files that cannot be read."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.api import NoMemoryLimits
     from driver.nvml.deadline import Guard

@@ -19,7 +19,7 @@ CONTAINERD_FILES = (
 
 CRIO_FILE, CRIO_FOLDER = "etc/crio/crio.conf", "etc/crio/crio.conf.d"
 DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Where a runtime looks that is told nothing; containerd and CRI-O alike."""
+"""Where a runtime looks by default; containerd and CRI-O alike."""
 
 _CONTAINERD_1 = "io.containerd.grpc.v1.cri"
 _CONTAINERD_2 = "io.containerd.cri.v1.runtime"

@@ -1,17 +1,16 @@
-"""All checks from outside, in the order in which they are told."""
+"""All checks from outside, in the order in which they are shown."""
 
 from __future__ import annotations
 
 from gpuctl.doctor.check import Check
+from gpuctl.doctor.outside.admission import POLICY_CHECKS, WEBHOOK_CHECKS
 from gpuctl.doctor.outside.classes import CLASS_CHECKS
-from gpuctl.doctor.outside.memory.checks import MEMORY_CHECKS
+from gpuctl.doctor.outside.memory_checks import MEMORY_CHECKS
 from gpuctl.doctor.outside.neighbors import NEIGHBOR_CHECKS
-from gpuctl.doctor.outside.policies import POLICY_CHECKS
 from gpuctl.doctor.outside.publishing import PUBLISHING_CHECKS
 from gpuctl.doctor.outside.rights import RIGHTS_CHECKS
 from gpuctl.doctor.outside.seen import ClusterSeen
 from gpuctl.doctor.outside.versions import VERSION_CHECKS
-from gpuctl.doctor.outside.webhook import WEBHOOK_CHECKS
 from gpuctl.doctor.outside.workloads import WORKLOAD_CHECKS
 
 OUTSIDE: tuple[Check[ClusterSeen], ...] = (

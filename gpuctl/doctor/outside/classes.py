@@ -117,7 +117,7 @@ def expressions(device_class: Object) -> Iterator[str]:
 
 
 def distinct_devices(seen: ClusterSeen) -> list[SelectorDevice]:
-    """One device of each form: what classes tell apart, and which attributes it has."""
+    """One device of each form, that is of each kind that classes can distinguish, with its attributes."""
     forms: dict[Any, Object] = {}
     for _, device in current_devices(seen):
         attributes = device.get("attributes") or {}

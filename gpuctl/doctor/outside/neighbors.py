@@ -1,4 +1,4 @@
-"""Checks of others on the nodes: a device plugin, and pods that see GPUs for which they asked nobody."""
+"""Checks of others on the nodes: a device plugin, and pods that see GPUs without having asked for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, containers_of, name_of, namespace_of
-from gpuctl.status.deleted_claims import orphans
+from gpuctl.fleet.pods import orphans
 
 _RESOURCES = "nvidia.com/"
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES"

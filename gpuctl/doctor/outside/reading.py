@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
-from gpuctl.cli.cluster_view import DRA, ClusterView
+from driver.policy.config import parse_file
+from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
-from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import Program, account_of, ours, workload_programs
+from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
 from gpuctl.doctor.outside.seen import (
     ClusterSeen,
     Listed,
@@ -26,11 +30,15 @@ from gpuctl.doctor.outside.seen import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from driver.kube.client import KubeClient
+    from driver.policy.rules import NodeConfig
+
 
 DEFAULT_NAMESPACE = "gpu-dra"
 COMPONENTS = ("gpu-dra-controller", "gpu-dra-kubeletplugin")
-"""Who reports the driver's events."""
+"""The components that report the driver's events."""
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PATHS = {
@@ -45,6 +53,10 @@ _PATHS = {
     "policies": f"{_ADMISSION}/validatingadmissionpolicies",
     "bindings": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }
+
+CONFIG_MAP = "gpu-dra-node-config"
+_TYPES = {"vfio": PASSTHROUGH, "vgpu": VGPU}
+"""The attribute ``type`` of devices for virtual machines -> what it is to offer them."""
 
 
 def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
@@ -172,3 +184,74 @@ def _webhook_answer(client: KubeClient, webhooks: Listed) -> WebhookAnswer | Unr
         return Unread("no webhook is configured")
     ask = partial(probes.asked_webhook, client, webhooks)
     return perhaps("create claims in the namespace default, which a dry run takes", ask)
+
+
+def read_configurations(client: KubeClient, namespaces: Iterable[str]) -> tuple[str, ...]:
+    """The node configurations of the driver; none where there are none, or this user may not read them."""
+    found = []
+    for namespace in namespaces:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{CONFIG_MAP}"
+        stored = perhaps(f"read the ConfigMap {CONFIG_MAP}", partial(client.get, path))
+        if not isinstance(stored, Unread):
+            found += [str(text) for text in (stored.get("data") or {}).values()]
+    return tuple(found)
+
+
+def offered_to_machines(seen: ClusterSeen, node: str, configurations: Iterable[str]) -> tuple[str, ...]:
+    """What the node is to offer to virtual machines, sorted as TO_MACHINES.
+
+    The rules of its pool count, whichever GPU they are for; so does what it publishes. IOMMUFD is asked for
+    by classes and claims.
+    """
+    labels = _labels(seen.nodes, node)
+    found = {word for text in configurations for word in _configured(text, labels)}
+    found |= set(_published(seen.slices, node))
+    if found & {PASSTHROUGH} and any(map(_asks_for_iommufd, _parameters(seen))):
+        found.add(IOMMUFD)
+    return tuple(word for word in TO_MACHINES if word in found)
+
+
+def _configured(text: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """What the rules say; nothing where they cannot be used, which the controller reports itself."""
+    try:
+        rules: NodeConfig = parse_file(text, CONFIG_MAP).pool_of(labels).rules
+    except ConfigError:
+        return
+    for rule in rules.rules:
+        for word in (PASSTHROUGH, VGPU):
+            if rule.policy.form == word or rule.policy.more.get(word):
+                yield word
+
+
+def _published(slices: Listed, node: str) -> Iterator[str]:
+    for stored in () if isinstance(slices, Unread) else slices:
+        spec = stored["spec"]
+        if (spec.get("driver"), spec.get("nodeName")) != (DRIVER_NAME, node):
+            continue
+        for device in spec.get("devices") or ():
+            told = (device.get("attributes") or {}).get("type") or {}
+            if told.get("string") in _TYPES:
+                yield _TYPES[told["string"]]
+
+
+def _labels(nodes: Listed, node: str) -> Mapping[str, str]:
+    found = () if isinstance(nodes, Unread) else nodes
+    stored: Object = next((one for one in found if name_of(one) == node), {"metadata": {}})
+    return stored["metadata"].get("labels") or {}
+
+
+def _parameters(seen: ClusterSeen) -> Iterator[Any]:
+    """The opaque configurations of classes and claims for this driver."""
+    for listed in (seen.classes, seen.claims):
+        for stored in () if isinstance(listed, Unread) else listed:
+            spec = stored["spec"]
+            for one in (spec.get("devices") or spec).get("config") or ():
+                opaque = one.get("opaque") or {}
+                if opaque.get("driver") == DRIVER_NAME:
+                    yield opaque.get("parameters")
+
+
+def _asks_for_iommufd(parameters: Any) -> bool:
+    """Whether a VfioDeviceConfig prefers IOMMUFD; it is a user's, so it may be anything."""
+    iommu = parameters.get("iommu") if isinstance(parameters, dict) else None
+    return isinstance(iommu, dict) and iommu.get("backendPolicy") == "PreferIommuFD"

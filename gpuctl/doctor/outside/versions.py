@@ -12,9 +12,9 @@ from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
 FLOOR = (1, 36)
 """The oldest version of Kubernetes that is supported."""
 
-RESOURCES = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+_RESOURCES = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
 HEALTH_GATE = "ResourceHealthStatus"
-LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
+_LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
 """Gates that a server can have off only where it is old, or by hand."""
 
 _SERVE_V1 = "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)"
@@ -24,7 +24,7 @@ _RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 23)}
 """The first versions that know CDI."""
 
 _CDI_BY_DEFAULT = (2, 0)
-"""From this version on containerd reads CDI specs without being told to."""
+"""From this version on containerd reads CDI specs by default."""
 
 
 def parsed(version: str) -> tuple[int, int] | None:
@@ -110,7 +110,7 @@ def _api(seen: ClusterSeen) -> Finding:
         return fail(f"resource.k8s.io/v1 is not served: {versions.why}", _SERVE_V1)
     if isinstance(resources, Unread):
         return fail(f"resource.k8s.io/v1 is not served: {resources.why}", _SERVE_V1)
-    missing = sorted(set(RESOURCES) - set(resources))
+    missing = sorted(set(_RESOURCES) - set(resources))
     if "v1" not in versions or missing:
         what = ", ".join(missing) or "v1"
         return fail(f"resource.k8s.io serves {', '.join(versions)} without {what}", _SERVE_V1)
@@ -132,7 +132,7 @@ def _dropped_fields(seen: ClusterSeen) -> Finding:
 def _feature_gates(seen: ClusterSeen) -> Finding:
     if isinstance(seen.features, Unread):
         return skipped(seen.features.why)
-    wanted = (*sorted(set(GATES.values())), *LOCKED_GATES, HEALTH_GATE)
+    wanted = (*sorted(set(GATES.values())), *_LOCKED_GATES, HEALTH_GATE)
     known = {name: seen.features[name] for name in wanted if name in seen.features}
     if not known:
         return skipped("the metrics of the API server tell of none of the feature gates")

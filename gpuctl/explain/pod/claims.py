@@ -1,22 +1,22 @@
-"""Finds the claims of a pod, those that were not made yet included, and what keeps them from being there."""
+"""The claims of a pod, those not made yet included: what keeps them from being made, and which are unused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.explain.findings import Finding
 from gpuctl.explain.pod.extended import ExtendedResources, unmade_claim
-from gpuctl.explain.pod.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.extended_resources import pod_amounts
 from kubernetes_rules.pod_claims import ClaimEntry, claim_entries, extended_claim, is_made_for
-from kubernetes_rules.quota import requests_name
+from kubernetes_rules.quantity import parse_quantity
+from kubernetes_rules.quota import CLAIM_COUNT, device_charges, limits_claims, requests_name
 
 Object = dict[str, Any]
 
-MAX_USERS = 256
+_MAX_USERS = 256
 """So many pods may share a claim (resource.k8s.io/v1, reservedFor)."""
 
 _MAKES_CLAIMS = "FailedResourceClaimCreation"
@@ -73,7 +73,7 @@ def _not_made(
     if template is None:
         return Finding("template-missing", f"the claim template {name} does not exist", "create it")
     told = [str(event.get("message", "")) for event in events if event.get("reason") == _MAKES_CLAIMS]
-    over = exceeded(template["spec"]["spec"], snapshot.quotas, snapshot.device_class)
+    over = _exceeded_quota(template["spec"]["spec"], snapshot.quotas, snapshot.device_class)
     if over is not None and not told:  # the event may have been forgotten, or hidden from this user
         told = [over]
     if told:
@@ -103,9 +103,9 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
             )
         )
     mine = any(user.get("uid") == pod["metadata"]["uid"] for user in users)
-    if len(users) >= MAX_USERS and not mine:
+    if len(users) >= _MAX_USERS and not mine:
         found.append(
-            Finding("claim-full", f"the claim {name} has {MAX_USERS} pods already", "use another claim")
+            Finding("claim-full", f"the claim {name} has {_MAX_USERS} pods already", "use another claim")
         )
     if generated and not is_made_for(claim, pod):
         found.append(Finding("claim-foreign", f"the claim {name} belongs to another pod", "delete the claim"))
@@ -113,7 +113,7 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
 
 
 def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
-    """The special claim for extended resources that DeviceClasses stand for (KEP-5004)."""
+    """The special claim for extended resources that DeviceClasses name (KEP-5004)."""
     name = extended_claim(pod)
     if name is not None:
         made = snapshot.claim(pod["metadata"]["namespace"], name)
@@ -140,10 +140,54 @@ def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) ->
     paid = {requests_name(name): amount for name, amount in pod_amounts(pod).items()}
     claims = {id(claim): claim for claim in map(extended.claim_on, snapshot.nodes or ({},))}  # few are unlike
     told = [
-        exceeded(claim["spec"], snapshot.quotas, snapshot.device_class, paid) if claim else None
+        _exceeded_quota(claim["spec"], snapshot.quotas, snapshot.device_class, paid) if claim else None
         for claim in claims.values()
     ]
     if None in told:
         return None
     message = f"the claim for its extended resources cannot be made: {told[0]}"
     return Finding("quota", message, _RAISE_QUOTA)
+
+
+def _exceeded_quota(
+    spec: Object,
+    quotas: Sequence[Object],
+    device_class: Callable[[str], Object | None],
+    paid: Mapping[str, int] | None = None,
+) -> str | None:
+    """Which quota a claim with this spec would exceed, in words; None if none.
+
+    ``quotas`` are those of its namespace, with their status; ``device_class`` finds a DeviceClass by name.
+    ``paid`` is what the pod is charged already for which a claim of extended resources is made.
+    """
+    asked = device_charges(spec, device_class, paid) | {CLAIM_COUNT: 1}
+    for quota in filter(limits_claims, quotas):
+        status = quota.get("status") or {}
+        for resource, limit in sorted((status.get("hard") or {}).items()):
+            used = parse_quantity(str((status.get("used") or {}).get(resource, "0")))
+            if resource in asked and used + asked[resource] > parse_quantity(str(limit)):
+                name = quota["metadata"]["name"]
+                return (
+                    f"exceeded quota: {name}, asked for {asked[resource]} of {resource}, "
+                    f"used {used.normalize():f}, limited to {limit}"
+                )
+    return None
+
+
+def unused_claims(pod: Object) -> tuple[Finding, ...]:
+    """A finding for each entry of the pod's ``resourceClaims`` that no container names."""
+    spec = pod["spec"]
+    used = {
+        one["name"]
+        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        for one in (container.get("resources") or {}).get("claims") or ()
+    }
+    return tuple(
+        Finding(
+            "unused-claim",
+            f"no container of the pod uses its claim {entry['name']}, so none sees a device of it",
+            f"give a container resources: {{claims: [{{name: {entry['name']}}}]}}, and create the pod anew",
+        )
+        for entry in spec.get("resourceClaims") or ()
+        if entry["name"] not in used
+    )

@@ -18,7 +18,7 @@ class ExtendedResources:
     """The extended resources of one pod that has no claim for them yet (KEP-5004).
 
     A node with a device plugin for a resource gives it itself; elsewhere the scheduler makes a claim for the
-    DeviceClass that stands for it. Go: filterExtendedResources in plugins/dynamicresources.
+    DeviceClass that names it. Go: filterExtendedResources in plugins/dynamicresources.
     """
 
     def __init__(self, pod: Object, snapshot: Snapshot) -> None:
@@ -32,7 +32,7 @@ class ExtendedResources:
             for name, device_class in self._class_of.items()
             if device_class is None and not any(provides(node, name) for node in snapshot.nodes)
         )
-        """The resources that no DeviceClass stands for and that no node has itself."""
+        """The resources that no DeviceClass names and that no node has itself."""
 
     @property
     def asks_devices(self) -> bool:

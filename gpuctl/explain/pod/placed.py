@@ -1,4 +1,4 @@
-"""What is to be said of a pod that has a node already: it runs, cannot be prepared there, or has ended."""
+"""Explains a pod that has a node already: it runs, cannot be prepared there, or has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DeviceClasses as tiers: how many devices each selects, how many are held or free, and who waits."""
+"""The DeviceClasses as tiers: how many devices each selects, how many are held or free, which pods wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClassOnNode:
 class Tier:
     """A class in the whole cluster; ``claims`` have a device by it, ``waiting`` pods ask for one.
 
-    ``exists`` is false for a class that pods ask for and that nobody made.
+    ``exists`` is false for a class that pods ask for and that does not exist.
     """
 
     name: str

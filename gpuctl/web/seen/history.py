@@ -1,17 +1,17 @@
-"""What changed in the last hour: taints, claims and pods, told from what was before and what is now."""
+"""What changed in the last hour: taints, claims and pods, found by comparing before and now."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.holders import Allocated
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.fleet.waiting import WaitingPod
+from gpuctl.fleet.pods import WaitingPod
 
 Object = Mapping[str, Any]
 Tone = Literal["bad", "good", "plain"]
@@ -52,7 +52,7 @@ class History:
 
 
 def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> Iterator[Change]:
-    """How a node is otherwise: GPUs that come and go, taints, its pool."""
+    """What changed on a node: GPUs that come and go, taints, its pool."""
     if before is None or after is None:
         node = after or before
         if node is not None:
@@ -115,7 +115,7 @@ def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) ->
 
 
 def event_change(at: str, event: Object) -> Change | None:
-    """What the driver told in an Event about a node, a claim or a pod; None for anything else."""
+    """What the driver reported in an Event about a node, a claim or a pod; None for anything else."""
     involved = event.get("involvedObject") or {}
     kinds: dict[str, Literal["node", "claim", "pod"]] = {
         "Node": "node",
@@ -130,3 +130,29 @@ def event_change(at: str, event: Object) -> Change | None:
     text = f"{event.get('reason') or ''}: {event.get('message') or ''}"
     cut = text if len(text) <= _MOST_OF_EVENT else f"{text[:_MOST_OF_EVENT]}…"
     return Change(at, kind, about, cut, "bad" if event.get("type") == "Warning" else "plain")
+
+
+def text_of(at: datetime) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime | None:
+    """The moment that an object names, None for what is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def ago(since: str, now: str) -> str:
+    """How long ago something was, in one word: ``12 s``, ``5 min``, ``3 h``, ``2 d``; empty if unknown."""
+    begin, end = moment(since), moment(now)
+    if begin is None or end is None:
+        return ""
+    seconds = max(0, int((end - begin).total_seconds()))
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

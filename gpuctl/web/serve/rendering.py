@@ -1,4 +1,4 @@
-"""Makes HTML of a view: whole pages, and their parts, each with a mark that tells whether it is another.
+"""Makes HTML of a view: whole pages, and their parts, each with a mark that changes with it.
 
 Names, labels and messages come from whoever may write them into the cluster, so that every value is escaped.
 Only what a template has made is taken as HTML, in one place.
@@ -7,7 +7,8 @@ Only what a template has made is taken as HTML, in one place.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+import re
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.fleet.gpus import GpuState, Use
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.web.seen.detail import node_detail
-from gpuctl.web.seen.view import View
+from gpuctl.web.seen.view import View, node_detail
 from gpuctl.web.serve.query import (
     HISTORY_PER_PAGE,
     LINES_PER_PAGE,
@@ -29,7 +30,6 @@ from gpuctl.web.serve.query import (
     chosen,
     page_of,
 )
-from gpuctl.web.serve.words import USE_WORDS, gpu_words, node_words, percent, use_of, with_commands
 from gpuctl.web.watch.answers import Answer
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -38,10 +38,23 @@ _MOST_ROWS = 4000
 
 Asked = Callable[[str], Answer | None]
 
+USE_WORDS: Mapping[Use, str] = {
+    "whole": "whole",
+    "partition": "in partitions",
+    "shared": "in shares",
+    "machine": "for a virtual machine",
+    "several": "in several forms",
+    "free": "free",
+}
+"""How a GPU is used, by ``GpuState.use``."""
+
+_UNAVAILABLE = "unavailable"
+_COMMAND = re.compile(r"`([^`]+)`")
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page that changes by itself, and a mark that is another when it is otherwise."""
+    """A part of a page that changes by itself, and a mark that changes with it."""
 
     html: Markup
     mark: str
@@ -114,7 +127,7 @@ class Renderer:
         }
 
     def node(self, view: View, name: str) -> Parts:
-        """A node in full, or that it publishes nothing. It is made anew when the node is otherwise."""
+        """A node in full, or that it publishes nothing. It is made again when the node has changed."""
         told = tuple(one for one in view.history if (one.kind, one.about) == ("node", name))
         return self._once(("node", name, view.nodes.get(name), told), lambda: self._node(view, name, told))
 
@@ -132,7 +145,7 @@ class Renderer:
         return Part(html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest())
 
     def _row(self, node: NodeView) -> Markup:
-        """The row of a node, which is made anew when the node is otherwise."""
+        """The row of a node, which is made again when the node has changed."""
         known = self._rows.get(node.name)
         if known is None or known[0] is not node:
             known = self._rows[node.name] = (node, self._made("parts/node_row.html", node=node))
@@ -162,3 +175,43 @@ def pod_link(key: str) -> str:
     """The address of a pod's page."""
     namespace, _, name = key.partition("/")
     return f"/pod/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def percent(part: float) -> str:
+    """A part as people read it: something that is not all is never 100 %, and not nothing never 0 %."""
+    whole = round(part * 100)
+    if 0 < part < 1:
+        whole = min(99, max(1, whole))
+    return f"{whole} %"
+
+
+def gpu_words(gpu: GpuState) -> str:
+    """``GPU 3: in partitions, 43 % given to 3 claims; tainted gpu.nvidia.com/xid=79:NoSchedule``."""
+    name = gpu.title if gpu.index is None else f"GPU {gpu.index}"
+    taints = f"; tainted {', '.join(str(one.taint) for one in gpu.taints)}" if gpu.taints else ""
+    return f"{name}: {use_of(gpu)}{taints}"
+
+
+def use_of(gpu: GpuState) -> str:
+    """``in partitions, 43 % given to 3 claims``."""
+    if gpu.use == "free":
+        return _UNAVAILABLE if gpu.blocked else USE_WORDS["free"]
+    claims = "1 claim" if gpu.claims == 1 else f"{gpu.claims} claims"
+    return f"{USE_WORDS[gpu.use]}, {percent(gpu.used)} given to {claims}"
+
+
+def node_words(node: NodeView) -> str:
+    """``8 GPUs: 3 whole, 1 in partitions, 4 free; 1 sick``."""
+    uses = Counter(
+        _UNAVAILABLE if gpu.use == "free" and gpu.blocked else USE_WORDS[gpu.use] for gpu in node.gpus
+    )
+    parts = [f"{count} {words}" for words, count in sorted(uses.items())]
+    number = "1 GPU" if len(node.gpus) == 1 else f"{len(node.gpus)} GPUs"
+    words = f"{number}: {', '.join(parts)}" if parts else "no GPUs"
+    sick = sum(gpu.is_sick for gpu in node.gpus)
+    return f"{words}; {sick} sick" if sick else words
+
+
+def with_commands(text: str) -> Markup:
+    """The text as HTML, with text between backticks as code; everything in it is escaped."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before

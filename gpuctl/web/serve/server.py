@@ -1,4 +1,7 @@
-"""Binds the address and runs the page until it is told to end; nothing is left running then."""
+"""Serves the page until it is stopped: its addresses, the stream of changes, and probes beside it.
+
+Nothing is left running at the end.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,27 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
 
 from driver.errors import ConfigError
-from gpuctl.web.serve.app import PageApp
-from gpuctl.web.serve.guard import LOOPBACK
-from gpuctl.web.serve.rendering import Renderer
+from driver.process.probes import Probes, endpoint
+from gpuctl.web.serve.guard import LOOPBACK, Guard
+from gpuctl.web.serve.query import Query
+from gpuctl.web.serve.rendering import FOLDER, Parts, Renderer
 from gpuctl.web.serve.streams import Streams
 from gpuctl.web.watch.answers import Answers
 from gpuctl.web.watch.engine import Engine
@@ -23,15 +38,25 @@ from gpuctl.web.watch.engine import Engine
 if TYPE_CHECKING:
     from types import FrameType
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from driver.kube.client import KubeClient
     from gpuctl.web.seen.view import View
 
-MOST_CONNECTIONS = 256
+
+_MOST_CONNECTIONS = 256
 _END_SECONDS = 2
 _LAST_PORT = 65535
 _BACKLOG = 128
+
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_MOST_MARKS = 32
+
+Made = tuple[str, Parts, dict[str, Any]]
+"""A template, its parts, and its other values."""
+
+Make = Callable[["Request"], Made]
 
 
 def bound(address: str) -> socket.socket:
@@ -72,7 +97,7 @@ def address_of(made: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Ends its streams first when it is told to end: it would wait for them."""
+    """Ends its streams first when it is stopped: it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
         super().__init__(config)
@@ -103,7 +128,7 @@ class WebServer:
         self._changed()
 
     def _changed(self) -> None:
-        """Have the streams told, in the thread of the event loop."""
+        """Send the new version to the streams, in the thread of the event loop."""
         version = f"{self.engine.view.version}.{self._answers.version}"
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed: the server ends
@@ -145,6 +170,114 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_END_SECONDS,
     )
+
+
+class PageApp:
+    """Answers requests from the latest view. All of it runs in the event loop, and nothing in it waits."""
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        answers: Callable[[], int],
+        renderer: Renderer,
+        streams: Streams,
+    ) -> None:
+        """``answers`` is the version of explain's answers."""
+        self._view = view
+        self._answers = answers
+        self._renderer = renderer
+        self._streams = streams
+
+    def app(self, names: Iterable[str]) -> ASGIApp:
+        """The application behind its guard; ``names`` are those by which it is reached."""
+        pages = (
+            ("/", self._overview),
+            ("/history", self._history),
+            ("/node/{name}", self._node),
+            ("/pod/{namespace}/{name}", self._pod),
+        )
+        routes = [Route(path, self._page(make), methods=["GET"]) for path, make in pages]
+        routes += [Route(f"/live{path}", _live(make), methods=["GET"]) for path, make in pages]
+        routes += [
+            Route("/events", self._events, methods=["GET"]),
+            Route("/static/{file}", _static, methods=["GET"]),
+        ]
+        return Guard(Starlette(routes=routes), names)
+
+    def _overview(self, request: Request) -> Made:
+        view, query = self._view(), Query.read(request.query_params)
+        parts = self._renderer.overview(view, self._answers(), query)
+        return "overview", parts, {"view": view, "query": query}
+
+    def _history(self, request: Request) -> Made:
+        view, query = self._view(), Query.read(request.query_params)
+        return "history", self._renderer.history(view, query), {"view": view}
+
+    def _node(self, request: Request) -> Made:
+        view, name = self._view(), str(request.path_params["name"])
+        return "node", self._renderer.node(view, name), {"view": view, "name": name}
+
+    def _pod(self, request: Request) -> Made:
+        view = self._view()
+        key = f"{request.path_params['namespace']}/{request.path_params['name']}"
+        return "pod", self._renderer.pod(view, key), {"view": view, "key": key}
+
+    def _page(self, make: Make) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            template, parts, values = make(request)
+            return HTMLResponse(self._renderer.page(template, parts, **values))
+
+        return answer
+
+    async def _events(self, _: Request) -> Response:
+        if self._streams.is_full:
+            return PlainTextResponse("too many windows show this page\n", 503, {"Retry-After": "10"})
+        # A proxy that gathers an answer before it hands it on would hold the messages back.
+        unbuffered = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(self._streams.messages(), 200, unbuffered, "text/event-stream")
+
+
+def _live(make: Make) -> Callable[[Request], Any]:
+    """The parts whose marks the browser does not have: ``have`` is ``part.mark,part.mark``."""
+
+    async def answer(request: Request) -> Response:
+        _, parts, _ = make(request)
+        marks = request.query_params.get("have", "").split(",")[:_MOST_MARKS]
+        have = dict(one.split(".", 1) for one in marks if "." in one)
+        news = {name: part for name, part in parts.items() if have.get(name) != part.mark}
+        return JSONResponse({name: {"mark": part.mark, "html": part.html} for name, part in news.items()})
+
+    return answer
+
+
+async def _static(request: Request) -> Response:
+    file = str(request.path_params["file"])
+    if file not in _STATIC:
+        return PlainTextResponse("there is no such file\n", 404)
+    return FileResponse(FOLDER / "static" / file, media_type=_STATIC[file])
+
+
+@contextmanager
+def answering(address: str, server: WebServer) -> Iterator[None]:
+    """Answer at ``host:port`` as long as the block runs; raises ConfigError.
+
+    Alive while the view is computed, ready once the whole cluster was read.
+    """
+
+    def alive() -> str:
+        return str(server.engine.failure or "")
+
+    def ready() -> str:
+        return "" if server.engine.view.synced else "the cluster is being read"
+
+    served = endpoint(address, Probes(lambda: "", alive, ready))
+    thread = threading.Thread(target=served.run, name="probes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        served.stop()
+        thread.join()

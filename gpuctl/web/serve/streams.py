@@ -1,4 +1,4 @@
-"""Tells browsers by server-sent events that something changed; what, they fetch themselves.
+"""Tells browsers by server-sent events that something changed; they fetch the changes themselves.
 
 A message names versions only, so a browser that is slow misses nothing by missing messages.
 """

@@ -1,4 +1,4 @@
-"""Has explain's answer about pods that wait worked out, one after the other, beside everything else.
+"""Works out explain's answers about waiting pods, one after the other, in a thread of its own.
 
 An answer about a large cluster takes seconds. So there is one worker for all browsers, what people look at
 comes first, and the worker rests after each answer. Whoever may create a claim can write selectors that take
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import ApiError
 from driver.kube.errors import Forbidden, NotFound
-from gpuctl.cli.cluster_view import DRA, ClusterView
+from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.cli.failures import told
 from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
@@ -35,10 +35,10 @@ MOST_UNASKED = 20
 """So many pods are explained before anybody asks, those that wait longest."""
 
 MOST_DEVICES_UNASKED = 5000
-"""In larger clusters an answer takes long, so that one is worked out only when somebody asks."""
+"""In larger clusters an answer takes long, so that one is worked out only on request."""
 
 LEAST_AGE_SECONDS = 5.0
-"""An answer is worked out anew at most so often."""
+"""An answer is worked out again after this time at the earliest."""
 
 REST = 19.0
 _LONGEST_REST_SECONDS = 60.0
@@ -49,7 +49,7 @@ class Answer:
     """What explain says of a pod, or why it says nothing.
 
     ``pod`` and ``cluster`` are versions for which it is good. From ``due`` on, by a monotonic clock, it may
-    be worked out anew. One that was too costly stays good as long as its ``causes`` are the same.
+    be worked out again. One that was too costly stays good as long as its ``causes`` are the same.
     """
 
     pod: str
@@ -110,7 +110,7 @@ class Answers:
         return answer
 
     def _due(self, key: str) -> float | None:
-        """From when on a pod may be explained anew; None where it waits no more, or the answer is good."""
+        """From when on a pod may be explained again; None where it no longer waits, or the answer is good."""
         pod, answer = self._view.objects.pods.get(key), self._known.get(key)
         if pod is None:
             return None
@@ -141,7 +141,7 @@ class Answers:
             return any(self._due(key) == 0.0 for key in self._asked)
 
     def _dues(self) -> dict[str, float]:
-        """From when on pods may be explained anew, those that people look at first."""
+        """From when on pods may be explained again; those that people look at come first."""
         unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
         forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
         keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]

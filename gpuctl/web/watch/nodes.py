@@ -1,4 +1,4 @@
-"""The nodes with GPUs: read again when their slices change, and computed anew when a claim there does."""
+"""The nodes with GPUs: read again when their slices change, and computed again when a claim there does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from driver.devices.names import DRIVER_NAME
 from gpuctl.fleet.holders import ClaimsByPool
 from gpuctl.fleet.nodes import NodeState, NodeView, node_view
 from gpuctl.fleet.published import PublishedNode, read_node
-from gpuctl.web.seen.history import Change, node_changes
-from gpuctl.web.seen.times import text_of
+from gpuctl.web.seen.history import Change, node_changes, text_of
 from kubernetes_rules.errors import RuleError
 
 Object = Mapping[str, Any]
@@ -21,7 +20,7 @@ class Nodes:
     """Views of the nodes that publish devices of this driver. Not for several threads."""
 
     def __init__(self, claims: ClaimsByPool) -> None:
-        """``claims`` are kept by somebody else, who tells of pools in which one changed."""
+        """``claims`` are kept by the caller, which says in which pools one changed."""
         self._claims = claims
         self._slices: dict[str, dict[str, Object]] = {}
         self._nodes: dict[str, Object] = {}
@@ -52,7 +51,7 @@ class Nodes:
             self._touch(name, told=told)
 
     def take_node(self, name: str, known: Object | None, item: Object | None) -> bool:
-        """A Node is otherwise; whether in anything that matters here."""
+        """A Node changed; whether in anything that matters here."""
         if item is None:
             self._nodes.pop(name, None)
         else:
@@ -74,7 +73,7 @@ class Nodes:
             self._told.add(name)
 
     def refresh(self, now: datetime) -> tuple[frozenset[str], frozenset[str], list[Change]]:
-        """Compute anew what has to be: the nodes that were, those of them with other slices, what changed."""
+        """Compute what has to be; the nodes that were, those of them with other slices, what changed."""
         unread, dirty, told = frozenset(self._unread), frozenset(self._dirty), self._told
         self._unread, self._dirty, self._told = set(), set(), set()
         for name in unread:
@@ -125,7 +124,7 @@ def _broken(name: str, error: RuleError, node: Object | None) -> NodeView:
 
 
 def remarks_of(node: Object | None) -> tuple[str, ...]:
-    """What is to be said of a Node: whether it is cordoned, and whether its kubelet says it is ready."""
+    """Remarks about a Node: whether it is cordoned, and whether its kubelet says it is ready."""
     if node is None:
         return ()
     conditions = (node.get("status") or {}).get("conditions") or ()

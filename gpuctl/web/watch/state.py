@@ -1,19 +1,21 @@
-"""Takes what watches tell, one object at a time, and computes anew what depends on it, and nothing else."""
+"""Takes what watches report, one object at a time, and computes only what depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from gpuctl.fleet.holders import ClaimsByPool, claim_key
-from gpuctl.fleet.waiting import WaitingPod, waiting_pod
-from gpuctl.web.seen.history import Change, History, claim_changes, event_change, pod_changes
-from gpuctl.web.seen.times import text_of
+from gpuctl.fleet.holders import Allocated, ClaimsByPool, claim_key
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.pods import WaitingPod, queues, waiting_pod
+from gpuctl.fleet.published import PublishedNode
+from gpuctl.web.seen.classes import ClassOnNode, Selected, Tier
+from gpuctl.web.seen.history import Change, History, claim_changes, event_change, pod_changes, text_of
 from gpuctl.web.seen.view import PARTS, Objects, View, ordered, sick, summary
 from gpuctl.web.watch.nodes import Nodes
-from gpuctl.web.watch.tiers import Tiers
 
 Object = dict[str, Any]
 Kind = Literal["node", "slice", "class", "claim", "pod", "event"]
@@ -23,7 +25,7 @@ class ClusterState:
     """The objects of a cluster and what the page shows of them. Not for several threads.
 
     ``take`` notes an object as it is now, ``refresh`` gives the view. What is ``told`` becomes history; the
-    objects of a first list were there before anybody looked.
+    objects of a first list were there before the page started.
     """
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class ClusterState:
     def refresh(
         self, now: datetime, *, synced: bool, failing: tuple[str, ...], has_time: Callable[[], bool]
     ) -> View:
-        """The view as it is now; the same as before when nothing is otherwise.
+        """The view as it is now; the same as before when nothing has changed.
 
         ``has_time`` is asked before each node about whose devices the selectors of classes are to be asked,
         which takes milliseconds; where it says no, the next call goes on there.
@@ -165,3 +167,80 @@ class ClusterState:
             since=before.since or (text_of(now) if view.synced else ""),
         )
         return self._view
+
+
+class Tiers:
+    """The classes with their devices. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._selected = Selected()
+        self._on_node: dict[str, dict[str, ClassOnNode]] = {}
+
+    def take_classes(self, classes: Iterable[Object]) -> None:
+        """The classes are these now."""
+        self._selected.take_classes(classes)
+        self._on_node.clear()
+
+    def doubt(
+        self, changed: Iterable[str], published_anew: Iterable[str], views: Mapping[str, NodeView]
+    ) -> None:
+        """Something on these nodes changed; on some of them what is published. ``views`` are all."""
+        for name in changed:
+            self._on_node.pop(name, None)
+            if name not in views:
+                self._selected.forget(name)
+        for name in published_anew:
+            self._selected.doubt(name)
+
+    def look(self, read: Iterable[PublishedNode], has_time: Callable[[], bool]) -> tuple[bool, bool]:
+        """Ask about nodes of which nothing is known as long as there is time; whether any, whether all."""
+        asked = False
+        for one in read:
+            if self._selected.knows(one.name):
+                continue
+            if not has_time():
+                return asked, False
+            self._selected.look(one)
+            self._on_node.pop(one.name, None)
+            asked = True
+        return asked, True
+
+    def known(self, names: Iterable[str]) -> int:
+        """How many of these nodes were asked about."""
+        return sum(self._selected.knows(name) for name in names)
+
+    def selecting(self, node: str, device: str) -> list[str]:
+        """The classes that select a device, sorted."""
+        return sorted(name for name, devices in self._selected.of(node).items() if device in devices)
+
+    def tiers(
+        self, views: Mapping[str, NodeView], held: Iterable[Allocated], waiting: Sequence[WaitingPod]
+    ) -> tuple[Tier, ...]:
+        """All classes with what they have in the cluster, also missing ones that pods ask for."""
+        totals: dict[str, ClassOnNode] = dict.fromkeys(self._selected.names, ClassOnNode())
+        for view in views.values():
+            for name, count in self._on(view).items():
+                if name in totals:  # a class that is gone may still be known of a node
+                    totals[name] = totals[name].plus(count)
+        classes = {(one.claim, one.device_class) for one in held if one.device_class}
+        claims = Counter(name for _, name in classes)
+        asked = queues(waiting)
+        return tuple(
+            Tier(name, totals.get(name, ClassOnNode()), claims[name], asked[name], exists=name in totals)
+            for name in sorted({*totals, *asked})
+        )
+
+    def _on(self, view: NodeView) -> dict[str, ClassOnNode]:
+        known = self._on_node.get(view.name)
+        if known is None:
+            known = self._on_node[view.name] = {
+                name: ClassOnNode(
+                    len(devices),
+                    len(devices & view.held),
+                    len(devices & view.free),
+                    len(devices & view.unavailable),
+                )
+                for name, devices in self._selected.of(view.name).items()
+                if devices
+            }
+        return known

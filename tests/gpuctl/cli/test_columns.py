@@ -7,8 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.cli.columns import columns
-from gpuctl.cli.plain import plain_text
+from gpuctl.cli.output import columns, plain_text
 
 
 def test_columns_are_as_wide_as_their_longest_cell() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from driver.errors import ConfigError
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.cli.cluster_view import ClusterView
-from gpuctl.cli.context import find_kubeconfig, find_namespace
+from gpuctl.cli.cluster import ClusterView, find_kubeconfig, find_namespace
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 
 

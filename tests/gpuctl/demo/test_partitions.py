@@ -13,10 +13,8 @@ from rich.console import Console, RenderableType
 from driver.nvml.mig import Placement
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.cluster import DemoCluster
-from gpuctl.demo.narrator import Narrator
-from gpuctl.demo.partitions import check_shared, picture
 from gpuctl.demo.pods import ContainerFacts, DemoFailed, PodFacts
-from gpuctl.demo.story import StoryFacts, tell
+from gpuctl.demo.story import Narrator, StoryFacts, check_shared, partition_picture, tell
 from gpuctl.node.picture import GpuFacts
 
 Instances = dict[str, list[tuple[int, int]]]
@@ -138,7 +136,7 @@ def test_pods_that_see_more_or_less_than_their_part_end_the_story(
 def test_the_picture_puts_each_pod_where_its_part_lies(gpu: GpuFacts) -> None:
     other = replace(gpu, device="gpu-0000-43-00-0", index=1)
 
-    text = picture(gpu, [of_its_own(0), of_its_own(2)], places(0, 2), None, [gpu, other], 4).plain
+    text = partition_picture(gpu, [of_its_own(0), of_its_own(2)], places(0, 2), None, [gpu, other], 4).plain
 
     assert "│     small-0      │··················│     small-2      │··················│" in text
     assert text.splitlines()[-1] == "GPU 1: whole, free"

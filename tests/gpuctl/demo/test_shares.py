@@ -14,10 +14,8 @@ from rich.console import Console
 
 from driver.nvml.modes import ComputeMode
 from gpuctl.demo.cluster import DemoCluster
-from gpuctl.demo.narrator import Narrator
 from gpuctl.demo.pods import ContainerFacts, DemoFailed, PodFacts
-from gpuctl.demo.shares import Limits, check_shares
-from gpuctl.demo.story import StoryFacts, tell
+from gpuctl.demo.story import Limits, Narrator, StoryFacts, check_shares, tell
 from gpuctl.node.picture import GpuFacts
 
 GPU = GpuFacts(

@@ -18,12 +18,14 @@ from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.doctor.inside.machines.seen import TO_MACHINES, KernelSeen, LicenseClient
 from gpuctl.doctor.inside.places import Places, read_places
 from gpuctl.doctor.inside.seen import (
+    TO_MACHINES,
     FabricSeen,
     HookSeen,
     HookSocketsSeen,
+    KernelSeen,
+    LicenseClient,
     LimitSeen,
     MemorySeen,
     NodeSeen,

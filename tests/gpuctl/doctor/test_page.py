@@ -12,7 +12,7 @@ from gpuctl.doctor.check import Check
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import MOST_BYTES, MOST_MEMBER_BYTES
-from gpuctl.gather.logs import LINES, MOST_PODS
+from gpuctl.gather.cluster_files import LINES, MOST_PODS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "doctor.md").read_text()
 

@@ -14,8 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.devices import Taint
-from gpuctl.heal.remedies import REMEDIES, remedy_of
-from gpuctl.heal.sick_gpu import find_gpu, is_kept_free, sick_gpu
+from gpuctl.heal.plan import REMEDIES, find_gpu, is_kept_free, remedy_of, sick_gpu
 from gpuctl.node.planned import plan_node
 
 GPU = PciAddress.parse("0000:1b:00.0")

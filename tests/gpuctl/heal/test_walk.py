@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from driver.devices import taints
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.heal import walk
+from gpuctl.heal import run as walk
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document

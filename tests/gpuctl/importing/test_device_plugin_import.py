@@ -15,8 +15,7 @@ from driver.policy.config import load_config, parse_config
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
-from gpuctl.importing.device_plugin_classes import device_classes
-from gpuctl.importing.device_plugin_import import Imported, imported, profile_of
+from gpuctl.importing.device_plugin_import import Imported, device_classes, imported, profile_of
 from gpuctl.node.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuctl.explain.taken_counters import taken_counters
+from gpuctl.explain.devices import taken_counters
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.nodes import TierCount
 from gpuctl.node.picture import GpuFacts, published_gpus

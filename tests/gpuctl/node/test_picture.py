@@ -18,7 +18,10 @@ def slice_with(*devices: dict[str, Any]) -> dict[str, Any]:
 def claim_for(*devices: str, pods: tuple[str, ...] = ("train",)) -> dict[str, Any]:
     results = [{"request": "gpu", "driver": "gpu.nvidia.com", "device": device} for device in devices]
     users = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
-    return {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": users}}
+    return {
+        "metadata": {"namespace": "default", "name": "claim"},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": users},
+    }
 
 
 def drawn(*gpus: GpuFacts) -> str:

@@ -17,14 +17,12 @@ from envtest.client import paths
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
-from gpuctl.cli.cluster_view import ClusterView
-from gpuctl.cli.context import connect_client
+from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
-from gpuctl.repartition.in_the_way import PodInTheWay, claims_in_the_way
-from gpuctl.repartition.node_changes import NodeChanges
+from gpuctl.repartition.in_the_way import NodeChanges, PodInTheWay, claims_in_the_way
 from gpuctl.repartition.node_gpus import node_gpus
-from gpuctl.repartition.walk import Outcome, Walk
+from gpuctl.repartition.run import Outcome, Walk
 from gpuctl.repartition.wanted import commands_text, wanted_of
 from tests import fork_server
 from tests.flow.claims import gpu_pod, make_template, start, wait_published

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.cluster import planned_cluster
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.results import Result, Why
 from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants
 

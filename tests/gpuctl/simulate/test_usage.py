@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.cluster import planned_cluster
-from gpuctl.simulate.cost import cost_of
-from gpuctl.simulate.device_classes import load_classes
-from gpuctl.simulate.level import Level
-from gpuctl.simulate.results import ClassResult, GpuResult
+from gpuctl.simulate.cluster import load_classes, planned_cluster
+from gpuctl.simulate.results import ClassResult, GpuResult, cost_of
+from gpuctl.simulate.usage import Level
 from tests.gpuctl.simulate.workloads import CLASS, group, machines, run, run_on, wants
 
 A30, H100 = "NVIDIA A30", "NVIDIA H100 80GB HBM3"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.cluster import SimulatedCluster, planned_cluster
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup

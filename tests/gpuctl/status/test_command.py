@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.devices import tier_of
 from gpuctl.node.planned import plan_node
-from gpuctl.status.news import News
+from gpuctl.status.picture import News
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 HEEDING = """

@@ -19,8 +19,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import views_of
 from gpuctl.top.picture import devices_picture
-from gpuctl.top.scrape import metrics_path
-from gpuctl.top.usage import ALLOCATED, BUSY, USED, by_use, grouped, read_metrics, usages
+from gpuctl.top.usage import ALLOCATED, BUSY, USED, by_use, grouped, metrics_path, read_metrics, usages
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, devices, published
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from driver.kube.client import KubeClient
 from envtest.client.api import ApiClient
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.cli.context import connect_client
+from gpuctl.cli.cluster import connect_client
 from gpuctl.node.planned import plan_node
 from gpuctl.web.serve.server import WebServer, address_of, bound
 from tests.eventually import eventually

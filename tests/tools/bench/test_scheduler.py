@@ -8,7 +8,7 @@ import click
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 from tools.bench.scheduler import MODES, Best, Mode, Numbers, Pace, broken, pods_with_claims, slices

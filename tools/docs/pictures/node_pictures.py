@@ -23,7 +23,7 @@ from gpuctl.node.picture import published_gpus
 from gpuctl.node.planned import plan_inventory, plan_node
 from gpuctl.node.topology_matrix import matrix_of
 from gpuctl.node.topology_svg import topology_svg
-from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.cluster import load_classes
 from gpuctl.status.forms_svg import forms_svg
 from gpuctl.status.occupancy_svg import occupancy_svg
 from kubernetes_rules.allocator.allocate import Allocator

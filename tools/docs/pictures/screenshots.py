@@ -17,7 +17,7 @@ from rich.console import Console
 from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_until
 from envtest.cluster import Cluster
-from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
 from tools.docs.pictures.node_pictures import PODS, ROOT, SICK_GPU, XID, SceneImpossible, Wanted

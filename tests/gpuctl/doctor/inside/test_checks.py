@@ -15,11 +15,12 @@ from driver.hardware.vgpu import VgpuLicense
 from driver.roots.probe import Looked
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.inside.machines.seen import KernelSeen, LicenseClient
 from gpuctl.doctor.inside.seen import (
     FabricSeen,
     HookSeen,
     HookSocketsSeen,
+    KernelSeen,
+    LicenseClient,
     RuntimeConfig,
     SharingSeen,
     SpecSeen,

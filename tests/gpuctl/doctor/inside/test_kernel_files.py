@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.nvml.pci_address import PciAddress
-from gpuctl.doctor.inside.machines.files import installed_modules, is_vgpu, kernel_seen, license_client
+from gpuctl.doctor.inside.machine_files import installed_modules, is_vgpu, kernel_seen, license_client
 from gpuctl.doctor.inside.places import Places, read_places
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from tests.driver.hardware.pci_trees import PciTree

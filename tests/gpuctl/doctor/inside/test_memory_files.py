@@ -10,7 +10,7 @@ import pytest
 
 from driver.errors import NvmlError
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
-from gpuctl.doctor.inside.memory_files import (
+from gpuctl.doctor.inside.claim_files import (
     HOOK,
     hook_seen,
     is_group,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuctl.doctor.outside.needed_rights import NEEDED
 from gpuctl.doctor.outside.programs import Program
+from gpuctl.doctor.outside.rights import NEEDED
 from gpuctl.doctor.outside.seen import Right
 
 DEPLOY = Path(__file__).resolve().parents[4] / "deploy"

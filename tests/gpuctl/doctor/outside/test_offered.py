@@ -10,7 +10,7 @@ import pytest
 
 from driver.kube.client import KubeClient
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.doctor.outside.offered import offered_to_machines, read_configurations
+from gpuctl.doctor.outside.reading import offered_to_machines, read_configurations
 from gpuctl.doctor.outside.seen import Unread
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.web.serve.words import percent, with_commands
+from gpuctl.web.serve.rendering import percent, with_commands
 
 
 def test_what_stands_between_backticks_is_shown_as_code() -> None:

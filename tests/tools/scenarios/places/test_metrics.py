@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from envtest.cluster import DRIVER_NAMESPACE
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
-from gpuctl.top.scrape import PODS, metrics_path
+from gpuctl.top.usage import PODS, metrics_path
 from tests.eventually import eventually
 from tests.tools.scenarios.kubernetes_binaries import pretend_binaries
 from tools.scenarios.description import Node, Wanted

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from gpuctl.doctor.check import Finding
-from gpuctl.doctor.outside.memory.checks import MEMORY_CHECKS
+from gpuctl.doctor.outside.memory_checks import MEMORY_CHECKS
 from tests.gpuctl.doctor.clusters import INSISTING, told_claim, waiting_claim, well_cluster, with_limits
 
 CHECKS = {check.name: check for check in MEMORY_CHECKS}

@@ -12,7 +12,7 @@ from gpuctl.doctor.outside.classes import distinct_devices, expressions, own_cla
 from gpuctl.doctor.outside.publishing import current_devices
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
 
-NOT_HELD = "MemoryLimitNotHeld"
+_NOT_HELD = "MemoryLimitNotHeld"
 """The reason that the plugin gives in the status of a claim, and in its events."""
 
 _WORDS = ("memoryIsolation", MEMORY_LIMITS)
@@ -86,7 +86,7 @@ def _held(seen: ClusterSeen) -> Finding:
         f"{namespace_of(claim)}/{name_of(claim)}, {entry.get('device')}: {condition.get('message') or '?'}"
         for claim, entry in told
         for condition in entry.get("conditions") or ()
-        if condition.get("reason") == NOT_HELD and condition.get("status") == "False"
+        if condition.get("reason") == _NOT_HELD and condition.get("status") == "False"
     ]
     if lines:
         return fail(

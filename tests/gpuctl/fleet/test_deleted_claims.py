@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
+from gpuctl.fleet.pods import orphans
 from gpuctl.node.planned import plan_node
-from gpuctl.status.deleted_claims import orphans
 from tests.gpuctl.fleet.published import claim
 
 Object = dict[str, Any]

@@ -1,19 +1,25 @@
-"""Finds the kubeconfig and the namespace as kubectl does, and connects."""
+"""Finds a cluster and a namespace as kubectl does, and reads objects of the cluster; never writes."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
 from driver.kube.endpoint import SERVICE_ACCOUNT
+from driver.kube.errors import NotFound
 from driver.kube.kubeconfig import Kubeconfig
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
 
 _DEFAULT_NAMESPACE = "default"
+
+Object = dict[str, Any]
+
+DRA = "/apis/resource.k8s.io/v1"
+_PAGE = "500"
 
 
 def connect_client(kubeconfig: Path | None, context: str | None = None) -> KubeClient:
@@ -65,3 +71,52 @@ def find_namespace(given: str | None, kubeconfig: Path | None, context: str | No
         return (SERVICE_ACCOUNT / "namespace").read_text().strip() or _DEFAULT_NAMESPACE
     except OSError:
         return _DEFAULT_NAMESPACE
+
+
+class ClusterView:
+    """The objects of a cluster as they are now. Raises ApiError, and ConfigError for no way to a cluster."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None, context: str | None = None) -> ClusterView:
+        """A view through the kubeconfig that is found, of its current context or the one that is named."""
+        return cls(connect_client(kubeconfig, context))
+
+    def listed(self, path: str, **params: str) -> list[Object]:
+        """All objects of a collection, read in pages; each has its kind and apiVersion."""
+        items: list[Object] = []
+        params = {**params, "limit": _PAGE}
+        while True:
+            answer = self._client.get(path, params, timeout_seconds=30.0)
+            kind = str(answer.get("kind", "")).removesuffix("List")
+            head = {"apiVersion": answer.get("apiVersion", ""), "kind": kind}
+            items += [{**head, **item} for item in answer.get("items") or ()]
+            following = answer.get("metadata", {}).get("continue")
+            if not following:
+                return items
+            params["continue"] = following
+
+    def found(self, path: str) -> Object | None:
+        """One object, None when there is none."""
+        try:
+            return self._client.get(path)
+        except NotFound:
+            return None
+
+    def slices(self) -> list[Object]:
+        """All ResourceSlices."""
+        return self.listed(f"{DRA}/resourceslices")
+
+    def claims(self) -> list[Object]:
+        """The ResourceClaims of all namespaces."""
+        return self.listed(f"{DRA}/resourceclaims")
+
+    def classes(self) -> list[Object]:
+        """All DeviceClasses."""
+        return self.listed(f"{DRA}/deviceclasses")
+
+    def nodes(self) -> list[Object]:
+        """All nodes."""
+        return self.listed("/api/v1/nodes")

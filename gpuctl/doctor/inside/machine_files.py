@@ -1,4 +1,4 @@
-"""Reads from sysfs, and from the files of kernel and driver, what matters to virtual machines."""
+"""Reads from sysfs, and from files of the kernel and the driver, what matters to virtual machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, pci_view
-from gpuctl.doctor.inside.machines.seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
+from gpuctl.doctor.inside.seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
 from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from gpuctl.cli.targets import Target, read_targets
+from gpuctl.explain.command import Target, read_targets
 
 
 @pytest.mark.parametrize(

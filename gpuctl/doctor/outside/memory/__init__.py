@@ -1,1 +1,0 @@
-"""Memory limits of shares, as nodes publish them and claims tell of them."""
