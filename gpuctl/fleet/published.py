@@ -25,13 +25,13 @@ from gpuctl.fleet.devices import (
     tier_of,
 )
 from gpuctl.fleet.gpus import Form, GpuState, GpuTaint
+from kubernetes_rules import selectors
 from kubernetes_rules.allocator.capacity import consumption
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.held import Held, bare_name
 from kubernetes_rules.allocator.pools import Pool, gather_pools
 from kubernetes_rules.allocator.published import Device, read_slice
 from kubernetes_rules.pool_generations import newest_slices
-from kubernetes_rules.selectors import read_node
 from kubernetes_rules.taints import untolerated_taint
 
 Object = Mapping[str, Any]
@@ -90,7 +90,7 @@ def _pools_of(node: str, slices: Sequence[Object]) -> tuple[Pool, ...]:
     """The pools of one node, read from its slices; raises AllocationFailed for a malformed one."""
     read = [read_slice(one) for one in slices]
     by_pool = {one.pool_id: [other for other in read if other.pool_id == one.pool_id] for one in read}
-    return gather_pools(read, read_node({"metadata": {"name": node}}), by_pool)
+    return gather_pools(read, selectors.read_node({"metadata": {"name": node}}), by_pool)
 
 
 def counters_in(pools: Sequence[Pool], held: Held) -> PoolCounters:
