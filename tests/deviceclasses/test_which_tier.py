@@ -27,6 +27,13 @@ ISOLATION: dict[Classes, set[str | None]] = {
 }
 """The values of memoryIsolation that the devices of each tier have; None where a device can lack it."""
 
+OWN_MEMORY = ("all of it", "its own, by hardware", "that of its profile")
+SHARED_MEMORY = (
+    "the scheduler counts it; where the NVIDIA driver does not hold it, a pod can take all",
+    "apart from other partitions; MPS sets a limit that a process can go past",
+)
+"""How the page promises memory that a pod has to itself, and memory that a neighbor can take."""
+
 WITHOUT_TIER = ("mig.nvidia.com", "monitoring")
 """Classes that promise nothing: any partition, and any device to look at."""
 
@@ -76,6 +83,14 @@ def test_every_shipped_class_is_in_one_tier_of_both_tables() -> None:
 @pytest.mark.parametrize("tier", ISOLATION, ids=lambda tier: tier[0])
 def test_what_keeps_pods_apart_is_what_the_devices_of_its_classes_say(tier: Classes) -> None:
     assert isolation_of(tier) == ISOLATION[tier]
+
+
+@pytest.mark.parametrize("tier", ISOLATION, ids=lambda tier: tier[0])
+def test_memory_is_promised_as_ones_own_only_by_hardware_and_as_limited_by_somebody(tier: Classes) -> None:
+    known = ISOLATION[tier] - {None}
+    memory = PROMISES[tier].split("|")[2].strip()
+    assert (memory in OWN_MEMORY) == (known == {"hardware"})
+    assert (memory in SHARED_MEMORY) == ("none" in known)
 
 
 def test_every_tier_but_shares_of_partitions_is_an_answer() -> None:
