@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from controller.intervals import Intervals
 from driver.process.pulse import HUNG_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from driver.kinds.kind import Kinds
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from controller.intervals import Intervals
 from controller.process_inputs import Given
 from driver.event_reasons import EventReason
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN
+from driver.process.probes import Question
+from driver.process.service import Service
+from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from controller.health.incident_store import IncidentStore
-    from controller.intervals import Intervals
     from controller.observe.allocations import ClaimWatch
     from controller.observe.device_plugin import Consequence, DevicePlugin
     from controller.observe.node_events import NodeEvents
@@ -40,12 +43,8 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.kube.reflector import Object
-    from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
-    from driver.process.probes import Question
-    from driver.process.service import Service
-    from driver.roots.driver_roots import DriverRoots
 
 NAME = "gpu-dra-controller"
 

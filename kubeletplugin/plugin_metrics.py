@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.hardware.inventory import Discovery
 from driver.process.fresh_look import FreshLook
+from driver.process.metrics.registry import Metrics
 from driver.process.metrics.table import NVIDIA_DRIVER, Reading
+from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
+from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
 from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
 from kubeletplugin.reports.use.node_use import Listed, NodeLook, NodeUse
 from kubeletplugin.reports.use.process_containers import ProcessContainers
-
-if TYPE_CHECKING:
-    from driver.hardware.inventory import Discovery
-    from driver.process.metrics.registry import Metrics
-    from kubeletplugin.assembly import Parts
-    from kubeletplugin.kubelet.wire.containers import ContainerMemory
-
 
 _PROC = Path("/proc")
 _UNKNOWN = NodeUse()

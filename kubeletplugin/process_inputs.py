@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from driver.process.pulse import HUNG_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kubeletplugin.devices.kinds.registry import KindsOf
 
 

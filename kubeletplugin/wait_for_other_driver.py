@@ -13,20 +13,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME
 from kubeletplugin.migration.other_driver import other_driver
+from kubeletplugin.process_inputs import Intervals
+from kubeletplugin.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.hardware.gpu import Inventory
     from driver.kube.client import KubeClient
     from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
     from kubeletplugin.migration.takeover import TakeOver
-    from kubeletplugin.process_inputs import Intervals
-    from kubeletplugin.settings import Settings
 
 
 def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver | None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from controller.health.incident_store import IncidentStore
 from driver.devices.region import Region
 from driver.errors import NvmlError
+from driver.hardware.gpu import Gpu, Inventory
 from driver.health.incident import Incident, described, told_class
+from driver.nvml.health.calls import GpuEvent
+from driver.nvml.mig import GpuInstance, Placement
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from controller.health.incident_store import IncidentStore
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.nvml.health.calls import GpuEvent
-    from driver.nvml.mig import GpuInstance, Placement
-    from driver.nvml.pci_address import PciAddress
 
 _log = get_logger(__name__)
 

@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from controller.health.event_handler import EventHandler
+from controller.health.incident_store import IncidentStore
+from controller.observe.node_events import NodeEvents
+from driver.devices.region import Region
 from driver.errors import NvmlError
 from driver.event_reasons import EventReason
 from driver.hardware.gate import LetGo
-from driver.health.verdict import EFFECTS
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
+from driver.health.health_rules import HealthRules
+from driver.health.verdict import EFFECTS, Verdict
 from driver.kube.backoff import Backoff
 from driver.nvml.api import DriverNotLoaded, GpuLost, SessionLost
+from driver.nvml.health.calls import EventSet
+from driver.nvml.mig import GpuInstance
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from controller.health.incident_store import IncidentStore
-    from controller.observe.node_events import NodeEvents
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Inventory
-    from driver.hardware.inventory import Discovery
-    from driver.health.health_rules import HealthRules
-    from driver.health.verdict import Verdict
-    from driver.nvml.health.calls import EventSet
-    from driver.nvml.mig import GpuInstance
-    from driver.nvml.pci_address import PciAddress
-    from driver.process.metrics import Metrics
+from driver.process.metrics import Metrics
 
 _TOLD_ELSEWHERE = frozenset({"unlicensed", "unmonitored"})
 """The license of a vGPU has events of its own; a GPU that cannot be monitored is not sick."""

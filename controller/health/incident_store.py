@@ -10,29 +10,24 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from driver.devices.node_state import Healed, NodeState
+from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.incident import verdicts_of
+from driver.health.incident import Incident, verdicts_of
 from driver.health.placing import Marked, taken_over
 from driver.health.problems import verdicts
-from driver.health.verdict import EFFECTS
+from driver.health.verdict import EFFECTS, Kind, Verdict
 from driver.health.xids import XID_CLASSES
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.slices.specs import read_devices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-
-    from driver.devices.node_state import Healed, NodeState
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.health.incident import Incident
-    from driver.health.verdict import Kind, Verdict
-    from driver.kinds.kind import Kinds
-    from driver.nvml.pci_address import PciAddress
 
 _log = get_logger(__name__)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from driver.errors import ApiError
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from driver.errors import ApiError
-    from driver.kube.client import KubeClient
 
 _RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 

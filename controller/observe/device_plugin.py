@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from controller.observe.node_events import NodeEvents
 from driver.event_reasons import EventReason
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from controller.observe.node_events import NodeEvents
 
 _log = get_logger(__name__)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from controller.observe.node_events import NodeEvents
 from driver.event_reasons import EventReason
+from driver.hardware.gpu import Gpu
+from driver.hardware.vgpu import VgpuLicense
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from controller.observe.node_events import NodeEvents
-    from driver.hardware.gpu import Gpu
-    from driver.hardware.vgpu import VgpuLicense
 
 _log = get_logger(__name__)
 

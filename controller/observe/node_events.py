@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from driver.kube.events import Reference
-
-if TYPE_CHECKING:
-    from driver.event_reasons import EventReason
-    from driver.kube.events import EventRecorder
+from driver.event_reasons import EventReason
+from driver.kube.events import EventRecorder, Reference
 
 
 class NodeEvents:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from driver.errors import ApiError
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
-from driver.kube.reflector import Reflector, Selection
+from driver.kube.reflector import EventType, Object, Reflector, Selection
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping
-
-    from driver.errors import ApiError
-    from driver.kube.client import KubeClient
-    from driver.kube.reflector import EventType, Object
 
 _log = get_logger(__name__)
 

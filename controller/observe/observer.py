@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast, get_args
+from datetime import datetime
+from typing import cast, get_args
 
 from controller.observe.licenses import Licenses, utc_now
+from controller.observe.node_events import NodeEvents
 from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
+from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
 from driver.event_reasons import EventReason
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
 from driver.health.problems import taint_of_failure, taints
+from driver.kinds.forms import Part
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
+from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, Withheld, node_offers
-from driver.policy.rules import virtual_to_enable
+from driver.policy.rules import NodeConfig, virtual_to_enable
 from driver.process.log import get_logger
+from driver.process.metrics import Metrics
 from driver.process.metrics.registry import NvmlFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from datetime import datetime
-
-    from controller.observe.node_events import NodeEvents
-    from driver.devices.node_state import NodeState
-    from driver.hardware.inventory import Discovery
-    from driver.kinds.forms import Part
-    from driver.kinds.kind import Kinds
-    from driver.nvml.pci_address import PciAddress
-    from driver.policy.rules import NodeConfig
-    from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
 

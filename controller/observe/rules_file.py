@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from controller.observe.node_events import NodeEvents
 from driver.errors import ConfigError
 from driver.event_reasons import EventReason
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
-from driver.policy.config import load_file
+from driver.policy.config import Pool, load_file
+from driver.policy.rules import NodeConfig
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from controller.observe.node_events import NodeEvents
-    from driver.kinds.kind import Kinds
-    from driver.policy.config import Pool
-    from driver.policy.rules import NodeConfig
 
 _log = get_logger(__name__)
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from driver.devices.device import Taint
+from driver.devices.device import Device, Taint
+from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.region import Region, overlap
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED
+from driver.hardware.gpu import Gpu
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from driver.devices.device import Device
-    from driver.devices.node_state import BlockedPlacement, NodeState
-    from driver.hardware.gpu import Gpu
-    from driver.kinds.kind import Kinds
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
 

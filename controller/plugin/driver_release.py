@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 from threading import Condition
-from typing import TYPE_CHECKING
 
 import grpc
 
 from driver.errors import NvmlError
+from driver.hardware.inventory import Discovery
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.hardware.inventory import Discovery
 
 _log = get_logger(__name__)
 

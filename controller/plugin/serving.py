@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from controller.plugin.watch import Stream
 from proto import grpc_health_v1_pb2 as health
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class PluginServing:

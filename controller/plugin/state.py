@@ -9,8 +9,10 @@ belongs to no plugin of this driver, but to another one of its name: nothing is 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from pathlib import Path
+from typing import Literal, cast
 
 from controller.plugin.watch import UNIMPLEMENTED, Stream
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
@@ -18,10 +20,6 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 _log = get_logger(__name__)
 

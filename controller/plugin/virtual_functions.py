@@ -7,19 +7,15 @@ plugin does nothing where any virtual function of the GPU is on.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Condition
-from typing import TYPE_CHECKING
 
 import grpc
 
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from driver.nvml.pci_address import PciAddress
 
 _log = get_logger(__name__)
 

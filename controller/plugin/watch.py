@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import grpc
 
+from controller.intervals import Intervals
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path, service_socket_name
-from driver.process.stamp import stamp_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future, ThreadPoolExecutor
-    from pathlib import Path
-
-    from controller.intervals import Intervals
-    from driver.process.stamp import Stamp
+from driver.process.stamp import Stamp, stamp_of
 
 Answer = TypeVar("Answer")
 

@@ -11,29 +11,23 @@ that is under way goes on after that. A new process remembers nothing, and has t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from controller.publish.feature_gates import storable
-from controller.publish.island_names import with_kept_names
+from controller.publish.island_names import Islands, with_kept_names
 from controller.publish.restore_missing import recalled
-from controller.publish.transition import next_step, was_settled
+from controller.publish.transition import Change, next_step, was_settled
+from driver.devices.device import CounterSet, Device
 from driver.errors import ApiError
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
+from driver.kube.backoff import Backoff
 from driver.policy.offers import Offers
 from driver.process.log import get_logger
-from driver.slices.specs import read_devices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from controller.publish.island_names import Islands
-    from controller.publish.transition import Change
-    from driver.devices.device import CounterSet, Device
-    from driver.kinds.kind import Kinds
-    from driver.kube.backoff import Backoff
-    from driver.slices.specs import TaintTimes
+from driver.slices.specs import TaintTimes, read_devices
 
 _log = get_logger(__name__)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from driver.devices.region import overlap
+from driver.devices.device import Device
+from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_DRIVER
 from driver.health.verdict import KINDS
+from driver.kinds.kind import DeviceName, Kinds
 from driver.process.metrics.table import Reading
-
-if TYPE_CHECKING:
-    from driver.devices.device import Device
-    from driver.devices.region import Region
-    from driver.kinds.kind import DeviceName, Kinds
 
 State = Literal["free", "allocated", "excluded", "tainted"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.devices.device import Device
-    from driver.policy.offers import Offers
+from driver.devices.device import Device
+from driver.policy.offers import Offers
 
 COUNTER_FIELDS = frozenset({"sharedCounters", "consumesCounters"})
 """What a server without the feature gate DRAPartitionableDevices leaves out of a slice and of its devices."""

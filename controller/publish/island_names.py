@@ -7,16 +7,12 @@ GPU, so its name would change for all others with every first or last partition 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.devices.device import Device
-    from driver.nvml.pci_address import PciAddress
-    from driver.policy.offers import Offers
+from driver.devices.device import Device
+from driver.nvml.pci_address import PciAddress
+from driver.policy.offers import Offers
 
 GROUPS = ("nvlinkDomain", "nvlinkMesh")
 """The attributes whose values name a group of GPUs."""

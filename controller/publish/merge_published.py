@@ -6,10 +6,8 @@ Without it a sync that follows a write at once would see the state before it, an
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 Object = dict[str, Any]
 

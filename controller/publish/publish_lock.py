@@ -10,13 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 AGAIN_SECONDS = 0.2
 """How often the lock is tried: flock(2) waits for ever or not at all."""

@@ -9,42 +9,34 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from controller.health.incident_store import IncidentStore, booted_seconds, stored_faults
+from controller.intervals import Intervals
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover, Known, Seen, followed
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
 from controller.publish.merge_published import Overlay
-from controller.publish.slice_diff import plan_sync
+from controller.publish.slice_diff import Object, SyncPlan, plan_sync
+from controller.publish.slice_writer import SliceWriter
+from driver.devices.device import Device
 from driver.devices.names import pool_name
-from driver.errors import DriverError
+from driver.errors import ApiError, DriverError
 from driver.health.placing import with_verdicts
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
-from driver.kube.reflector import Reflector, Selection
+from driver.kube.reflector import EventType, Reflector, Selection
+from driver.policy.offers import Offers
 from driver.process.log import get_logger
-from driver.slices.specs import lay_out, taint_times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from controller.intervals import Intervals
-    from controller.publish.slice_diff import Object, SyncPlan
-    from controller.publish.slice_writer import SliceWriter
-    from driver.devices.device import Device
-    from driver.errors import ApiError
-    from driver.kinds.kind import Kinds
-    from driver.kube.client import KubeClient
-    from driver.kube.reflector import EventType
-    from driver.policy.offers import Offers
-    from driver.process.metrics import Metrics
-    from driver.process.pulse import AtWork
-    from driver.slices.specs import Layout
+from driver.process.metrics import Metrics
+from driver.process.pulse import AtWork
+from driver.slices.specs import Layout, lay_out, taint_times
 
 _log = get_logger(__name__)
 

@@ -8,17 +8,13 @@ GPU offers, or the GPU has left the bus.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from driver.devices.device import AttributeValue, CounterSet, Device, Taint
 from driver.devices.memory_limits import LIMITS_WITHHELD, MEMORY_LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from driver.devices.device import AttributeValue, CounterSet, Device, Taint
-    from driver.nvml.pci_address import PciAddress
-    from driver.policy.offers import Offers
+from driver.nvml.pci_address import PciAddress
+from driver.policy.offers import Offers
 
 
 def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable[CounterSet]) -> Offers:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from controller.observe.node_events import NodeEvents
 from driver.errors import ApiError
 from driver.event_reasons import EventReason
+from driver.kube.client import KubeClient
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from controller.observe.node_events import NodeEvents
-    from driver.kube.client import KubeClient
 
 _DIGITS = re.compile(r"[0-9]{1,6}", re.ASCII)
 _log = get_logger(__name__)

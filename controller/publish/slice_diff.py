@@ -7,15 +7,11 @@ at the highest generation of a pool, and use it only when it has as many slices 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from driver.slices.specs import with_times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from driver.slices.specs import TaintTimes
+from driver.slices.specs import TaintTimes, with_times
 
 Object = dict[str, Any]
 Spec = dict[str, Any]

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from controller.publish.server_floor import server_version
-from controller.publish.slice_diff import generate_name
+from controller.observe.node_events import NodeEvents
+from controller.publish.server_floor import ServerVersion, server_version
+from controller.publish.slice_diff import Create, Update, generate_name
 from driver.errors import ApiError, ConfigError
 from driver.event_reasons import EventReason
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.process.log import get_logger
-from driver.slices.specs import canonical_devices, same_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from controller.observe.node_events import NodeEvents
-    from controller.publish.server_floor import ServerVersion
-    from controller.publish.slice_diff import Create, Update
-    from driver.kube.client import KubeClient
-    from driver.process.metrics import Metrics
-    from driver.slices.specs import Rejected
+from driver.process.metrics import Metrics
+from driver.slices.specs import Rejected, canonical_devices, same_spec
 
 Object = dict[str, Any]
 

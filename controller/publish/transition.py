@@ -13,21 +13,16 @@ shows. So its devices are published only after the claims were listed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from driver.devices.device import Taint
+from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.names import unshared_name
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
+from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from driver.devices.device import CounterSet, Device
-    from driver.kinds.kind import Kinds
-    from driver.nvml.pci_address import PciAddress
 
 _CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
 _NOTHING: frozenset[str] = frozenset()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from driver.devices.region import Region
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.nvml.mig import Placement
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 
 
 @dataclass(frozen=True, slots=True)

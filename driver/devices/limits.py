@@ -6,14 +6,9 @@ The limits are those of resource.k8s.io/v1 (pkg/apis/resource/validation in Kube
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
 
-from driver.devices.device import Taint, Version
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy
+from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy, Taint, Version
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
 MAX_VALUE_BYTES = 64

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from driver.nvml.mig import Placement
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ A shared device is one that several claims can be given at once (KEP-5075, allow
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.errors import ClaimRefused
 from kubernetes_rules.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Strategy = Literal["TimeSlicing", "MPS"]
 

@@ -8,9 +8,10 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import NodeIncomplete
 from driver.fabric import libnvfm
@@ -25,13 +26,9 @@ from driver.fabric.api import (
     fabric_failure,
 )
 from driver.nvml.pci_address import PciAddress
+from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
 from driver.roots.root import below
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from driver.roots.driver_roots import DriverRoots
 
 LIBRARIES = ("libnvfm.so.1", "libnvfm.so")
 SOCKETS = (f"run/{SERVICE}/socket", f"var/run/{SERVICE}/socket")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.hardware.inventory import Discovery, GpuIdentity
-    from driver.nvml.pci_address import PciAddress
+from driver.hardware.inventory import Discovery, GpuIdentity
+from driver.nvml.pci_address import PciAddress
 
 _Stamp = tuple[int, int]
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from driver.errors import NvmlError
-from driver.hardware.gpu import Condition, Problem, unheard
-from driver.nvml.api import DriverNotLoaded, GpuLost, NotSupported, SessionLost
-from driver.nvml.health.calls import HEALTH_CALLS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from driver.hardware.gpu import Reason
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.deadline import Watch
-    from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
+from driver.hardware.gpu import Condition, Problem, Reason, unheard
+from driver.nvml.api import DriverNotLoaded, GpuLost, NotSupported, NvmlDevice, SessionLost
+from driver.nvml.deadline import Watch
+from driver.nvml.health.calls import HEALTH_CALLS, FabricHealth, RecoveryAction, RemappedRows
 
 T = TypeVar("T")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
-from typing import TYPE_CHECKING
 
 from driver.errors import NvmlError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class LetGo(NvmlError):

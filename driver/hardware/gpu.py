@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.fabric.seen import NO_FABRIC, FabricView
 from driver.hardware.call_effects import MEMORY_CALLS
 from driver.hardware.functions import NOTHING_SEEN, PciView
+from driver.hardware.vgpu import VgpuLicense
+from driver.hardware.vgpu_places import VgpuHost
+from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
+from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from driver.hardware.vgpu import VgpuLicense
-    from driver.hardware.vgpu_places import VgpuHost
-    from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
-    from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 Reason = Literal[
     "lost",

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 from uuid import UUID
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.condition import ConditionReading, problems_of
-from driver.hardware.gpu import NOT_ASKED, Gpu, NvLink, Problem, UnreadGpu, unheard
-from driver.hardware.mig_walk import MigWalk
-from driver.hardware.vgpu import license_of
-from driver.hardware.vgpu_places import read_vgpu_host
+from driver.hardware.gpu import NOT_ASKED, Gpu, GpuMig, NvLink, Problem, Reason, UnreadGpu, unheard
+from driver.hardware.mig_walk import KnownProfiles, MigWalk
+from driver.hardware.vgpu import VgpuLicense, license_of
+from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
 from driver.nvml.api import (
     GPU_CALLS,
     Code,
     DriverNotLoaded,
+    FabricInfo,
     GpuLost,
     MigMode,
     NotSupported,
+    NvLinkEnd,
     NvmlCallFailed,
+    NvmlDevice,
     NvmlTimeout,
     SessionLost,
 )
+from driver.nvml.deadline import Watch
 from driver.nvml.limits_probe import can_be_limited
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import vgpu_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from driver.hardware.gpu import GpuMig, Reason
-    from driver.hardware.mig_walk import KnownProfiles
-    from driver.hardware.vgpu import VgpuLicense
-    from driver.hardware.vgpu_places import VgpuHost
-    from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
-    from driver.nvml.deadline import Watch
 
 T = TypeVar("T")
 Virtual = Literal["none", "vgpu", "host-vgpu"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from driver.errors import NvmlError
+from driver.fabric.api import FabricManager
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import FABRIC_PARTITIONS, OF_THE_DRIVER
@@ -16,27 +19,21 @@ from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory, Problem, UnreadGpu, unheard
 from driver.hardware.gpu_walk import FABRIC_NOT_STARTED, GpuWalk, problem_of, unread_gpus
+from driver.hardware.mig_walk import KnownProfiles
 from driver.hardware.pci_view import pci_view
 from driver.nvml.api import (
     DriverNotLoaded,
     NotFound,
     NotSupported,
+    Nvml,
     NvmlCallFailed,
+    NvmlDevice,
     NvmlTimeout,
     SessionLost,
 )
-from driver.nvml.deadline import Workers
+from driver.nvml.deadline import Guard, Watch, Workers
+from driver.nvml.health.calls import EventSet
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from pathlib import Path
-
-    from driver.fabric.api import FabricManager
-    from driver.hardware.mig_walk import KnownProfiles
-    from driver.nvml.api import Nvml, NvmlDevice
-    from driver.nvml.deadline import Guard, Watch
-    from driver.nvml.health.calls import EventSet
 
 T = TypeVar("T")
 

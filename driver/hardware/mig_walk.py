@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware.call_effects import INSTANCE_CALLS
@@ -12,19 +13,15 @@ from driver.nvml.api import (
     Code,
     DriverNotLoaded,
     GpuLost,
+    MigMode,
     NotFound,
     NotSupported,
     NvmlCallFailed,
+    NvmlDevice,
     SessionLost,
 )
-from driver.nvml.mig import partition_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from driver.nvml.api import MigMode, NvmlDevice
-    from driver.nvml.deadline import Watch
-    from driver.nvml.mig import ComputeInstance, GpuInstance, GpuInstanceProfile, MigDevice
+from driver.nvml.deadline import Watch
+from driver.nvml.mig import ComputeInstance, GpuInstance, GpuInstanceProfile, MigDevice, partition_name
 
 T = TypeVar("T")
 

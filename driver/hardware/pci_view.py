@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from driver.hardware.functions import NVIDIA_VENDOR_ID, IommuGroup, PciFunction, PciView
 from driver.hardware.pci import bound_driver, linked_name, numa_node, pcie_root, read_text
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 _VFIO_DEVICE = re.compile(r"vfio[0-9]+\Z", re.ASCII)
 _VIRTUAL = re.compile(r"virtfn([0-9]+)\Z", re.ASCII)

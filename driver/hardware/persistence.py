@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
-
-if TYPE_CHECKING:
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 _NO_SUCH_MODE = (DriverNotLoaded, NotFound, NotSupported)
 

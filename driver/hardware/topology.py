@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from driver.hardware.gpu import Gpu
-    from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Gpu
+from driver.nvml.pci_address import PciAddress
 
 _Linked = dict["PciAddress", set["PciAddress"]]
 

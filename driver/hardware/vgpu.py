@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime
+from typing import Literal
 
-from driver.nvml.vgpu import vgpu_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from driver.nvml.vgpu import LicensableFeature
+from driver.nvml.vgpu import LicensableFeature, vgpu_profile
 
 VgpuKind = Literal["mig-backed", "time-sliced"]
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.hardware.pci import linked_name, read_text
 from driver.hardware.pci_view import function_folder, read_function
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from driver.nvml.vgpu import VgpuType
+from driver.nvml.vgpu import VgpuType
 
 VgpuFramework = Literal["vendor-vfio", "mdev"]
 

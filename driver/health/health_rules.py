@@ -7,16 +7,13 @@ health:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import Taint
 from driver.health.verdict import KINDS, Effect, Kind
 from driver.health.xids import MOST_XID, XID_CLASSES, XidClass, meaning_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from driver.devices.device import Taint
 
 EVICTING: tuple[Kind, ...] = (
     "lost",

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from driver.health.verdict import Verdict
+from driver.devices.region import Region
+from driver.health.health_rules import HealthRules
+from driver.health.verdict import Effect, Kind, Verdict, Word
 from driver.health.xids import XIDS, XidClass, meaning_of
-
-if TYPE_CHECKING:
-    from driver.devices.region import Region
-    from driver.health.health_rules import HealthRules
-    from driver.health.verdict import Effect, Kind, Word
-    from driver.nvml.health.calls import GpuEvent
+from driver.nvml.health.calls import GpuEvent
 
 OPERATIONAL = "event"
 """The value of a taint for an event that carries no XID."""

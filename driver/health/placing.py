@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from driver.devices.device import Device, Taint
 from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_REBOOT, TAINT_RESET, TAINT_XID
 from driver.health.incident import OPERATIONAL, XID_VALUE, Incident
-from driver.health.verdict import merged
-from driver.health.xids import MOST_XID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from driver.devices.device import Device, Taint
-    from driver.health.verdict import Verdict
-    from driver.health.xids import XidClass
-    from driver.nvml.pci_address import PciAddress
+from driver.health.verdict import Verdict, merged
+from driver.health.xids import MOST_XID, XidClass
+from driver.nvml.pci_address import PciAddress
 
 _TOLD: Mapping[str, XidClass] = {TAINT_RESET: "needs-reset", TAINT_REBOOT: "needs-reboot"}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
 from driver.devices.region import Region
 from driver.devices.taints import TAINT_DRIVER, TAINT_FAILING
+from driver.errors import NvmlError
+from driver.hardware.gpu import Problem, Reason
 from driver.hardware.gpu_walk import problem_of
 from driver.health.verdict import (
     KEYS,
@@ -22,12 +24,6 @@ from driver.health.verdict import (
 )
 from driver.nvml.api import DriverNotLoaded, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from driver.errors import NvmlError
-    from driver.hardware.gpu import Problem, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from driver.devices.device import Taint
+from driver.devices.region import Region
 from driver.devices.taints import (
     TAINT_FABRIC,
     TAINT_FAILING,
@@ -18,11 +20,6 @@ from driver.devices.taints import (
     TAINT_UNRESPONSIVE,
     TAINT_XID,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from driver.devices.region import Region
 
 Kind = Literal[
     "lost",

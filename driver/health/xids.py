@@ -8,11 +8,9 @@ was seen on hardware.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 XidClass = Literal["ignore", "informational", "application", "contained", "needs-reset", "needs-reboot"]
 """``ignore``: only counted, by an admin's wish. ``informational``: counted, and the GPU is looked at.

@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from driver.devices.device import AttributeValue
 from driver.fabric.api import FabricPartition
+from driver.hardware.gpu import Inventory
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.hardware.gpu import Inventory
 
 PARTITION_ATTRIBUTE = re.compile(r"partition[1-9][0-9]*", re.ASCII)
 """The names of the attributes that say in which partition a GPU is."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.devices.device import CounterSet, Device
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.names import gpu_device_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Gpu, Inventory
+from driver.nvml.pci_address import PciAddress
 
 Part = Literal["gpu", "whole", "partitions", "shared", "passthrough"]
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from driver.devices.device import Version
+from driver.devices.device import AttributeValue, Version
 from driver.devices.limits import MAX_VALUE_BYTES, is_semantic_version
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.gpu import Gpu, Inventory
 
 _VERSION = re.compile(
     r"^(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.(?P<patch>\d+))?(?P<rest>-[0-9A-Za-z.-]+)?$", re.ASCII

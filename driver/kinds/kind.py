@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from driver.devices.gpu_policy import GpuPolicy
+from driver.devices.region import Region
 from driver.devices.sharing import SharedForm, split_shared_suffix
-
-if TYPE_CHECKING:
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.forms import Forms
-    from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Gpu, Inventory
+from driver.kinds.forms import Forms
+from driver.nvml.pci_address import PciAddress
 
 Policies = Mapping["PciAddress", "GpuPolicy"]
 """The policy of each GPU; GPUs of which nothing is offered are left out."""

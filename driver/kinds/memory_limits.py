@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from driver.devices.device import AttributeValue
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.hardware.call_effects import MEMORY_CALLS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.device import AttributeValue
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.gpu import Gpu, Inventory
 
 FIELD = "memoryLimits"
 SCHEMA: dict[str, Any] = {

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from driver.devices.device import Taint
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident, verdicts_of
 from driver.health.placing import faults_of
 from driver.health.verdict import Health, health_of
 from driver.kinds.registry import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.devices.device import Taint
 
 _RULES = HealthRules()
 

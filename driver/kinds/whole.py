@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from driver.devices.device import Device
+from driver.devices.device import AttributeValue, Device
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
 from driver.hardware.vgpu import parse_profile
 from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
+from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.devices.device import AttributeValue
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.kind import Policies, PolicyField
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 _OF_A_CUT_GPU = 7
 """The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from driver.errors import ApiError
+from driver.errors import ApiError, DriverError
 from driver.kube.errors import TooManyRequests, Unreachable
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from driver.errors import DriverError
 
 _LONGEST_ASKED_SECONDS = 60.0
 """A server, or a proxy before it, can ask for any time; a header must not make the driver wait for a day."""

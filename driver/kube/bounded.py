@@ -10,15 +10,13 @@ from __future__ import annotations
 import http.client
 import io
 import math
+import socket
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
 
 
 class Arriving(io.RawIOBase):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 from urllib.parse import urlencode
 
 import urllib3
@@ -21,14 +22,9 @@ from driver.errors import ConfigError
 from driver.kube.credentials import Credentials
 from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
+from driver.kube.kubeconfig import Kubeconfig
 from driver.kube.paths import resource_of
 from driver.kube.watch import WatchStream
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from driver.kube.kubeconfig import Kubeconfig
 
 Object = dict[str, Any]
 """A Kubernetes object, a list or a Status as decoded from JSON."""

@@ -19,13 +19,11 @@ the server's sentences are shown to people and never matched, because they chang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from driver.errors import ApiError
 from driver.kube.decode import decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MAX_MESSAGE_CHARACTERS = 500
 

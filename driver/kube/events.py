@@ -8,17 +8,15 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ApiError
+from driver.event_reasons import EventReason
 from driver.kube.backoff import retry_until
+from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import events_path, object_path
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from driver.event_reasons import EventReason
-    from driver.kube.client import KubeClient
 
 _log = get_logger(__name__)
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.errors import BadRequest, Gone, Silent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from driver.kube.client import KubeClient
-    from driver.kube.watch import WatchStream
+from driver.kube.watch import WatchStream
 
 Object = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import urllib3
 
 from driver.kube.bounded import BoundedHTTPConnection
 from driver.kube.decode import decode_json
 from driver.kube.errors import Silent, Unreachable, error_of_status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _CHUNK_BYTES = 65536
 

@@ -6,23 +6,19 @@ pynvml: handles are objects, enums are words, memory is in bytes, addresses are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
-from driver.nvml.health.calls import HEALTH_CALLS, HealthCalls
+from driver.nvml.health.calls import HEALTH_CALLS, EventSet, HealthCalls
 from driver.nvml.memory_limits import MEMORY_CALLS, MemoryCalls
 from driver.nvml.mig import MIG_CALLS, MigCalls
 from driver.nvml.modes import MODE_CALLS, ModeCalls
+from driver.nvml.pci_address import PciAddress
 from driver.nvml.use.calls import USE_CALLS, UseCalls
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.nvml.health.calls import EventSet
-    from driver.nvml.pci_address import PciAddress
-    from driver.nvml.vgpu import LicensableFeature, VgpuType
+from driver.nvml.vgpu import LicensableFeature, VgpuType
 
 
 class Code(IntEnum):

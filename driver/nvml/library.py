@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import NodeIncomplete
 from driver.nvml.api import Code, DriverNotLoaded
+from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from driver.roots.root import SLASH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from driver.roots.driver_roots import DriverRoots
-    from driver.roots.root import Root
+from driver.roots.root import SLASH, Root
 
 SONAME = "libnvidia-ml.so.1"
 _FIRST_CALL = "nvmlInitWithFlags"

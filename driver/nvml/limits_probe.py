@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from driver.nvml.api import Code, NotFound, NotSupported
+from driver.nvml.api import Code, NotFound, NotSupported, NvmlDevice
+from driver.nvml.deadline import Watch
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
-
-if TYPE_CHECKING:
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.deadline import Watch
 
 _ROOT = "/sys/fs/cgroup"
 """Where NVML expects cgroup v2; its root never has limits."""

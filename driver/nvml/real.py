@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pynvml
@@ -45,9 +46,6 @@ from driver.nvml.use.real import GpmSamples, RealUseCalls
 from driver.nvml.vgpu import LicensableFeature, VgpuType
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.root import SLASH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 

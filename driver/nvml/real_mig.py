@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import astuple
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.mig import (
@@ -28,9 +29,6 @@ from driver.nvml.mig import (
     Placement,
     profile_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SUCCESS = 0
 _ACTIVATIONS: dict[int, MigActivation] = {

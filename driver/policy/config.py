@@ -21,21 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from driver.devices.gpu_policy import HIDDEN
 from driver.errors import ConfigError
 from driver.health.health_rules import read_health_rules
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
 from kubernetes_rules.selectors import selector_errors, selector_holds
-
-if TYPE_CHECKING:
-    from driver.kinds.kind import Kinds
 
 Labels = Mapping[str, str]
 

@@ -6,31 +6,25 @@ the same; to them come ours. What is not known is left out, never invented.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
+from driver.hardware.gpu import Inventory, Problem
+from driver.health.health_rules import HealthRules
 from driver.health.problems import taints, taints_of_doubt
-from driver.kinds.forms import Forms
+from driver.kinds.forms import Forms, GpuForms, Part
+from driver.kinds.kind import Kinds
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
+from driver.nvml.pci_address import PciAddress
 from driver.policy.predicate import NotTold
 from driver.policy.rules import NodeConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from driver.devices.device import CounterSet, Device, Taint
-    from driver.hardware.functions import PciFunction
-    from driver.hardware.gpu import Inventory, Problem
-    from driver.health.health_rules import HealthRules
-    from driver.kinds.forms import GpuForms, Part
-    from driver.kinds.kind import Kinds
-    from driver.nvml.pci_address import PciAddress
 
 HIDDEN_BY_RULE = "the node configuration hides it"
 

@@ -14,23 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.functions import PciFunction
-from driver.hardware.gpu import Gpu
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.pci import product_name
 from driver.hardware.vgpu import parse_profile
 from driver.health.health_rules import HealthRules
+from driver.kinds.kind import Kinds, PolicyField
 from driver.kinds.vgpu.field import offer_of
 from driver.kinds.vgpu.kind import may_get_virtual
+from driver.nvml.pci_address import PciAddress
 from driver.policy.predicate import NotTold, compile_predicate, holds
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Inventory
-    from driver.kinds.kind import Kinds, PolicyField
-    from driver.nvml.pci_address import PciAddress
 
 _TOLD_BY = {
     "productName": "name",

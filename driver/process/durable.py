@@ -8,14 +8,11 @@ file and of its folder, which takes the disk's time.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names of unfinished files start so; whatever lists a folder skips them."""

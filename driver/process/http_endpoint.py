@@ -12,17 +12,15 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ConfigError
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REQUEST_SECONDS = 2.0
 """How long a request may take from the connection to its last byte."""

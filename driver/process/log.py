@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
@@ -21,8 +22,6 @@ from structlog.contextvars import bound_contextvars, get_contextvars, merge_cont
 from driver.errors import DriverError, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 Level = Literal["debug", "info", "warning", "error"]

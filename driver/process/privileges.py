@@ -10,14 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CAP_DAC_OVERRIDE = 1
 """Reads and writes files whatever their mode and owner."""

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING
 
 from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
 from driver.process.log import get_logger
-
-if TYPE_CHECKING:
-    from driver.process.service import Service
+from driver.process.service import Service
 
 Question = Callable[[], str]
 """Answers why not, in one line; empty means yes."""

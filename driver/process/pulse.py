@@ -10,12 +10,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AtWork = Callable[[], AbstractContextManager[None]]
 """What a loop does its work in: ``with at_work(): ...``."""

@@ -11,16 +11,13 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
 from driver.process.log import get_logger
 from driver.process.pulse import HUNG_SECONDS, Pulse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 STOP_SECONDS = 10.0
 """How long ``stop`` waits for all threads together; Kubernetes kills the process after 30 s."""

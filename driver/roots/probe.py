@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.roots.places import LIBRARY_FOLDERS, Place
 from driver.roots.root import Root, below
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 """Every installation of the driver has these links; they lead to the files of the version in use."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.process.service import Service
-    from driver.roots.driver_roots import DriverRoots
+from driver.process.service import Service
+from driver.roots.driver_roots import DriverRoots
 
 MISSING_SECONDS = 1.0
 """How often is looked while no driver is there."""

@@ -6,10 +6,12 @@ A spec here has everything except ``pool.generation``, which the publisher gives
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from driver.devices.device import (
+    AttributeValue,
     CounterSet,
     Device,
     RequestPolicy,
@@ -20,14 +22,9 @@ from driver.devices.device import (
 from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
 from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
+from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from kubernetes_rules.quantity import format_bytes, parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from driver.devices.device import AttributeValue
-    from driver.kinds.kind import Kinds
 
 Spec = dict[str, Any]
 

@@ -6,14 +6,11 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fakegpu.driver_files.elf_library import elf_library
 from fakegpu.machine.capabilities import null_device
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.listing import SMI, list_lines
-
-if TYPE_CHECKING:
-    from fakegpu.machine.fake_machine import FakeMachine
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 CALL_LOG = "var/log/nvidia-calls.log"

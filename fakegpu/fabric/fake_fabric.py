@@ -6,6 +6,7 @@ Of the partitions in the machine file no two that share a GPU are active at the 
 # ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,11 @@ from driver.fabric.api import (
     NoFabricManager,
     fabric_failure,
 )
+from driver.nvml.api import FabricInfoState
 from fakegpu.fabric.state import FabricFault, FabricState
+from fakegpu.machine.spec import FabricSpec, MachineSpec
+from fakegpu.machine.state import MachineState, StateStore
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from driver.nvml.api import FabricInfoState
-    from fakegpu.machine.spec import FabricSpec, MachineSpec
-    from fakegpu.machine.state import MachineState, StateStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 

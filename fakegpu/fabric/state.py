@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from driver.nvml.api import FabricInfoState
+from driver.nvml.api import FabricInfoState
 
 
 @dataclass(frozen=True, slots=True)

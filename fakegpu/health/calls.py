@@ -4,22 +4,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, GpuLost, SessionLost, failure
-from driver.nvml.health.calls import NvLinkState
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, RecoveryAction, RemappedRows
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.health.state import GpuHealth
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState, StateStore
-    from fakegpu.nvml.session import FakeSession
-
+from driver.nvml.health.calls import (
+    EccErrors,
+    FabricHealth,
+    GpuEvent,
+    NvLinkState,
+    RecoveryAction,
+    RemappedRows,
+)
+from driver.nvml.pci_address import PciAddress
+from fakegpu.health.state import GpuHealth
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import GpuState, MachineState, StateStore
+from fakegpu.nvml.session import FakeSession
 
 FIRST_WITH_STRUCTURED_EVENTS = 615
 """The first release of the NVIDIA driver that reports severity, containment and unrepairable memory."""

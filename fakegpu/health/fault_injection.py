@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.nvml.health.calls import GpuEvent
+from driver.nvml.health.calls import (
+    EccErrors,
+    EventKind,
+    FabricHealth,
+    GpuEvent,
+    NvLinkState,
+    RecoveryAction,
+    RemappedRows,
+    Severity,
+)
+from driver.nvml.pci_address import PciAddress
 from fakegpu.health.calls import FIRST_WITH_STRUCTURED_EVENTS, release
-from fakegpu.machine.state import with_gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from driver.nvml.health.calls import (
-        EccErrors,
-        EventKind,
-        FabricHealth,
-        NvLinkState,
-        RecoveryAction,
-        RemappedRows,
-        Severity,
-    )
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.health.state import GpuHealth
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import GpuState, MachineState, StateStore
+from fakegpu.health.state import GpuHealth
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import GpuState, MachineState, StateStore, with_gpu
 
 _FELL_OFF = 79
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
+from driver.nvml.health.calls import (
+    EccErrors,
+    FabricHealth,
+    GpuEvent,
+    NvLinkState,
+    RecoveryAction,
+    RemappedRows,
+)
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from driver.nvml.health.calls import RecoveryAction
 
 NO_ROWS = RemappedRows(0, 0, pending=False, failed=False)
 NO_ERRORS = EccErrors(0, 0)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fakegpu.machine.state import MachineState
+from fakegpu.machine.state import MachineState
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 CAPABILITY_NODES = "dev/nvidia-caps"

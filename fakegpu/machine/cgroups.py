@@ -12,14 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
-
-if TYPE_CHECKING:
-    from fakegpu.machine.state import GpuState, MachineState
-
+from fakegpu.machine.state import GpuState, MachineState
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 """Where cgroup v2 is mounted; NVML takes no other place."""

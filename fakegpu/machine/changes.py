@@ -9,13 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from threading import Condition
-
+from collections.abc import Callable
+from pathlib import Path
+from threading import Condition
+from typing import Generic, Protocol, TypeVar
 
 _MOVED_TO = 0x80
 _MOST_BYTES = 65536

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
@@ -14,35 +15,26 @@ from fakegpu.health.fault_injection import FaultInjection
 from fakegpu.health.state import WELL
 from fakegpu.machine.capabilities import write_capabilities
 from fakegpu.machine.cgroups import FakeCgroups, without_dead_groups
+from fakegpu.machine.holds import Hold
 from fakegpu.machine.mig_state import MigState
-from fakegpu.machine.spec import known_machines, load_machine
-from fakegpu.machine.state import FakeLicense, FileStore, MachineState, MemoryStore, with_gpu
+from fakegpu.machine.spec import MachineSpec, known_machines, load_machine
+from fakegpu.machine.state import FakeLicense, FileStore, MachineState, MemoryStore, StateStore, with_gpu
 from fakegpu.memory.calls import MEMORY_CHANGES
 from fakegpu.memory.cuda import FakeCudaClient
 from fakegpu.memory.state import Accounting
-from fakegpu.mps.faults import ANY_COMMAND, MpsFault, without_use
+from fakegpu.mps.faults import ANY_COMMAND, MpsFault, MpsFaultKind, without_use
 from fakegpu.nvml.call_faults import ANY_CALL, Fault
 from fakegpu.nvml.fake_nvml import FakeNvml
 from fakegpu.nvml.mig_calls import CHANGES
 from fakegpu.nvml.partitions_shown import change_with_partitions
 from fakegpu.nvml.session import FAKE_GPU_CALLS
 from fakegpu.nvml.sharing_calls import SHARING_CHANGES
+from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.change import change_node, lay_device_files, node_now, settle
-from fakegpu.sysfs.state import KernelFault
+from fakegpu.sysfs.state import FaultKind, KernelFault
 from fakegpu.sysfs.tree import PRETENDED, all_files, make_true
 from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
 from fakegpu.use.pretended_use import PretendedUse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from fakegpu.machine.holds import Hold
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import StateStore
-    from fakegpu.mps.faults import MpsFaultKind
-    from fakegpu.sysfs.binding import Node
-    from fakegpu.sysfs.state import FaultKind
 
 _PREFIX = "fake:"
 

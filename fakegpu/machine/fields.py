@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterator
+from typing import TypeVar
 from uuid import UUID
 
 from driver.nvml.api import FabricInfo
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 C = TypeVar("C", bound="str | None")
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 
 class Hold(Protocol):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from driver.errors import ConfigError
 from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, Placement
 from fakegpu.machine.fields import Fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CATALOGUES = Path(__file__).parents[1] / "mig_profiles"
 """The catalogues that machine files name, ``<name>.yaml``."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.nvml.api import Code
-from driver.nvml.mig import Engines, MigDevice, MigProcess, Placement
-from fakegpu.machine.mig_profiles import compute_placements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.nvml.mig import GpuInstanceProfile
-    from fakegpu.machine.mig_profiles import MigCatalogue
+from driver.nvml.mig import Engines, GpuInstanceProfile, MigDevice, MigProcess, Placement
+from fakegpu.machine.mig_profiles import MigCatalogue, compute_placements
 
 _UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")
 _MOST_COMPUTE_INSTANCES = 8

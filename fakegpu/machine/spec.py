@@ -6,23 +6,16 @@ import uuid
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from driver.errors import ConfigError
-from driver.nvml.api import NvLinkEnd
+from driver.nvml.api import AddressingMode, FabricInfo, NvLinkEnd, TopologyLevel, Virtualization
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
 from fakegpu.machine.fields import Fields
-from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
-from fakegpu.machine.vgpu_types import read_vgpu_host
-
-if TYPE_CHECKING:
-    from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
-    from fakegpu.machine.mig_profiles import MigCatalogue
-    from fakegpu.machine.vgpu_types import VgpuHost
-
+from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
+from fakegpu.machine.vgpu_types import VgpuHost, read_vgpu_host
 
 _BESIDE = ("audio", "usb", "ucsi")
 """The functions that a board may have beside the GPU, as a machine file names them."""

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from threading import Condition, Event, RLock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from driver.errors import ConfigError
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
 from fakegpu.health.state import NO_EVENTS, WELL, EventLog, GpuHealth
-from fakegpu.machine.changes import FolderChanges, ReplacedFile, VersionChanges
-from fakegpu.machine.holds import FileHolds, MemoryHolds
+from fakegpu.machine.changes import Changes, FolderChanges, ReplacedFile, VersionChanges
+from fakegpu.machine.holds import FileHolds, Holds, MemoryHolds
 from fakegpu.machine.mig_state import NO_MIG, MigState
+from fakegpu.machine.spec import MachineSpec
 from fakegpu.memory.state import EXACT, NO_MEMORY, Accounting, GpuMemory
 from fakegpu.mps.faults import MpsFault
 from fakegpu.nvml.call_faults import Fault
 from fakegpu.sysfs.state import KernelState
 from fakegpu.use.state import IDLE, GpuUse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from driver.nvml.modes import ComputeMode
-    from fakegpu.machine.changes import Changes
-    from fakegpu.machine.holds import Holds
-    from fakegpu.machine.spec import MachineSpec
-
 
 T = TypeVar("T")
 

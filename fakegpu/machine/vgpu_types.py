@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import yaml
 
@@ -15,9 +16,6 @@ from fakegpu.machine.fields import Fields
 
 CATALOGUES = Path(__file__).parents[1] / "vgpu_types"
 """The catalogues that machine files name, ``<name>.yaml``."""
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Framework = Literal["vfio", "mdev"]
 """``vfio``: the vendor-specific framework, a type for each virtual function. ``mdev``: mediated devices."""

@@ -5,18 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
-from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup, MemoryLimits
 from fakegpu.machine.cgroups import group_at, without_dead_groups
-from fakegpu.machine.state import with_gpu
-
-if TYPE_CHECKING:
-    from driver.nvml.memory_limits import Cgroup
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import MachineState
-    from fakegpu.nvml.session import FakeSession
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import MachineState, with_gpu
+from fakegpu.nvml.session import FakeSession
 
 MEMORY_CHANGES = frozenset({"set_memory_limits"})
 """The calls of this module that change a GPU."""

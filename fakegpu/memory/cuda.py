@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.cgroups import group_at, without_dead_groups
-from fakegpu.machine.state import with_gpu
-from fakegpu.memory.state import CudaClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import MachineState, StateStore
-    from fakegpu.memory.state import GpuMemory
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState, StateStore, with_gpu
+from fakegpu.memory.state import CudaClient, GpuMemory
 
 
 class CudaFailed(Exception):

@@ -7,13 +7,10 @@ group above do not bound a group that has its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from driver.errors import DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 SOCKET = "control"
 """The daemon's socket in the pipe directory, for clients and questions: any user may connect."""

@@ -7,11 +7,9 @@ a command that worked. The words of refusals are this module's own.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Protocol
 
 QUESTIONS = frozenset(
     {"get_server_list", "get_server_status", "get_client_list", "get_device_client_list", "help"}

@@ -10,25 +10,20 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import DriverError
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, SOCKET
 from fakegpu.mps.control import QUESTIONS, CommandRefused, Control, Limits, limit_mib, thread_percentage
-from fakegpu.mps.faults import START
+from fakegpu.mps.faults import START, MpsFault
 from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.mps.faults import MpsFault
-
 
 MOST_CLIENTS, MOST_CLIENTS_BEFORE_VOLTA = 48, 16
 _VOLTA = (7, 0)

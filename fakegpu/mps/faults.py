@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ANY_COMMAND = "*"
 START = "start"

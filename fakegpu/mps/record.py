@@ -14,14 +14,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fakegpu.mps.transcript import Run, Transcript, filled, named, read_transcript, write_transcript
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 RUN_SECONDS = 30.0
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fakegpu.mps.transcript import filled, read_transcript
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 UNKNOWN_QUESTION = 70
 """Exit code where the transcript has no such run any more; the real program has no such code."""

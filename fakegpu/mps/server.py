@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.control import CommandRefused
-
-if TYPE_CHECKING:
-    from driver.nvml.pci_address import PciAddress
 
 SERVER_NAME = "nvidia-cuda-mps-server"
 

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 VERSION = 1
 Origin = Literal["recorded", "documented"]

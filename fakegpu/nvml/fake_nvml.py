@@ -4,45 +4,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import (
     GPU_CALLS,
+    AddressingMode,
     Code,
     DriverNotLoaded,
+    FabricInfo,
     MigMode,
+    NvLinkEnd,
     NvmlCallFailed,
+    NvmlDevice,
+    P2pStatus,
     SessionLost,
+    TopologyLevel,
+    Virtualization,
     failure,
 )
-from driver.nvml.vgpu import LicensableFeature
+from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import LicensableFeature, VgpuType
 from fakegpu.health.calls import FakeEventSet, FakeHealthCalls
 from fakegpu.machine.cgroups import without_dead_groups
-from fakegpu.machine.spec import topology_level
+from fakegpu.machine.spec import MachineSpec, Slot, topology_level
+from fakegpu.machine.state import GpuState, MachineState, StateStore
 from fakegpu.memory.calls import FakeMemoryCalls
 from fakegpu.nvml.mig_calls import FakeMigCalls
 from fakegpu.nvml.session import FakeSession
 from fakegpu.nvml.sharing_calls import FakeSharingCalls
 from fakegpu.use.calls import FakeUseCalls
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.nvml.api import (
-        AddressingMode,
-        FabricInfo,
-        NvLinkEnd,
-        NvmlDevice,
-        P2pStatus,
-        TopologyLevel,
-        Virtualization,
-    )
-    from driver.nvml.pci_address import PciAddress
-    from driver.nvml.vgpu import VgpuType
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState, StateStore
 
 
 class FakeNvml:

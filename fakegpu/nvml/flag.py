@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from driver.nvml.api import Nvml
+from driver.roots.driver_roots import DriverRoots
 
 if TYPE_CHECKING:
     from driver.fabric.api import FabricManager
-    from driver.nvml.api import Nvml
-    from driver.roots.driver_roots import DriverRoots
     from fakegpu.machine.cgroups import FakeCgroups
     from fakegpu.sysfs.kernel import FakeKernel
 

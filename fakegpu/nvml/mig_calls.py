@@ -4,32 +4,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, failure
-from driver.nvml.mig import ComputeInstance, GpuInstance
+from driver.nvml.mig import (
+    ComputeInstance,
+    ComputeInstanceProfile,
+    GpuInstance,
+    GpuInstanceProfile,
+    MigActivation,
+    MigDevice,
+    MigProcess,
+    Placement,
+)
 from fakegpu.machine import mig_state
-from fakegpu.machine.mig_state import MigState
-from fakegpu.machine.state import with_gpu
+from fakegpu.machine.mig_profiles import MigCatalogue
+from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState, MigState
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import GpuState, MachineState, with_gpu
 from fakegpu.memory.state import NO_MEMORY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.mig import (
-        ComputeInstanceProfile,
-        GpuInstanceProfile,
-        MigActivation,
-        MigDevice,
-        MigProcess,
-        Placement,
-    )
-    from fakegpu.machine.mig_profiles import MigCatalogue
-    from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState
-    from fakegpu.nvml.session import FakeSession
+from fakegpu.nvml.session import FakeSession
 
 CHANGES = frozenset(
     {

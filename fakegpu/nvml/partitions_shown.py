@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.capabilities import update_capabilities
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState, StateStore
 from fakegpu.smi.listing import list_anew
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import MachineState, StateStore
 
 
 def change_with_partitions(

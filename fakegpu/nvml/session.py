@@ -5,23 +5,18 @@ The driver may be gone, the session an old one, the GPU lost; a fault may be wai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.holds import GpuHold
-from fakegpu.nvml.call_faults import without_use
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import GpuState, MachineState, StateStore
+from fakegpu.nvml.call_faults import Fault, without_use
 from fakegpu.nvml.partitions_shown import change_with_partitions
 from fakegpu.sysfs.change import change_node, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import GpuState, MachineState, StateStore
-    from fakegpu.nvml.call_faults import Fault
 
 SMI_CALLS: dict[str, str] = {
     "time_slice": "nvidia-smi compute-policy --list",

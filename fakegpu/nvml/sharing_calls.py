@@ -4,20 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import Code, failure
-from fakegpu.machine.state import with_gpu
-from fakegpu.nvml.session import FAKE_GPU_CALLS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.modes import ComputeMode
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState
-    from fakegpu.nvml.session import FakeSession
+from driver.nvml.modes import ComputeMode
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import GpuState, MachineState, with_gpu
+from fakegpu.nvml.session import FAKE_GPU_CALLS, FakeSession
 
 SHARING_CHANGES = frozenset({"set_compute_mode", "set_persistence_mode", "set_time_slice"})
 """The calls of this module that change a GPU."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.nvml.mig import partition_name
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine.mig_state import mig_devices
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.smi.topology import TOPOLOGY, shell_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import GpuState, MachineState
 
 SMI = "nvidia-smi"
 _BEGIN, _END = 'case "$*" in ""|-L)\n', "exit 0;; esac\n"

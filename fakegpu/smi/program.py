@@ -10,26 +10,21 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from driver.errors import ConfigError
 from driver.nvml.api import Code, NotSupported, NvmlCallFailed
-from driver.nvml.mig import partition_name
+from driver.nvml.mig import MigDevice, partition_name
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.nvml.fake_nvml import FakeDevice
 from fakegpu.smi.query import Asked, QueryRefused, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from driver.nvml.mig import MigDevice
-    from driver.nvml.modes import ComputeMode
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.nvml.fake_nvml import FakeDevice
-
 
 _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",

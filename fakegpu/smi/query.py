@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from driver.nvml.api import NotSupported, NvmlCallFailed
-
-if TYPE_CHECKING:
-    from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
+from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 
 NOT_AVAILABLE = "[N/A]"
 _MIB = 1 << 20

@@ -7,15 +7,10 @@ known; here it is those of the board.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from fakegpu.machine.spec import topology_level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from driver.nvml.api import TopologyLevel
-    from fakegpu.machine.spec import MachineSpec, Slot
+from driver.nvml.api import TopologyLevel
+from fakegpu.machine.spec import MachineSpec, Slot, topology_level
 
 TOPOLOGY = "topo -m"
 _ENDING = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")

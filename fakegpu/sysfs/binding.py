@@ -7,12 +7,14 @@ that has to release a function does so once nobody uses it: until then it is ``r
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
-from fakegpu.machine.state import with_gpu
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState, with_gpu
 from fakegpu.sysfs.drivers import (
     NVIDIA_DRIVER,
     driver_named,
@@ -24,16 +26,8 @@ from fakegpu.sysfs.drivers import (
     refusal,
 )
 from fakegpu.sysfs.functions import functions_of, sriov_of
-from fakegpu.sysfs.state import LET_GO, FunctionState
+from fakegpu.sysfs.state import LET_GO, FunctionState, KernelState
 from fakegpu.sysfs.vgpu_rules import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import MachineState
-    from fakegpu.sysfs.state import KernelState
 
 _LONGEST_OVERRIDE = 4094
 

@@ -5,25 +5,21 @@ The device nodes and files of /proc that come and go with drivers lie below the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.capabilities import null_device
 from fakegpu.machine.cgroups import without_dead_groups
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState, StateStore
 from fakegpu.nvml.partitions_shown import show_partitions
 from fakegpu.smi.listing import list_anew
 from fakegpu.sysfs.binding import Node
+from fakegpu.sysfs.state import KernelState
 from fakegpu.sysfs.tree import apply, change_of, drm_names, vfio_nodes
 from fakegpu.sysfs.vgpus import without_lost_vgpus
 from fakegpu.sysfs.writes import settled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import MachineState, StateStore
-    from fakegpu.sysfs.state import KernelState
 
 
 def node_now(spec: MachineSpec, store: StateStore) -> Node:

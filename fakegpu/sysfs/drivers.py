@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fakegpu.sysfs.functions import BRIDGE_CLASS, GPU_CLASS, NVIDIA, functions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.vgpu_types import Framework
-    from fakegpu.sysfs.functions import Function
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.vgpu_types import Framework
+from fakegpu.sysfs.functions import BRIDGE_CLASS, GPU_CLASS, NVIDIA, Function, functions_of
 
 VFIO_PCI = "vfio-pci"
 PF_STUB = "pci-pf-stub"

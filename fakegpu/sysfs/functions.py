@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING
 
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fakegpu.machine.spec import IommuSpec, MachineSpec, Slot, SriovSpec
+from fakegpu.machine.spec import IommuSpec, MachineSpec, Slot, SriovSpec
 
 NVIDIA, _INTEL = 0x10DE, 0x8086
 GPU_CLASS, BRIDGE_CLASS = 0x030200, 0x060400

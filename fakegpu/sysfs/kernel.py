@@ -10,10 +10,12 @@ import os
 import signal
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from fakegpu.sysfs.binding import StillInUse, load
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.sysfs.binding import Node, StillInUse, load
 from fakegpu.sysfs.drivers import with_needs
+from fakegpu.sysfs.state import FaultKind, KernelFault, Waiting
 from fakegpu.sysfs.tree import PRETENDED
 from fakegpu.sysfs.writes import (
     answers_at_once,
@@ -26,13 +28,6 @@ from fakegpu.sysfs.writes import (
     settled,
     without_use,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.machine.fake_machine import FakeMachine
-    from fakegpu.sysfs.binding import Node
-    from fakegpu.sysfs.state import FaultKind, KernelFault, Waiting
 
 MODPROBE = "modprobe"
 """How faults name the loading of a module: ``modprobe vfio_pci``."""

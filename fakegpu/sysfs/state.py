@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.spec import MachineSpec
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device, modules_at_boot
 from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.vgpu_rules import Vgpu
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from fakegpu.machine.spec import MachineSpec
 
 SCHEMA = 1
 LET_GO = -1

@@ -9,23 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import string
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import has_vfio_device, loaded_drivers
-from fakegpu.sysfs.functions import functions_of, sriov_of
+from fakegpu.sysfs.functions import Function, functions_of, sriov_of
 from fakegpu.sysfs.vgpus import LinkTo, files_of_vgpus, functions_with_other_vgpus, nodes_of_vgpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.sysfs.binding import Node
-    from fakegpu.sysfs.functions import Function
-
 
 DEVICES, DRIVERS, GROUPS = "bus/pci/devices", "bus/pci/drivers", "kernel/iommu_groups"
 _LETTERS = string.ascii_letters

@@ -11,15 +11,12 @@ import errno
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from driver.nvml.pci_address import PciAddress
-    from driver.nvml.vgpu import VgpuType
-    from fakegpu.machine.vgpu_types import VgpuHost
+from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import VgpuType
+from fakegpu.machine.vgpu_types import VgpuHost
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 

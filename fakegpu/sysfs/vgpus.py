@@ -7,16 +7,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import VgpuType
+from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER
 from fakegpu.sysfs.functions import functions_of, sriov_of
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, refused, remove_mdev, set_type
-
-if TYPE_CHECKING:
-    from driver.nvml.vgpu import VgpuType
-    from fakegpu.sysfs.binding import Node
 
 
 @dataclass(frozen=True, slots=True)

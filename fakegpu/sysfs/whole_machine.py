@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.state import GpuState
+from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device
 from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.state import LET_GO, KernelState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.state import GpuState
-    from fakegpu.sysfs.binding import Node
 
 _MODULE = "nvidia"
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from driver.nvml.pci_address import PciAddress
-from fakegpu.sysfs.binding import StillInUse, bind, probe, set_override, set_virtual, unbind
-from fakegpu.sysfs.state import Waiting
+from fakegpu.sysfs.binding import Node, StillInUse, bind, probe, set_override, set_virtual, unbind
+from fakegpu.sysfs.state import KernelFault, Waiting
 from fakegpu.sysfs.vgpu_rules import refused
 from fakegpu.sysfs.vgpus import VgpuWrite, vgpu_write, with_vgpu_write
-
-if TYPE_CHECKING:
-    from fakegpu.sysfs.binding import Node
-    from fakegpu.sysfs.state import KernelFault
 
 _DRIVER_FILE = re.compile(r"bus/pci/drivers/([^/]+)/(bind|unbind)\Z")
 _PROBE_FILE = "bus/pci/drivers_probe"

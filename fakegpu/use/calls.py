@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from fakegpu.machine.cgroups import without_dead_groups
-
-if TYPE_CHECKING:
-    from fakegpu.machine.spec import MachineSpec, Slot
-    from fakegpu.machine.state import GpuState, MachineState
-    from fakegpu.nvml.session import FakeSession
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import GpuState, MachineState
+from fakegpu.nvml.session import FakeSession
 
 IDLE_CELSIUS = 31
 _WITH_GPM = ("Hopper", "Blackwell")

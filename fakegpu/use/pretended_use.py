@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from fakegpu.machine.mig_state import mig_uuid
-from fakegpu.machine.state import with_gpu
-from fakegpu.use.state import ProcessState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.machine.mig_state import ComputeInstanceState
-    from fakegpu.machine.spec import MachineSpec
-    from fakegpu.machine.state import MachineState, StateStore
-    from fakegpu.use.state import GpuUse
-
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.mig_state import ComputeInstanceState, mig_uuid
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState, StateStore, with_gpu
+from fakegpu.use.state import GpuUse, ProcessState
 
 _MIG = "MIG-"
 

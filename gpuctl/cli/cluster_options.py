@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from driver.kube.endpoint import Endpoint
+from driver.kube.endpoint import Endpoint
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from driver.errors import StorageError
 from kubeletplugin.claims.journal.entry import MalformedEntry, decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def holding(folder: Path) -> tuple[str, ...]:

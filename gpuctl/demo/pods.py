@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
+from gpuctl.demo.cluster import DemoCluster
+from gpuctl.demo.objects import DemoPod
 from gpuctl.node.picture import GpuFacts, ranges
-
-if TYPE_CHECKING:
-    from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.objects import DemoPod
 
 
 class DemoFailed(DriverError):

@@ -22,6 +22,7 @@ from driver.kinds.partition.names import parse_partition_name
 from driver.nvml.mig import Placement
 from driver.nvml.modes import ComputeMode
 from driver.slices.specs import read_devices
+from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.objects import SHARE_CLASS, SMALL_CLASS, DemoPod, share_pods, small_pods, story_pods
 from gpuctl.demo.pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run, running
 from gpuctl.mig.picture import bar, ruler
@@ -29,8 +30,6 @@ from gpuctl.node.picture import WHOLE, GpuFacts, gpu_table, published_gpus
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-    from gpuctl.demo.cluster import DemoCluster
 
 
 _SHARING_PODS = 4

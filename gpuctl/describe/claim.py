@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuctl.describe.gpu import size_of, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.gpus import GpuState, Holding
-    from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.nodes import NodeView
 
 Object = Mapping[str, Any]
 

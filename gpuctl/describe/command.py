@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from gpuctl.cli.cluster_options import claims, cluster_options, matching, namesp
 from gpuctl.cli.output import document, emit, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.describe.sections import Section
     from gpuctl.node.topology_matrix import Matrix

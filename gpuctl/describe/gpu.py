@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuctl.describe.sections import Section, events_section, fields, meaning
+from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.memory import shown, size
-from gpuctl.node.topology_matrix import label
+from gpuctl.node.topology_matrix import Matrix, label
 from gpuctl.status.live_picture import bar
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.gpus import GpuState, Holding
-    from gpuctl.node.topology_matrix import Matrix
 
 Object = Mapping[str, Any]
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuctl.cli.output import plain_text
 from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.memory import not_held, shown
-from gpuctl.node.topology_matrix import matrix_table
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.node.topology_matrix import Matrix, matrix_table
 from gpuctl.status.picture import HEADS, rows
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.gpus import GpuState
-    from gpuctl.fleet.nodes import NodeView
-    from gpuctl.node.topology_matrix import Matrix
 
 Object = Mapping[str, Any]
 

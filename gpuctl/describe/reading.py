@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
 from driver.kube.errors import Forbidden, NotFound
-from gpuctl.cli.cluster import DRA
+from gpuctl.cli.cluster import DRA, ClusterView, Object
 from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.nodes import NodeView
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuctl.cli.cluster import ClusterView, Object
-    from gpuctl.fleet.gpus import GpuState
 
 
 def node_view(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:

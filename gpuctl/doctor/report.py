@@ -6,16 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from driver.errors import ConfigError
+from driver.kube.client import KubeClient
 from gpuctl.doctor.check import Result, Status, run_checks
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-    from gpuctl.doctor.inside.places import Places
-    from gpuctl.doctor.outside.seen import ClusterSeen
-
+from gpuctl.doctor.inside.places import Places
+from gpuctl.doctor.outside.seen import ClusterSeen
 
 CLUSTER = "cluster"
 KIND = "DoctorReport"

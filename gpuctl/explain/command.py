@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,8 +14,6 @@ from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option
 from gpuctl.cli.output import as_data, columns, document, emit, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import RenderableType
 
     from gpuctl.cli.cluster import ClusterView, Object

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.explain.findings import FITS
-
-if TYPE_CHECKING:
-    from gpuctl.explain.findings import Explanation, NodeReport, RequestReport
+from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport
 
 _MAX_NODES = 12
 _MAX_FINDINGS = 24

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path
-from gpuctl.cli.cluster import DRA
+from gpuctl.cli.cluster import DRA, ClusterView
 from kubernetes_rules.extended_resources import provides
-
-if TYPE_CHECKING:
-    from gpuctl.cli.cluster import ClusterView
 
 Object = dict[str, Any]
 

@@ -6,17 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from driver.devices.device import MEMORY_SLICE
 from driver.devices.memory_limits import BY_CGROUP
+from driver.devices.region import Region
 from driver.devices.sharing import SHARES
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from kubernetes_rules.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from driver.devices.region import Region
 
 Object = Mapping[str, Any]
 

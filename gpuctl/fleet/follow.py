@@ -5,18 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
 from driver.kube.reflector import Reflector, Selection
 from gpuctl.cli.cluster import DRA
 from gpuctl.cli.failures import told
 from gpuctl.cli.output import say
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.nodes import NodeState
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
 
 Object = dict[str, Any]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
 from gpuctl.doctor.outside.admission import POLICIES
 from gpuctl.doctor.outside.classes import own_classes
 from gpuctl.doctor.outside.probes import perhaps
@@ -18,10 +19,6 @@ from gpuctl.doctor.outside.reading import CONFIG_MAP
 from gpuctl.doctor.outside.seen import ClusterSeen, Listed, Object, Unread, name_of, namespace_of
 from gpuctl.gather.archive import Member, as_json, safe_part
 from gpuctl.gather.masking import masked_object, masked_text
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-
 
 _NODE_STATUS = ("capacity", "allocatable", "conditions", "nodeInfo")
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from driver.kube.client import KubeClient
 from gpuctl.cli.output import document
 from gpuctl.doctor.check import Result, run_checks
+from gpuctl.doctor.inside.places import Places
+from gpuctl.doctor.outside.seen import ClusterSeen
 from gpuctl.doctor.report import CLUSTER, KIND, look_locally, picture
 from gpuctl.gather.archive import Member, as_json, read_archive, safe_part
 from gpuctl.gather.masking import masked_text
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-    from gpuctl.doctor.inside.places import Places
-    from gpuctl.doctor.outside.seen import ClusterSeen
 
 _INSIDE_WORDS = ("gather", "--local", "--to", "-")
 README = """\

@@ -8,27 +8,21 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ApiError, ConfigError
 from driver.kube.paths import NODES, object_path
+from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.doctor.outside.seen import Unread
-from gpuctl.doctor.pod_exec import exec_command, plugin_pod
+from gpuctl.doctor.pod_exec import PluginPod, exec_command, plugin_pod
 from gpuctl.heal.plan import HealPlan, ProcessInTheWay, find_gpu, sick_gpu
-from gpuctl.heal.steps import read_step
+from gpuctl.heal.steps import HealStep, read_step
 from gpuctl.repartition.in_the_way import claims_in_the_way
 from gpuctl.repartition.node_gpus import newest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
-    from pathlib import Path
-
-    from driver.nvml.pci_address import PciAddress
-    from gpuctl.cli.cluster import ClusterView
-    from gpuctl.doctor.pod_exec import PluginPod
-    from gpuctl.heal.steps import HealStep
-
 
 _LONGEST_LINE_BYTES = 1 << 20
 _MOST_ERROR_BYTES = 1 << 16

@@ -6,7 +6,8 @@ import os
 import stat
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 
@@ -14,10 +15,6 @@ from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from gpuctl.heal.steps import HealStep, UsingProcess
 from proto import node_state_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/Heal"
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))

@@ -5,29 +5,22 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 from rich.text import Text
 
 from driver.devices.names import checked_node_name
 from driver.errors import ApiError, ConfigError
+from driver.kube.client import KubeClient
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import document, emit, say
 from gpuctl.heal.node_reader import NodeReader
-from gpuctl.heal.plan import is_kept_free, sick_gpu
-from gpuctl.repartition.in_the_way import NodeChanges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from driver.kube.client import KubeClient
-    from gpuctl.heal.plan import HealPlan
-    from gpuctl.heal.steps import HealStep
-    from gpuctl.repartition.in_the_way import PodInTheWay
-
+from gpuctl.heal.plan import HealPlan, is_kept_free, sick_gpu
+from gpuctl.heal.steps import HealStep
+from gpuctl.repartition.in_the_way import NodeChanges, PodInTheWay
 
 KIND = "Heal"
 SICK_EXIT_CODE = 3

@@ -3,16 +3,14 @@ outside."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ConfigError
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.output import document
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KIND = "HealStep"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +12,6 @@ from gpuctl.cli.cluster_options import matching
 from gpuctl.cli.output import columns, document, emit, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fakegpu.machine.spec import MachineSpec
 
 

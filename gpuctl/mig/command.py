@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,8 +12,6 @@ from gpuctl.cli.output import document, emit, output_option
 from gpuctl.node.options import config_options, machine_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.hardware.gpu import Gpu, Inventory
 
 NO_FIT_EXIT_CODE = 3

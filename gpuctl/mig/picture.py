@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from driver.kinds.partition.layouts import Placed
 from driver.nvml.mig import Placement
-from gpuctl.mig.plan import NO_MIG, counted
+from gpuctl.mig.plan import NO_MIG, Fit, Kind, Offered, counted
 from gpuctl.node.picture import GIB, ranges
-
-if TYPE_CHECKING:
-    from driver.kinds.partition.layouts import Placed
-    from gpuctl.mig.plan import Fit, Kind, Offered
-
 
 Part = tuple[str, Placement]
 """The text in a box, and the memory slices that the box covers."""

@@ -6,23 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import Device
 from driver.errors import ConfigError
+from driver.hardware.gpu import Gpu, GpuMig, Inventory
 from driver.kinds.partition.field import MOST_PARTITIONS
-from driver.kinds.partition.layouts import largest_profile, layout_profiles, memory_slices, place
+from driver.kinds.partition.layouts import Placed, largest_profile, layout_profiles, memory_slices, place
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
+from driver.nvml.mig import GpuInstanceProfile, Placement
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig
 from gpuctl.node.share_words import share_words
-
-if TYPE_CHECKING:
-    from driver.devices.device import Device
-    from driver.hardware.gpu import Gpu, GpuMig, Inventory
-    from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import GpuInstanceProfile, Placement
-
 
 NO_MIG = "the GPU has no MIG"
 

@@ -6,20 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshared_name
 from driver.kinds.registry import KINDS
+from driver.nvml.pci_address import PciAddress
 from driver.slices.specs import read_devices
 from gpuctl.fleet.holders import allocated
 from gpuctl.node.share_words import STRATEGIES, share_words
 from kubernetes_rules.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from driver.nvml.pci_address import PciAddress
 
 GIB = 2**30
 WHOLE = "whole"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +12,6 @@ from gpuctl.cli.output import emit, output_option
 from gpuctl.node.options import config_options, machine_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
 
     from driver.health.health_rules import HealthRules

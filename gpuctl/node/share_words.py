@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import Device
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
-from driver.devices.sharing import MEMORY, SHARES, split_shared_suffix
+from driver.devices.sharing import MEMORY, SHARES, Strategy, split_shared_suffix
 from kubernetes_rules.quantity import format_bytes
-
-if TYPE_CHECKING:
-    from driver.devices.device import Device
-    from driver.devices.sharing import Strategy
-
 
 STRATEGIES: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "MPS"}
 """The strategies as people write them."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, groupby
-from typing import TYPE_CHECKING
 
-from gpuctl.node.topology_matrix import LEGEND, label, used_legend
+from gpuctl.node.picture import GpuFacts
+from gpuctl.node.topology_matrix import LEGEND, Cell, Matrix, Path, label, used_legend
 from gpuctl.svg.drawing import LINE, Drawing, fitted
-
-if TYPE_CHECKING:
-    from gpuctl.node.picture import GpuFacts
-    from gpuctl.node.topology_matrix import Cell, Matrix, Path
 
 _MARGIN, _GPU, _GAP, _HIGH = 20, 88, 14, 44
 _CELL_WIDTH, _CELL_HIGH = 62, 24

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.kinds.registry import KINDS
+from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound, TooManyRequests
 from driver.kube.paths import NODES, object_path
+from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import as_data
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-    from driver.nvml.pci_address import PciAddress
-    from gpuctl.cli.cluster import ClusterView
-
 
 Object = Mapping[str, Any]
 

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.text import Text
 
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ApiError, ConfigError
+from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import document, emit, say
-from gpuctl.mig.plan import counted
-from gpuctl.repartition.in_the_way import NodeChanges, claims_in_the_way, pods_of
+from gpuctl.mig.plan import Layout, counted
+from gpuctl.repartition.in_the_way import ClaimInTheWay, NodeChanges, PodInTheWay, claims_in_the_way, pods_of
 from gpuctl.repartition.node_gpus import NodeGpu, newest, node_gpus
-from gpuctl.repartition.wanted import MigConfig, commands_text, still_missing, wanted_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.kube.client import KubeClient
-    from gpuctl.mig.plan import Layout
-    from gpuctl.repartition.in_the_way import ClaimInTheWay, PodInTheWay
-    from gpuctl.repartition.wanted import Wanted
-
+from gpuctl.repartition.wanted import MigConfig, Wanted, commands_text, still_missing, wanted_of
 
 _NOT_DONE_EXIT_CODE = 3
 

@@ -6,21 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ConfigError
+from driver.hardware.gpu import GpuMig
 from driver.hardware.pci import PRODUCTS
+from driver.kinds.partition.layouts import Placed
 from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.importing.mig_parted import Entry, load_mig_parted
 from gpuctl.importing.mig_parted_import import products_of, whole_instance
 from gpuctl.mig.plan import Layout, counted, fit, placed_data
 from gpuctl.node.planned import plan_node
-from gpuctl.repartition.node_gpus import is_as_wanted
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import GpuMig
-    from driver.kinds.partition.layouts import Placed
-    from gpuctl.repartition.node_gpus import NodeGpu
+from gpuctl.repartition.node_gpus import NodeGpu, is_as_wanted
 
 _KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)
 

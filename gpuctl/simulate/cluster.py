@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from driver.errors import ConfigError
 from envtest.client.shipped import PACKAGE_ROOT
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.snapshot import take_snapshot
 from kubernetes_rules.taints import tainted_slices
-
-if TYPE_CHECKING:
-    from gpuctl.cli.cluster import ClusterView
-
 
 Object = dict[str, Any]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.output import document, emit, output_option, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rich.console import Console
 
     from gpuctl.cli.cluster import ClusterView, Object

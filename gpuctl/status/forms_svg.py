@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from gpuctl.fleet.devices import Place
+from gpuctl.fleet.gpus import Form, GpuState, Holding
 from gpuctl.status.live_picture import holder
 from gpuctl.svg.drawing import Drawing, fitted
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.devices import Place
-    from gpuctl.fleet.gpus import Form, GpuState, Holding
 
 _WIDTH, _MARGIN, _LABEL, _ROW = 960, 16, 190, 28
 _BAR = _WIDTH - 2 * _MARGIN - _LABEL

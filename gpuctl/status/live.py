@@ -9,21 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
+from driver.kube.client import KubeClient
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import PrintablePicture
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.follow import Followed, broke_off
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.status.live_picture import live_picture
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-    from gpuctl.cli.cluster import ClusterView
 
 _LEAST_SECONDS = 0.3
 """Between two pictures: what changes meanwhile is drawn together."""

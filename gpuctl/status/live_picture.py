@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from gpuctl.cli.output import in_one_line
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.devices import Kind
-    from gpuctl.fleet.gpus import GpuState, Holding
-    from gpuctl.fleet.nodes import NodeView
-
+from gpuctl.fleet.devices import Kind
+from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.nodes import NodeView
 
 _BAR = 24
 _FRAME_LINES = 4

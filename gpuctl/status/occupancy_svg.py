@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.nodes import NodeView
 from gpuctl.status.live_picture import WORDS, holder, sum_of
 from gpuctl.svg.drawing import LINE, Drawing, fitted
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.gpus import GpuState, Holding
-    from gpuctl.fleet.nodes import NodeView
 
 MOST_CARDS = 24
 """Of more nodes each GPU is a square."""

@@ -6,15 +6,11 @@ With ``--watch`` in a pipe, only what is new goes on below.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gpuctl.cli.output import columns, say
 from gpuctl.fleet.memory import memory_lines, not_held
-
-if TYPE_CHECKING:
-    from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
-    from gpuctl.fleet.pods import Orphan
-
+from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
+from gpuctl.fleet.pods import Orphan
 
 HEADS = (
     *("node", "gpu", "tier", "devices", "allocated", "free", "at-once"),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gpuctl.cli.output import columns
 from gpuctl.fleet.memory import shown, size
-
-if TYPE_CHECKING:
-    from gpuctl.top.usage import By, Group, Scraped, Usage
+from gpuctl.top.usage import By, Group, Scraped, Usage
 
 _MOST_NODES = 3
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.failures import told
 from gpuctl.doctor.outside.programs import programs_of
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-    from gpuctl.cli.cluster import ClusterView
-    from gpuctl.fleet.gpus import GpuState, Holding
-    from gpuctl.fleet.nodes import NodeView
-
+from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.nodes import NodeView
 
 Object = Mapping[str, Any]
 

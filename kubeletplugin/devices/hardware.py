@@ -6,30 +6,26 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.fabric.api import FabricManager
+from driver.hardware.functions import PciFunction
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import Nvml
 from driver.roots.driver_roots import DriverRoots
+from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Users
 from kubeletplugin.devices.vfio.modules import read_aliases
 from kubeletplugin.devices.vfio.users import FunctionUsers, User
-
-if TYPE_CHECKING:
-    from driver.fabric.api import FabricManager
-    from driver.hardware.functions import PciFunction
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.api import Nvml
-    from fakegpu.machine.fake_machine import FakeMachine
-    from kubeletplugin.devices.host.driver_files import InstalledDriver
-    from kubeletplugin.devices.host.kernel import Kernel
-    from kubeletplugin.kubelet.wire.controllers import Controllers
-    from kubeletplugin.reports.healing.gpu_reset import GpuReset
-    from kubeletplugin.sharing.memory.cgroups import Cgroups
-    from kubeletplugin.sharing.mps_client import MpsClient
-    from kubeletplugin.sharing.mps_edits import MpsFolders
-    from kubeletplugin.sharing.time_slices import TimeSlices
-
+from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.sharing.memory.cgroups import Cgroups
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.time_slices import TimeSlices
 
 _SLASH = Path("/")
 _HOST = Path("/proc/1/root")

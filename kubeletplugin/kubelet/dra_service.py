@@ -7,23 +7,19 @@ with it; a gRPC error would throw the whole answer away.
 from __future__ import annotations
 
 import time
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Executor
+from typing import Any, TypeVar
 
 import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.process.log import operation
+from driver.process.metrics.registry import Metrics, Operation
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 from proto import dra_v1_pb2 as v1
 from proto import dra_v1beta1_pb2 as v1beta1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from concurrent.futures import Executor
-
-    from driver.process.metrics.registry import Metrics, Operation
 
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 DRA_V1 = "v1.DRAPlugin"

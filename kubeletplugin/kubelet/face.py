@@ -6,26 +6,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.process.probes import Probes
+from driver.process.pulse import Pulse
+from driver.process.service import Service
 from kubeletplugin.kubelet import dra_service, grpc_health, health_stream, node_state, registration
 from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1, PACKAGE, DraService
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from kubeletplugin.kubelet.node_state import NodeStateBoard
 from kubeletplugin.kubelet.registration import Registration
+from kubeletplugin.kubelet.wire.claim_call import Claims
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.kubelet.wire.self_check import HEALTH_CHECK, SelfCheck
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.process.metrics import Metrics
-    from driver.process.pulse import Pulse
-    from driver.process.service import Service
-    from kubeletplugin.kubelet.wire.claim_call import Claims
 
 
 SERVICE_PART = "service socket"

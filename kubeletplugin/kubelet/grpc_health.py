@@ -8,15 +8,12 @@ is what a liveness probe asks, since a restart cannot bring a kubelet back.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import grpc
 
 from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
 from proto import grpc_health_v1_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
 

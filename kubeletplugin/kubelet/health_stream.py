@@ -6,8 +6,8 @@ asks for v1, 1.36 knows v1alpha1 only.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import grpc
 
@@ -15,10 +15,6 @@ from kubeletplugin.kubelet.wire.health_board import Devices, HealthBoard
 from kubeletplugin.kubelet.wire.streams import TooManyStreams
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 HEALTH_V1 = "v1.DRAResourceHealth"
 HEALTH_V1ALPHA1 = "v1alpha1.DRAResourceHealth"

@@ -7,6 +7,7 @@ It is no stream of the kubelet's: whether one is open says nothing about the kub
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,12 @@ from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish
-from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
+from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealWish
+from kubeletplugin.kubelet.wire.streams import Published, StreamCall, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from driver.devices.node_state import NodeState
-    from kubeletplugin.kubelet.wire.heal import Heal
-    from kubeletplugin.kubelet.wire.streams import StreamCall
 
 
 _log = get_logger("node-state")

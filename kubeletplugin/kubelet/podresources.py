@@ -6,16 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 
 from driver.errors import DriverError
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from proto import podresources_v1_pb2 as pb
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIST_METHOD = "/v1.PodResourcesLister/List"
 

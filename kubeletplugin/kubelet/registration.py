@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 
@@ -17,10 +18,6 @@ from driver.process.log import get_logger
 from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from proto import registration_v1_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SUPPORTED_VERSIONS = (DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1)
 """The kubelet takes the first DRA version of this list that it knows, so v1 stands first. It opens

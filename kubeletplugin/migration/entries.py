@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.devices.names import gpu_device_name
+from driver.hardware.gpu import Gpu, Inventory, Partition
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.partition.names import partition_device_name, static_device_name
 from driver.kinds.whole import WHOLE
@@ -16,9 +17,6 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
 from kubeletplugin.migration.prepared import PreparedClaim, PreparedDevice
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Gpu, Inventory, Partition
 
 Origin = Literal["made", "static"]
 """Whether a partition was made for its claim, or by an admin: what the name does not tell."""

@@ -7,16 +7,13 @@ next to nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 
 from kubeletplugin.kubelet.wire.server import is_answered
 from proto import grpc_health_v1_pb2 as health
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FORMER_CHECKPOINT = "checkpoint.json"
 """The file in the driver's folder in which NVIDIA's keeps what it has prepared, from its first start on."""

@@ -6,22 +6,19 @@ Nothing is contacted before the first use: a node that shares nothing by MPS nee
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
-from driver.errors import ClaimBlocked, ClaimRefused
+from driver.errors import ClaimBlocked, ClaimError, ClaimRefused
 from driver.process.log import get_logger
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsState
 from proto import mps_v1_pb2 as v1
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from google.protobuf.message import Message
-
-    from driver.errors import ClaimError
 
 METHODS = "/gpu.nvidia.com.mps.v1.Mps"
 CALL_SECONDS = 20.0

@@ -7,13 +7,10 @@ cannot is no failure, its processes take turns by the driver's own measure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import TIMEOUT_SECONDS, run_program
-
-if TYPE_CHECKING:
-    from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.driver_programs import TIMEOUT_SECONDS, DriverPrograms, run_program
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.constraints import Constraint, attribute_of
 from kubernetes_rules.allocator.counters import exhausted
+from kubernetes_rules.allocator.pools import NodeView
+from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.requests import Request
 from kubernetes_rules.allocator.selector_results import Unanswered
 from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.taints import untolerated_taint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kubernetes_rules.allocator.allocate import Allocator
-    from kubernetes_rules.allocator.pools import NodeView
-    from kubernetes_rules.allocator.published import Device
-    from kubernetes_rules.allocator.requests import Request
 
 
 class Gate(StrEnum):

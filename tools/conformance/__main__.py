@@ -8,21 +8,17 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from driver.errors import DriverError
 from tools.conformance.allocation import area as allocation_area
+from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, write_vectors
 from tools.conformance.pods import area as pods_area
 from tools.conformance.validation import area as validation_area
-
-if TYPE_CHECKING:
-    from tools.conformance.area import Area, Case
-
 
 _SHOWN = 5
 _BATCH = 200

@@ -12,13 +12,10 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from driver.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tools.conformance.area import Answer, Case
-
+from tools.conformance.area import Answer, Case
 
 _VECTORS = Path(__file__).resolve().parents[2] / "tests" / "vectors"
 

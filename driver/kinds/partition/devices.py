@@ -5,23 +5,17 @@ Counters say what the forms of one GPU take from each other, so that no allocati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from driver.devices.device import MEMORY_SLICE, CounterSet, Device
+from driver.devices.device import MEMORY_SLICE, AttributeValue, CounterSet, Device
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name
+from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
 from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
-from driver.kinds.partition.layouts import largest_profile, memory_slices
+from driver.kinds.partition.layouts import Placed, largest_profile, memory_slices
 from driver.kinds.partition.names import partition_device_name, static_device_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from driver.devices.device import AttributeValue
-    from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
-    from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import Engines, GpuInstanceProfile, Placement
+from driver.nvml.mig import Engines, GpuInstanceProfile, Placement
 
 ENGINE_COUNTERS = ("copy-engines", "decoders", "encoders", "jpeg-engines", "ofa-engines")
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from driver.devices.gpu_policy import MigOffer
+from driver.devices.gpu_policy import GpuPolicy, MigMode, MigOffer
 from driver.kinds.partition.layouts import profile_of_layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.gpu_policy import GpuPolicy, MigMode
 
 MOST_PARTITIONS = 16
 """No GPU has more GPU instances (nvml.h knows 15 ids), so no layout can be longer."""

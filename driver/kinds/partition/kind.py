@@ -5,14 +5,19 @@ Decides which of them a GPU offers, what becomes of the whole GPU beside them, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from driver.devices.device import MEMORY_SLICE
+from driver.devices.device import MEMORY_SLICE, Device
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.region import Region
 from driver.errors import ConfigError
 from driver.hardware.call_effects import INSTANCE_CALLS, PROFILE_CALLS
+from driver.hardware.gpu import Gpu, GpuMig, Inventory, PlacedProfile
+from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known
+from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.partition.devices import compute_capacity, counter_set, made_partitions, static_partitions
 from driver.kinds.partition.field import MigField
 from driver.kinds.partition.layouts import (
@@ -24,16 +29,7 @@ from driver.kinds.partition.layouts import (
 )
 from driver.kinds.partition.names import PartitionName, parse_partition_name, profile_slug
 from driver.nvml.mig import Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from driver.devices.device import Device
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.hardware.gpu import Gpu, GpuMig, Inventory, PlacedProfile
-    from driver.kinds.forms import Forms, GpuForms
-    from driver.kinds.kind import Policies, PolicyField
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 _NEEDS_RESET_TO_START = "MIG mode is off and changes only with a GPU reset"
 _NEEDS_RESET_TO_END = "MIG mode is on and changes only with a GPU reset"

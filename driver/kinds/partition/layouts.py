@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.hardware.gpu import GpuMig
-    from driver.nvml.mig import GpuInstanceProfile, Placement
+from driver.hardware.gpu import GpuMig
+from driver.nvml.mig import GpuInstanceProfile, Placement
 
 Placed = tuple["GpuInstanceProfile", "Placement"]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.gpu_policy import GpuPolicy
+from driver.devices.gpu_policy import GpuPolicy
 
 FORM = "passthrough"
 FIELD = "passthrough"

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from driver.devices.device import Device
+from driver.devices.device import AttributeValue, Device
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.names import gpu_device_name
 from driver.devices.region import Region
+from driver.hardware.functions import PciFunction, PciView
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.pci import product_name
 from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes, in_common
-from driver.kinds.forms import Forms, GpuForms, alternatives
+from driver.kinds.forms import Forms, GpuForms, Part, alternatives
 from driver.kinds.gpu_attributes import attribute_text, known
+from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
 from driver.kinds.passthrough.units import (
     HANDED_OUT_BY_FUNCTIONS,
+    Unit,
     parse_passthrough_name,
     passthrough_device_name,
     units,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from driver.devices.device import AttributeValue
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.hardware.functions import PciFunction, PciView
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.forms import Part
-    from driver.kinds.kind import Policies, PolicyField
-    from driver.kinds.passthrough.units import Unit
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 T = TypeVar("T")
 

@@ -6,23 +6,18 @@ vfio hands out IOMMU groups. Whoever has a function of a group can reach all of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.limits import is_dns_label
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, IommuGroup, PciFunction, PciView
+from driver.hardware.gpu import Gpu
+from driver.kinds.kind import Policies
 from driver.kinds.passthrough.field import is_alone, is_wanted
 from driver.kinds.whole import MODE_ON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.hardware.functions import IommuGroup, PciFunction, PciView
-    from driver.hardware.gpu import Gpu
-    from driver.kinds.kind import Policies
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 _ADDRESS = r"[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7]"
 _NAME = re.compile(rf"gpu-(?P<addresses>{_ADDRESS}(?:-{_ADDRESS})*)-vfio", re.ASCII)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from driver.devices.gpu_policy import SharedOffer
-from driver.devices.sharing import MOST_MPS_CLIENTS
+from driver.devices.gpu_policy import GpuPolicy, SharedOffer
+from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
 from kubernetes_rules.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.devices.sharing import Strategy
 
 MOST_SHARES = 1000
 """More shares of one GPU than are ever needed; their number is part of the device's name."""

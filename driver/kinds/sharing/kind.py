@@ -6,30 +6,23 @@ the kind beneath, and sharing on top of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from driver.devices.device import Device, RequestPolicy, Version
+from driver.devices.device import AttributeValue, Device, RequestPolicy, Version
+from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS, SMALLEST_LIMIT_BYTES
 from driver.devices.names import gpu_device_name, shared_device_name
-from driver.devices.sharing import MEMORY, MOST_MPS_CLIENTS, SHARES
+from driver.devices.sharing import MEMORY, MOST_MPS_CLIENTS, SHARES, Strategy
 from driver.hardware.call_effects import MEMORY_CALLS
-from driver.kinds.forms import GpuForms, alternatives
+from driver.hardware.gpu import Gpu, Inventory
+from driver.kinds.forms import Forms, GpuForms, alternatives
 from driver.kinds.gpu_attributes import known
+from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.sharing.field import SharedField
 from driver.kinds.whole import WHOLE
 from kubernetes_rules.quantity import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.devices.device import AttributeValue
-    from driver.devices.gpu_policy import GpuPolicy, SharedOffer
-    from driver.devices.sharing import Strategy
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.forms import Forms
-    from driver.kinds.kind import Policies, PolicyField
 
 SHARING: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 """The value of the attribute ``sharing`` for each strategy."""

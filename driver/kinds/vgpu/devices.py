@@ -9,21 +9,16 @@ later profile takes more than that: whichever profile is there, another one lack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from driver.devices.device import Device
+from driver.devices.device import AttributeValue, CounterSet, Device
+from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.vgpu_places import VgpuHost
 from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.vgpu.names import vgpu_device_name
 from driver.nvml.mig import Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.devices.device import AttributeValue, CounterSet
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.hardware.vgpu_places import VgpuHost
-    from driver.nvml.vgpu import VgpuType
+from driver.nvml.vgpu import VgpuType
 
 _COUNTER = "vgpu-"
 """Before the number of a counter."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.gpu_policy import GpuPolicy
 from driver.nvml.vgpu import vgpu_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.gpu_policy import GpuPolicy
 
 FIELD, FORM = "vgpu", "vgpu"
 

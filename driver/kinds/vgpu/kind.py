@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.devices.device import CounterSet
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.limits import MAX_COUNTERS
 from driver.devices.names import gpu_device_name
+from driver.devices.region import Region
+from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.vgpu_places import VgpuHost
+from driver.kinds.forms import Forms, GpuForms
+from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.vgpu.devices import PROFILE, one_profile_at_a_time, vgpu_device
 from driver.kinds.vgpu.field import FORM, VgpuField, offer_of
 from driver.kinds.vgpu.names import parse_vgpu_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from driver.devices.gpu_policy import GpuPolicy
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.hardware.vgpu_places import VgpuHost
-    from driver.kinds.forms import Forms, GpuForms
-    from driver.kinds.kind import Policies, PolicyField
-    from driver.nvml.pci_address import PciAddress
-    from driver.nvml.vgpu import VgpuType
+from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import VgpuType
 
 NO_HOST = "no vGPU manager runs it, so no vGPUs can be made of it"
 NOT_TOLD = "NVML does not tell which vGPUs can be made of it"

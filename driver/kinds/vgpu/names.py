@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.nvml.mig import Placement
-
-if TYPE_CHECKING:
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 _VGPU = re.compile(
     r"(?P<gpu>gpu-[0-9a-f-]+)-vgpu-(?P<profile>[a-z0-9]+(?:-[a-z0-9]+)+)-(?P<slot>0|[1-9][0-9]{0,2})",

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from driver.nvml.health.calls import GpuEvent, Severity
+from driver.nvml.health.calls import GpuEvent, Severity
 
 HOLD_SECONDS = 0.1
 """How long a form waits for the other one; an XID has to be a taint within a second."""

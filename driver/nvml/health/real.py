@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.health.calls import EccErrors, FabricHealth, NvLinkState, RecoveryAction, RemappedRows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _SUCCESS = 0
 _RECOVERY_ACTION_FIELD = 230

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.real_mig import handle_number
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _SUCCESS = 0
 _GPU_SENSOR = 0

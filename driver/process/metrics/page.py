@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from driver.process.metrics.table import TABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.process.metrics.table import Process, Series
+from driver.process.metrics.table import TABLE, Process, Series
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 BEGIN = "<!-- Made from driver/process/metrics/ by python -m driver.process.metrics.page: -->\n"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,13 +21,8 @@ from prometheus_client.registry import Collector
 from driver.errors import OUTCOMES, DriverError, Outcome, outcome_of
 from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
 from driver.process.log import get_logger
-from driver.process.metrics.table import NVIDIA_DRIVER, TABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from driver.process.metrics.table import Process, Reading, Series
-    from driver.process.service import Service
+from driver.process.metrics.table import NVIDIA_DRIVER, TABLE, Process, Reading, Series
+from driver.process.service import Service
 
 _log = get_logger("metrics")
 

@@ -6,15 +6,12 @@ their PriorityClass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.api.store import Store
 from kubernetes_rules.validation.errors import FieldError, forbidden
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.resources import Resource
-    from envtest.embedded.api.store import Store
-
 
 Object = dict[str, Any]
 

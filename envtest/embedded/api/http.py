@@ -6,15 +6,17 @@ import json
 import time
 from email.utils import formatdate
 from socketserver import StreamRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from envtest.embedded.api import discovery, unforeseen
+from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
-from envtest.embedded.api.requests import parse_request
+from envtest.embedded.api.requests import Request, parse_request
+from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import resource_of, taken_by
 from envtest.embedded.api.watching import serve_watch
@@ -32,11 +34,6 @@ from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
 from envtest.embedded.schema.protobuf import from_protobuf
 from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.faults import Fault
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.served import ServedApi
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _TOO_MANY = 201, 429

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import Any
 
+from envtest.embedded.api.container_log import ContainerLog, LogLine
 from envtest.embedded.api.reading import not_found
-from envtest.embedded.api.requests import query_integer
+from envtest.embedded.api.requests import Request, query_integer
+from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
 from kubernetes_rules.validation.errors import FieldError, forbidden
 from kubernetes_rules.validation.errors import invalid as wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from io import BufferedIOBase
-
-    from envtest.embedded.api.container_log import ContainerLog, LogLine
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.served import ServedApi
 
 Object = dict[str, Any]
 

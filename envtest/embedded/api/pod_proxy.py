@@ -7,19 +7,16 @@ GET alone. Which port is meant, and the words of refusals, are those of kube-api
 from __future__ import annotations
 
 import http.client
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import Any
 from urllib.parse import urlencode
 
 from envtest.embedded.api.reading import not_found
+from envtest.embedded.api.requests import Request
+from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes
-
-if TYPE_CHECKING:
-    from io import BufferedIOBase
-
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.served import ServedApi
 
 Object = dict[str, Any]
 

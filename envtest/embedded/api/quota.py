@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.store import Store
 from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
 from kubernetes_rules.pod_claims import controlling_pod, extended_claim
 from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.quota import device_charges, quota_counts, requests_name
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.store import Store
 
 Object = dict[str, Any]
 Usage = dict[str, int]

@@ -6,22 +6,17 @@ import base64
 import binascii
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envtest.embedded.api import subresources
-from envtest.embedded.api.requests import query_integer
+from envtest.embedded.api.requests import Request, query_integer
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
+from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
 from kubernetes_rules.selectors import requirement_holds
 from kubernetes_rules.validation.errors import forbidden, not_supported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.resources import Resource
-    from envtest.embedded.api.store import Key, Store
-
 
 Object = dict[str, Any]
 

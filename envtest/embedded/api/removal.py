@@ -6,11 +6,13 @@ An eviction is refused while a PodDisruptionBudget of the pod forbids it.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.statuses import Refused, untyped
+from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules.disruption_budgets import (
     RETRY_SECONDS,
     is_processed,
@@ -21,11 +23,6 @@ from kubernetes_rules.disruption_budgets import (
     still_processed,
     takes_nothing,
 )
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.quota import Quotas
-    from envtest.embedded.api.store import Collection, Key, Store
-
 
 Object = dict[str, Any]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Object = dict[str, Any]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from kubernetes_rules.validation.errors import FieldError
+from kubernetes_rules.validation.errors import FieldError
 
 Object = dict[str, Any]
 

@@ -7,13 +7,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from typing import Any, Literal
 
 Object = dict[str, Any]
 Collection = tuple[str, str]

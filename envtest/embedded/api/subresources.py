@@ -5,21 +5,17 @@ Go for the scale: ScaleREST in pkg/registry/apps/deployment/storage and pkg/regi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
 from kubernetes_rules.selectors import selector_text
 from kubernetes_rules.validation.errors import invalid as wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from envtest.embedded.api.requests import Request
-
 
 Object = dict[str, Any]
 

@@ -7,7 +7,8 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envtest.embedded.api import subresources
 from envtest.embedded.api.admission import (
@@ -23,10 +24,11 @@ from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, selection, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import check_write_options, delete_options, is_dry
+from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
 from envtest.embedded.api.resources import Resource, find_resource
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.store import Key, Store
 from envtest.embedded.api.subresources import bound, eviction_options
 from envtest.embedded.api.writing import (
     check_applied_identity,
@@ -38,12 +40,6 @@ from envtest.embedded.api.writing import (
     prepare_update,
     read_body,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.store import Key, Store
 
 Object = dict[str, Any]
 Warnings = list[str]

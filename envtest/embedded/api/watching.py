@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import Any
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.reading import asked_version, shown
-from envtest.embedded.api.requests import query_integer
+from envtest.embedded.api.requests import Request, query_integer
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, status_body
 from envtest.embedded.api.store import Watch
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import chunk, json_bytes, stream_head
 from envtest.embedded.shown.tables import table_of
-
-if TYPE_CHECKING:
-    from io import BufferedIOBase
-
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.resources import Resource
-    from envtest.embedded.api.served import ServedApi
 
 Object = dict[str, Any]
 

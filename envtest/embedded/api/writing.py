@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.requests import Request
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
@@ -17,10 +19,6 @@ from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from kubernetes_rules.validation.workloads import budget_errors, controller_errors
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.resources import Resource
 
 Object = dict[str, Any]
 

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.process.log import get_logger
 from driver.process.service import Service
 from envtest.embedded.api import unforeseen
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import ApiDown, Objects, uid_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from envtest.embedded.api.server import EmbeddedApiServer
-    from envtest.embedded.control.objects import Resource
-
+from envtest.embedded.control.objects import ApiDown, Objects, Resource, uid_of
 
 _log = get_logger(__name__)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from driver.errors import DriverError
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import CLAIMS, PODS, TEMPLATES, is_deleted, is_terminal, uid_of
@@ -19,11 +21,6 @@ from envtest.embedded.control.pod_claims import (
     users_of,
 )
 from kubernetes_rules.pod_claims import controlling_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

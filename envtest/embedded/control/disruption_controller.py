@@ -6,9 +6,11 @@ manages: a budget with ``maxUnavailable`` or with percents allows no disruption 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.change_loop import Controller, Turns
 from envtest.embedded.control.objects import (
     BUDGETS,
@@ -30,11 +32,6 @@ from kubernetes_rules.disruption_budgets import (
     selects,
     unmanaged,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

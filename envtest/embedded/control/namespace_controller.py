@@ -7,10 +7,12 @@ conditions say what it waits for. Go: pkg/controller/namespace/deletion.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.resources import RESOURCES
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.change_loop import Controller, Turns
 from envtest.embedded.control.objects import (
     NAMESPACES,
@@ -19,12 +21,6 @@ from envtest.embedded.control.objects import (
     Resource,
     is_deleted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from envtest.embedded.api.server import EmbeddedApiServer
-
 
 Object = dict[str, Any]
 

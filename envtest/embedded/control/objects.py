@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from driver.errors import DriverError
 from driver.process.log import get_logger
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import DriverError
-from envtest.embedded.control.objects import CLAIMS, uid_of
+from envtest.embedded.control.objects import CLAIMS, Objects, uid_of
 from kubernetes_rules.pod_claims import claim_entries, is_made_for
-
-if TYPE_CHECKING:
-    from envtest.embedded.control.objects import Objects
 
 Object = dict[str, Any]
 

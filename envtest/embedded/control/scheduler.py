@@ -16,10 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import DriverError
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import (
@@ -57,10 +58,6 @@ from kubernetes_rules.extended_resources import (
 from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.selectors import NodeSelectorInvalid, missing_label, read_node, selector_matches
 from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
-
 
 Object = dict[str, Any]
 

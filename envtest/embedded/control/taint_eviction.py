@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import (
     CLAIMS,
@@ -19,9 +20,6 @@ from envtest.embedded.control.objects import (
 from envtest.embedded.control.pod_claims import results_of, users_of
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import eviction_time
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

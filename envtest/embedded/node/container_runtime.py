@@ -17,7 +17,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
@@ -35,9 +35,6 @@ from envtest.embedded.node.containers import (
     StartFailed,
 )
 from envtest.embedded.node.played_commands import NOT_FOUND, PATH, Command, Output, play
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable in which the fake nvidia-smi reads which device nodes its container has."""

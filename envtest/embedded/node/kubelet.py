@@ -9,34 +9,30 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from driver.process.service import Service
+from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import AGAIN_SECONDS, ChangeLoop, Turns, back_off_seconds, earliest
 from envtest.embedded.control.objects import PODS, SLICES, ApiDown, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.node.back_offs import BackOffs
-from envtest.embedded.node.containers import PodSandbox, StartFailed
+from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.embedded.node.played_commands import command_of
 from envtest.embedded.node.pod_resources import PodResources
 from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envtest.client.layout import NodeLayout
-    from envtest.embedded.api.server import EmbeddedApiServer
-    from envtest.embedded.node.container_runtime import ContainerRuntime
-    from envtest.embedded.node.containers import RunningPod
 
 Object = dict[str, Any]
 

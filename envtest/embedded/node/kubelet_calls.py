@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from pathlib import Path
+from typing import TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
 from driver.errors import DriverError
 from proto import registration_v1_pb2 as registration
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Answer = TypeVar("Answer", bound=Message)
 

@@ -6,10 +6,11 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from driver.process.durable import write_durably
-from envtest.embedded.control.objects import CLAIMS, uid_of
+from envtest.embedded.control.objects import CLAIMS, Objects, uid_of
 from envtest.embedded.control.pod_claims import (
     ClaimNotUsable,
     claim_not_found,
@@ -19,14 +20,9 @@ from envtest.embedded.control.pod_claims import (
     results_of,
 )
 from envtest.embedded.node.kubelet_calls import KubeletError, call_plugin
+from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from kubernetes_rules.pod_claims import extended_claim
 from proto import dra_v1_pb2 as dra
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.control.objects import Objects
-    from envtest.embedded.node.kubelet_plugins import PluginRegistry
 
 Object = dict[str, Any]
 Key = tuple[str, str]

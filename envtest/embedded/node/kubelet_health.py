@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node.kubelet_calls import status_code
 from proto import dra_health_v1_pb2 as device_health
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 5.0

@@ -5,21 +5,17 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 
 from driver.process.log import get_logger
+from driver.process.service import Service
 from envtest.embedded.node import kubelet_calls as calls
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_health import HealthMemory, HealthWatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.process.service import Service
 
 FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 0.5, 122.0
 CONNECT_SECONDS = 1.0

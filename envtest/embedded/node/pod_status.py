@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.control.pod_claims import pod_claims
+from envtest.embedded.node.containers import Container, RunningPod
 from envtest.embedded.node.kubelet_claims import ClaimCache, devices_of
-
-if TYPE_CHECKING:
-    from envtest.embedded.node.containers import Container, RunningPod
-    from envtest.embedded.node.kubelet_health import HealthMemory
-
+from envtest.embedded.node.kubelet_health import HealthMemory
 
 Object = dict[str, Any]
 

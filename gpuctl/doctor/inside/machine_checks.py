@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from driver.hardware.gpu import Gpu
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.machine_files import GUEST_CLIENT, HOST_MANAGERS
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Gpu
-
 
 _NOT_OFFERED = "nothing is offered to virtual machines here"
 _VFIO = ("vfio", "vfio_pci", "vfio_iommu_type1")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.hardware.functions import PciView
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, pci_view
+from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
 from gpuctl.doctor.outside.seen import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from driver.hardware.functions import PciView
-    from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry
 
 GUEST_CLIENT = "nvidia-gridd"
 HOST_MANAGERS = ("nvidia-vgpu-mgr", "nvidia-vgpud")

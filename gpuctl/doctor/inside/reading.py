@@ -6,12 +6,18 @@ import os
 import stat
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
+from driver.hardware.gpu import Inventory
 from driver.hardware.pci_view import pci_view
+from driver.nvml.api import NvmlDevice
+from driver.nvml.deadline import Watch
+from driver.nvml.memory_limits import MemoryLimits
+from driver.roots.driver_roots import DriverRoots
 from driver.roots.probe import loaded_version
+from driver.roots.root import Root
 from gpuctl.doctor.inside.claim_files import (
     HOOK,
     hook_seen,
@@ -26,21 +32,13 @@ from gpuctl.doctor.inside.claim_files import (
     sockets_seen,
 )
 from gpuctl.doctor.inside.machine_files import kernel_seen
+from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Inventory
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.deadline import Watch
-    from driver.nvml.memory_limits import MemoryLimits
-    from driver.roots.driver_roots import DriverRoots
-    from driver.roots.root import Root
-    from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.devices.host.driver_files import DriverFiles
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from driver.hardware.functions import NOTHING_SEEN
+from driver.fabric.api import FabricPartition
+from driver.hardware.functions import NOTHING_SEEN, PciFunction, PciView
+from driver.hardware.gpu import Inventory
+from driver.nvml.memory_limits import MemoryLimits
+from driver.nvml.pci_address import PciAddress
+from driver.roots.probe import Looked
+from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import Unread
-
-if TYPE_CHECKING:
-    from driver.fabric.api import FabricPartition
-    from driver.hardware.functions import PciFunction, PciView
-    from driver.hardware.gpu import Inventory
-    from driver.nvml.memory_limits import MemoryLimits
-    from driver.nvml.pci_address import PciAddress
-    from driver.roots.probe import Looked
-    from gpuctl.doctor.inside.places import Places
-    from kubeletplugin.claims.journal.entry import Entry
-    from kubeletplugin.devices.host.driver_files import DriverFiles
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 PASSTHROUGH, VGPU, IOMMUFD = "passthrough", "vgpu", "iommufd"
 TO_MACHINES = (PASSTHROUGH, VGPU, IOMMUFD)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound, Unauthorized
 from gpuctl.doctor.outside.seen import Right, Unread, WebhookAnswer
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
 
 Object = dict[str, Any]
 T = TypeVar("T")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
+from driver.kube.client import KubeClient
 from driver.policy.config import parse_file
+from driver.policy.rules import NodeConfig
 from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
@@ -28,13 +30,6 @@ from gpuctl.doctor.outside.seen import (
     name_of,
     namespace_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from driver.kube.client import KubeClient
-    from driver.policy.rules import NodeConfig
-
 
 DEFAULT_NAMESPACE = "gpu-dra"
 COMPONENTS = ("gpu-dra-controller", "gpu-dra-kubeletplugin")

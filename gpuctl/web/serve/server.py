@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -27,7 +28,9 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from driver.errors import ConfigError
+from driver.kube.client import KubeClient
 from driver.process.probes import Probes, endpoint
+from gpuctl.web.seen.view import View
 from gpuctl.web.serve.guard import LOOPBACK, Guard
 from gpuctl.web.serve.query import Query
 from gpuctl.web.serve.rendering import FOLDER, Parts, Renderer
@@ -36,13 +39,8 @@ from gpuctl.web.watch.answers import Answers
 from gpuctl.web.watch.engine import Engine
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from starlette.requests import Request
     from starlette.types import ASGIApp
-
-    from driver.kube.client import KubeClient
-    from gpuctl.web.seen.view import View
 
 
 _MOST_CONNECTIONS = 256

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound
 from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.cli.failures import told
@@ -25,9 +26,6 @@ from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.extended_resources import asked_resources, provides
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
 
 Object = dict[str, Any]
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.errors import ApiError
+from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
@@ -23,10 +24,6 @@ from gpuctl.cli.failures import told
 from gpuctl.fleet.pods import asks_devices
 from gpuctl.web.seen.view import View
 from gpuctl.web.watch.state import ClusterState, Kind
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-
 
 Object = dict[str, Any]
 

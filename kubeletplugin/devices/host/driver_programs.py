@@ -15,20 +15,14 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, NodeIncomplete, StorageError
 from driver.roots.root import Root
-from kubeletplugin.devices.host.driver_files import DriverFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kubeletplugin.devices.host.driver_files import InstalledDriver
-
+from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 
 TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024

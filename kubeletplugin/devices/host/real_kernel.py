@@ -14,13 +14,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubeletplugin.devices.host import kernel_child
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_STUCK = 8
 """So many calls may be under way past their deadline; until one of them has ended, no other is begun."""

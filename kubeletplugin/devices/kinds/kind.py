@@ -9,28 +9,23 @@ Sharing is not a kind: it works on top of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from driver.devices.device import AttributeValue
 from driver.devices.names import unshared_name
-from driver.kinds.kind import Kinds
+from driver.devices.node_state import BlockedPlacement
+from driver.devices.region import Region
+from driver.hardware.boards import Boards
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import GpuIdentity
+from driver.health.verdict import Health
+from driver.kinds.kind import DeviceName, Kinds, OfferedKind
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
+from kubeletplugin.claims.cdi.spec import Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing, standing
+from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.host.gpu_nodes import FolderStamps
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.devices.node_state import BlockedPlacement
-    from driver.devices.region import Region
-    from driver.hardware.boards import Boards
-    from driver.hardware.gpu import Inventory
-    from driver.hardware.inventory import GpuIdentity
-    from driver.health.verdict import Health
-    from driver.kinds.kind import DeviceName, OfferedKind
-    from kubeletplugin.claims.cdi.spec import Edits
-    from kubeletplugin.claims.journal.entry import Standing
-    from kubeletplugin.claims.journal.identity import Era
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
-
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 Note = Callable[[str, "Record"], None]
 """``note(step, record)`` writes down what is known of a device at a step, between changes of hardware.

@@ -7,23 +7,21 @@ it made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import AttributeValue
+from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.errors import ClaimBlocked
+from driver.hardware.gpu import Inventory
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import NEWER_SCHEMA, SCHEMA, Entry, HeldDevice, Record
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.devices.node_state import BlockedPlacement
-    from driver.hardware.gpu import Inventory
-    from driver.health.verdict import Health
-    from kubeletplugin.claims.cdi.spec import Edits
-    from kubeletplugin.devices.kinds.kind import HeldKinds, Look, Note
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+from kubeletplugin.devices.kinds.kind import HeldKinds, Look, Note
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 class HeldUnknown:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import AttributeValue
 from driver.devices.region import Region
 from driver.hardware.inventory import Discovery
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
@@ -14,11 +16,7 @@ from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, drm_links
 from kubeletplugin.devices.kinds.kind import FoundKind, Look, Note
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.health.verdict import Health
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 class HeldWhole(FoundKind):

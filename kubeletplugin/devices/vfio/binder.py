@@ -6,28 +6,23 @@ before the first change has to be remembered, so that is written down first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
+from driver.hardware.functions import IommuGroup, PciFunction
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, iommu_group_of
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import Record
+from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionNotMoved, in_use, moved
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module, load_module
 from kubeletplugin.devices.vfio.record import Done, FunctionRecord, GroupRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.hardware.functions import IommuGroup, PciFunction
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.claims.journal.entry import Record
-    from kubeletplugin.devices.host.kernel import Kernel
 
 Note = Callable[[str, "Record"], None]
 """Writes down the record of the device at a step; see ``kubeletplugin.devices.kinds.kind.Note``."""

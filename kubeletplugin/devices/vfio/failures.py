@@ -5,16 +5,11 @@ All of it can be repeated as it was: the record says how far it came.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.vfio.users import named, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.vfio.users import User
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.vfio.users import User, named, shown
 
 
 class FunctionInDoubt(ClaimBlocked):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.hardware.functions import PciFunction
 from driver.hardware.pci import bound_driver
 from driver.hardware.pci_view import function_folder, read_function
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.failures import (
     FunctionInDoubt,
     FunctionNotMoved,
@@ -16,14 +18,7 @@ from kubeletplugin.devices.vfio.failures import (
     not_as_told,
     refused,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.hardware.functions import PciFunction
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.host.kernel import Kernel
-    from kubeletplugin.devices.vfio.users import User
+from kubeletplugin.devices.vfio.users import User
 
 _NO_OVERRIDE = "(null)"
 """What the kernel writes for no override (driver_override_show); it takes the same word for a name."""

@@ -12,13 +12,9 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, NodeIncomplete
-
-if TYPE_CHECKING:
-    from kubeletplugin.devices.host.kernel import Kernel
-
+from kubeletplugin.devices.host.kernel import Kernel
 
 VFIO_PCI = "vfio-pci"
 VFIO_PCI_MODULE = "vfio_pci"

@@ -12,14 +12,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from driver.hardware.functions import PciFunction
 from driver.hardware.pci import drm_nodes
 from driver.process.privileges import CAP_SYS_ADMIN, rights_of
-
-if TYPE_CHECKING:
-    from driver.hardware.functions import PciFunction
-
 
 PROC = Path("/proc")
 MOST_NAMED = 5

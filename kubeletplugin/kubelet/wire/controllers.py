@@ -7,14 +7,11 @@ kernel driver, the plugin checks itself who still has it open.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ANSWER_SECONDS = 20.0
 """How long an answer is waited for: the calls that a controller is in may hang until their deadline."""

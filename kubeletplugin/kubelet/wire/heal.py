@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from driver.nvml.pci_address import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 HealStep = Literal["looked", "waits", "resets", "healed", "failed"]
 """``looked``: nothing was asked for but a look. ``waits``: for what is in the way. ``healed`` and ``failed``

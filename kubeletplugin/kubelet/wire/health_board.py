@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from kubeletplugin.kubelet.wire.streams import Published
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kubeletplugin.kubelet.wire.streams import StreamCall
+from kubeletplugin.kubelet.wire.streams import Published, StreamCall
 
 RESEND_SECONDS = 10.0
 """A device becomes Unknown when it is not heard of within its timeout, so all are sent again."""

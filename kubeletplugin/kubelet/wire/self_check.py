@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import grpc
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 MPS_WATCH = "/gpu.nvidia.com.mps.v1.Mps/Watch"

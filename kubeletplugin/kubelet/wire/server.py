@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 
 from driver.errors import ConfigError
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
 
 WORKERS = 128
 """Workers of the pool that the servers share: calls of many pods, and the few long streams.

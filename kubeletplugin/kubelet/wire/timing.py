@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from driver.process.metrics.registry import Phase
+from driver.process.metrics.registry import Phase
 
 
 def _nobody(_seconds: float) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import run_program
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, run_program
 
 SMI = "nvidia-smi"
 RESET_SECONDS = 180.0

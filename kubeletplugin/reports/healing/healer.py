@@ -8,41 +8,33 @@ nothing is changed, so whoever asked may call it off by going away.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from driver.devices.node_state import BlockedPlacement, Healed
 from driver.errors import ClaimBlocked, DriverError, NvmlError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu
+from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import read_function
 from driver.hardware.persistence import Persistence
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.locks import gpu_key
-from kubeletplugin.devices.vfio.users import named
-from kubeletplugin.kubelet.wire.heal import HealProgress, HoldingClaim, UsingProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from driver.hardware.inventory import Discovery
-    from kubeletplugin.claims.journal.journal import Journal
-    from kubeletplugin.claims.journal.locks import KeyedLocks
-    from kubeletplugin.devices.vfio.function_files import Users
-    from kubeletplugin.devices.vfio.users import User
-    from kubeletplugin.kubelet.wire.controllers import Controllers
-    from kubeletplugin.kubelet.wire.heal import HealStep, HealWish
-    from kubeletplugin.reports.healing.gpu_reset import GpuReset
-    from kubeletplugin.reports.healing.records import HealRecords
-    from kubeletplugin.reports.node_watch import NodeWatch
-    from kubeletplugin.sharing.claim_sharing import ClaimShares
-
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.devices.vfio.function_files import Users
+from kubeletplugin.devices.vfio.users import User, named
+from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealStep, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.reports.healing.records import HealRecords
+from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.sharing.claim_sharing import ClaimShares
 
 LOOK_SECONDS = 1.0
 """So often a heal looks whether what it waits for has gone: processes that end tell nobody."""

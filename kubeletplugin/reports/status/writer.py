@@ -5,18 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.event_reasons import EventReason
+from driver.kube.client import KubeClient
 from driver.kube.errors import Invalid
 from driver.kube.events import Reference
 from driver.kube.paths import claim_path
 from kubeletplugin.reports.device_status import NOT_HELD, ClaimStatus, key_of, ready_of, statuses_to_apply
-
-if TYPE_CHECKING:
-    from driver.kube.client import KubeClient
-
 
 FIELD_MANAGER = "gpu-dra-kubeletplugin"
 

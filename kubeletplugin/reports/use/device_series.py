@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from driver.hardware.gpu import Gpu
+from driver.nvml.use.calls import ProcessUse
 from driver.process.metrics.table import Reading
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.devices.kinds.partition.record import record_of as partition_record
+from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord
 from kubeletplugin.devices.kinds.vgpu.record import record_of as vgpu_record
 from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.reports.use.gpu_reading import Instance
 from kubeletplugin.reports.use.node_use import Listed, NodeUse, instance_of, is_part
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Gpu
-    from driver.nvml.use.calls import ProcessUse
-    from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-    from kubeletplugin.devices.kinds.kind import HeldKinds
-    from kubeletplugin.devices.kinds.partition.record import PartitionRecord
-    from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord
-    from kubeletplugin.reports.use.gpu_reading import Instance
 
 USE_SERIES = (
     "gpu_dra_device_info",

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from driver.nvml.api import (
     DriverNotLoaded,
     GpuLost,
     NvmlCallFailed,
+    NvmlDevice,
     NvmlTimeout,
     SessionLost,
 )
-
-if TYPE_CHECKING:
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.deadline import Watch
-    from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from driver.nvml.deadline import Watch
+from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 
 T = TypeVar("T")
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
+from driver.hardware.gpu import Gpu
+from driver.hardware.inventory import Discovery
 from driver.nvml.api import NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
-from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
 from kubeletplugin.reports.use.gpu_reading import GpuReading, Instance, Wanted, reading_of
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Gpu
-    from driver.hardware.inventory import Discovery
-    from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-    from kubeletplugin.kubelet.wire.containers import ContainerMemory
-    from kubeletplugin.reports.use.process_containers import ProcessContainers
+from kubeletplugin.reports.use.process_containers import ProcessContainers
 
 Listed = Mapping[str, frozenset[ContainerName]]
 """By CDI device name, the containers that the kubelet lists for it."""

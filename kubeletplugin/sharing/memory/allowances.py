@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimRefused
-from kubeletplugin.claims.journal.entry import standing
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, standing
 from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.division import extras
-
-if TYPE_CHECKING:
-    from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
-    from kubeletplugin.claims.journal.journal import Journal
-    from kubeletplugin.kubelet.wire.containers import ContainerStart
 
 Device = tuple[str, str]
 """Claim UID and CDI device."""

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, DriverError, NvmlError
+from driver.nvml.memory_limits import MemoryLimits
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.kubelet.wire.containers import (
     ContainerMemory,
     ContainerName,
@@ -22,14 +23,10 @@ from kubeletplugin.kubelet.wire.containers import (
     NotAnswered,
 )
 from kubeletplugin.sharing.memory.allowances import Allowance, Device
+from kubeletplugin.sharing.memory.cgroups import Cgroup
 from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Part
 from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts, OneGpu
-
-if TYPE_CHECKING:
-    from driver.nvml.memory_limits import MemoryLimits
-    from kubeletplugin.claims.journal.locks import KeyedLocks
-    from kubeletplugin.sharing.memory.cgroups import Cgroup
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts is kept waiting; the last try then ends within the hook's own 30 s."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed, NvmlDevice
+from driver.nvml.deadline import Watch
 from driver.nvml.limits_probe import can_be_limited, shareable_bytes
+from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.sharing.memory.division import MIB, Portion
-
-if TYPE_CHECKING:
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.deadline import Watch
-    from driver.nvml.memory_limits import MemoryLimits
 
 _ROUNDING_BYTES = 256 * MIB
 """By so much NVML may hold more than it was asked for, since it counts in units of its own."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
+from driver.nvml.memory_limits import MemoryLimits
 from driver.process.log import get_logger
+from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.allowances import Allowance, Allowances, Device
+from kubeletplugin.sharing.memory.cgroups import Cgroup, Cgroups
 from kubeletplugin.sharing.memory.division import MIB, Portion, admitted, coming, lowered, portions, raised
+from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.ledger import Ledger, Part, PartKey
-
-if TYPE_CHECKING:
-    from driver.nvml.memory_limits import MemoryLimits
-    from kubeletplugin.kubelet.wire.containers import ContainerName
-    from kubeletplugin.sharing.memory.cgroups import Cgroup, Cgroups
-    from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 
 Listed = Mapping[str, frozenset["ContainerName"]]
 """By CDI device, the containers that the kubelet lists for it."""

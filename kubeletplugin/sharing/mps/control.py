@@ -11,15 +11,11 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said, run_program
-
-if TYPE_CHECKING:
-    from kubeletplugin.devices.host.driver_programs import DriverPrograms
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-    from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs, Said, run_program
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.sharing.mps.folders import DaemonFolder
 
 CONTROL = "nvidia-cuda-mps-control"
 

@@ -5,35 +5,28 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import get_logger
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
+from kubeletplugin.sharing.mps.alarms import Alarms
 from kubeletplugin.sharing.mps.control import CONTROL, Control, NoDaemon
-from kubeletplugin.sharing.mps.daemon_process import adopt_daemon, start_daemon
+from kubeletplugin.sharing.mps.daemon_process import DaemonProcess, adopt_daemon, start_daemon
 from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.memory import Memory
 from kubeletplugin.sharing.mps.processes import (
     PIPE_DIRECTORY,
     VISIBLE_DEVICES,
+    MpsProcess,
     daemons,
     end_left_over,
     mps_processes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from kubeletplugin.devices.host.driver_programs import DriverPrograms
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-    from kubeletplugin.sharing.mps.alarms import Alarms
-    from kubeletplugin.sharing.mps.daemon_process import DaemonProcess
-    from kubeletplugin.sharing.mps.memory import Memory
-    from kubeletplugin.sharing.mps.processes import MpsProcess
-
 
 FIRST_BACK_OFF_SECONDS = 0.1
 LAST_BACK_OFF_SECONDS = 10.0

@@ -13,11 +13,13 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
-from kubeletplugin.devices.host.driver_programs import cannot_be_run
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, cannot_be_run
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.memory import Memory
 from kubeletplugin.sharing.mps.processes import (
     PROC,
     VISIBLE_DEVICES,
@@ -26,12 +28,6 @@ from kubeletplugin.sharing.mps.processes import (
     own_daemon,
     read_process,
 )
-
-if TYPE_CHECKING:
-    from kubeletplugin.devices.host.driver_programs import DriverPrograms
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-    from kubeletplugin.sharing.mps.folders import DaemonFolder
-    from kubeletplugin.sharing.mps.memory import Memory
 
 
 @dataclass(eq=False, slots=True)

@@ -15,19 +15,14 @@ Containers keep their folder mounted while a daemon is restarted: it is emptied,
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from driver.errors import ClaimRefused
 from driver.process.durable import remove_durably, storage_errors, write_durably
 from driver.process.log import get_logger
 from driver.process.record_folder import put_aside
 from driver.process.sockets import checked_socket_path
-from kubeletplugin.kubelet.wire.mps_daemon import checked_name, read_spec, write_spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_name, read_spec, write_spec
 
 FOLDER_MODE, CLIENTS_MODE = 0o711, 0o755
 """A server runs as the user of its clients and has to reach the pipes, by names that it knows. MPS makes its

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from driver.errors import ConfigError, NodeIncomplete
 from driver.process.durable import storage_errors
 from driver.process.log import get_logger
 from kubeletplugin.sharing.mps import mounts
-from kubeletplugin.sharing.mps.folders import FOLDER_MODE, make_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.folders import FOLDER_MODE, DaemonFolder, make_folder
 
 NODE_SHM = Path("/dev/shm")  # noqa: S108 - the kernel's place for it
 LOG_MIB = 16

@@ -13,16 +13,13 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
 from driver.process.privileges import rights_of
 from kubeletplugin.sharing.mps.control import CONTROL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PROC = Path("/proc")
 PIPE_DIRECTORY, VISIBLE_DEVICES = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_VISIBLE_DEVICES"

@@ -6,22 +6,18 @@ a supervisor that does not answer. The details are what happened and the way out
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import operation
-from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsStates
 from kubeletplugin.kubelet.wire.streams import TooManyStreams
+from kubeletplugin.sharing.mps.supervisor import Supervisor
 from proto import mps_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsStates
-    from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 MPS_V1 = "gpu.nvidia.com.mps.v1.Mps"
 

@@ -8,29 +8,22 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from driver.errors import ConfigError
 from driver.process.log import get_logger, operation
 from driver.process.probes import Probes
-from kubeletplugin.kubelet.wire.mps_daemon import MpsStates, checked_daemon, checked_name
+from driver.process.pulse import Pulse
+from driver.process.service import Service
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsStates, checked_daemon, checked_name
 from kubeletplugin.kubelet.wire.self_check import MPS_WATCH, SelfCheck
-from kubeletplugin.kubelet.wire.streams import Published
+from kubeletplugin.kubelet.wire.streams import Published, StreamCall
 from kubeletplugin.sharing.mps.alarms import Alarms
-from kubeletplugin.sharing.mps.daemon_keeper import DaemonKeeper, Retired, Ties
+from kubeletplugin.sharing.mps.daemon_keeper import DaemonKeeper, Retired, Site, Ties
 from kubeletplugin.sharing.mps.folders import known_names, make_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from driver.process.pulse import Pulse
-    from driver.process.service import Service
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-    from kubeletplugin.kubelet.wire.streams import StreamCall
-    from kubeletplugin.sharing.mps.daemon_keeper import Site
 
 RESTART_WORKERS = 16
 """Daemons that are started again at the same time, one for each GPU of the largest machine."""

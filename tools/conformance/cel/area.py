@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
-from tools.conformance.area import Area
+from tools.conformance.area import Answer, Area, Case
 from tools.conformance.cel.cases import written
 from tools.conformance.cel.random import random_case
-
-if TYPE_CHECKING:
-    from tools.conformance.area import Answer, Case
-
 
 _UNORDERED = re.compile(
     r"(?:(?:attributes|capacity)(?:\[[^]]*\])?|\}\)?)\.(?:all|exists|exists_one|existsOne|map|filter|transform\w+)\("

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tools.conformance.area import Case
+from tools.conformance.area import Case
+
 _OF_THE_LANGUAGE = (
     "has((device.allowMultipleAllocations ? dyn({'n': {'a': 1}}) : dyn({'n': {'a': 1}})).n.a)",
     "true", "false", "1", "null", '"x"', "", "   ", "// nothing", "true // comment", "tru", "true true",

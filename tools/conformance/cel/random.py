@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tools.conformance.area import Case
-
+from tools.conformance.area import Case
 
 _NUMBERS = ("int", "uint", "double")
 _ORDERED = (*_NUMBERS, "string", "bytes", "bool", "duration", "timestamp")

@@ -5,17 +5,15 @@ DaemonSets, StatefulSets and CronJobs are not among them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.change_loop import Controller, Turns, earliest
 from envtest.embedded.control.objects import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, uid_of
 from envtest.embedded.control.workloads.deployments import Deployments
 from envtest.embedded.control.workloads.jobs import Jobs, is_tracked
 from envtest.embedded.control.workloads.owned_pods import by_controller, controller_uid
 from envtest.embedded.control.workloads.replica_sets import ReplicaSets, siblings
-
-if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

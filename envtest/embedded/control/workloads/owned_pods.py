@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.objects import PODS, Objects, is_deleted, is_terminal, uid_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 Object = dict[str, Any]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
@@ -17,9 +18,6 @@ from envtest.embedded.control.workloads.owned_pods import (
     pod_of,
     seconds_to_available,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Object = dict[str, Any]
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.device import AttributeValue
 from driver.devices.names import unshared_name
 from driver.devices.node_state import BlockedPlacement
+from driver.devices.region import Region
 from driver.errors import ClaimBlocked
+from driver.hardware.gpu import Gpu, Inventory
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
 from driver.nvml.mig import GpuInstance, Placement
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind
+from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, Look, Note
 from kubeletplugin.devices.kinds.partition.making import Partitions
 from kubeletplugin.devices.kinds.partition.record import (
     PartitionRecord,
@@ -32,16 +37,7 @@ from kubeletplugin.devices.kinds.partition.record import (
     record_of,
     written,
 )
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.health.verdict import Health
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.kinds.kind import Look, Note
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
-
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _log = get_logger("partitions")
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 from driver.devices.names import unshared_name
 from driver.kinds.partition.names import PartitionName, parse_partition_name
 from driver.nvml.mig import Placement
-
-if TYPE_CHECKING:
-    from kubeletplugin.claims.journal.entry import HeldDevice, Record
+from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,27 +7,21 @@ turned off, and for everything else the claim waits.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from driver.errors import NvmlError
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
+from driver.hardware.inventory import Discovery
 from driver.hardware.persistence import Persistence
 from driver.nvml.api import GpuLost
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.devices.kinds.kind import Note
 from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, written
+from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from driver.hardware.functions import PciFunction
-    from driver.hardware.inventory import Discovery
-    from kubeletplugin.devices.kinds.kind import Note
-    from kubeletplugin.devices.vfio.binder import GroupBinder
 
 _log = get_logger("passthrough")
 

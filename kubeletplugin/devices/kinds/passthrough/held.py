@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.claims.opaque import VfioDeviceConfig
+from driver.devices.device import AttributeValue
 from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncomplete
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, IommuGroup, PciFunction, PciView
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import iommu_group_of, read_function
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
@@ -19,25 +22,16 @@ from driver.kinds.passthrough.kind import PASSTHROUGH, passthrough_uuid
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import VfioNodes
+from kubeletplugin.devices.kinds.kind import Look, Note
+from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
 from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, record_of, written
 from kubeletplugin.devices.vfio.binder import functions_to_bind
 from kubeletplugin.devices.vfio.failures import in_use
+from kubeletplugin.devices.vfio.function_files import Users
 from kubeletplugin.devices.vfio.users import named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.device import AttributeValue
-    from driver.hardware.functions import IommuGroup, PciFunction, PciView
-    from driver.hardware.gpu import Inventory
-    from driver.hardware.inventory import Discovery
-    from kubeletplugin.devices.host.device_nodes import DeviceNode
-    from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-    from kubeletplugin.devices.kinds.kind import Look, Note
-    from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-    from kubeletplugin.devices.vfio.function_files import Users
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
-
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kubeletplugin.claims.journal.entry import HeldDevice, Record
 from kubeletplugin.devices.vfio.record import FUNCTIONS
-
-if TYPE_CHECKING:
-    from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,36 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.claims.opaque import VfioDeviceConfig
+from driver.devices.device import AttributeValue
 from driver.devices.names import unshared_name
 from driver.devices.node_state import BlockedPlacement
+from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
-from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
+from driver.hardware.vgpu_places import MadeVgpu, VgpuHost, VgpuPlace, read_vgpu_host
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.vgpu.kind import VGPU
-from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
+from driver.kinds.vgpu.names import VgpuName, parse_vgpu_name, profile_label
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-from kubeletplugin.devices.kinds.kind import DriverKind
+from kubeletplugin.devices.kinds.kind import DriverKind, Look, Note
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
-
-if TYPE_CHECKING:
-    from driver.devices.device import AttributeValue
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Gpu, Inventory
-    from driver.hardware.vgpu_places import MadeVgpu, VgpuPlace
-    from driver.health.verdict import Health
-    from driver.kinds.vgpu.names import VgpuName
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.host.device_nodes import DeviceNode
-    from kubeletplugin.devices.kinds.kind import Look, Note
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
-
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"
 """As device plugins name what a container of a virtual machine has (KubeVirt, pkg/virt-launcher)."""

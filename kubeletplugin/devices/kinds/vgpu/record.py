@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 from driver.devices.names import unshared_name
+from driver.hardware.vgpu_places import VgpuFramework
 from driver.kinds.vgpu.names import VgpuName, parse_vgpu_name
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from driver.hardware.vgpu_places import VgpuFramework
-    from kubeletplugin.claims.journal.entry import HeldDevice, Record
+from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
 _UUIDS = uuid.UUID("5b1f8f64-6d44-5b6c-9f0e-3f8e1f0f4a53")
 

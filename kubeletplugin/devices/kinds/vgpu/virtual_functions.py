@@ -12,14 +12,17 @@ driver of NVIDIA until that has the GPU and the virtual functions. The kernel ke
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
+from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import function_folder, pci_view, read_function
 from driver.hardware.persistence import Persistence
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.locks import gpu_key
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.passthrough.hand_over import sessions_begin_anew
 from kubeletplugin.devices.vfio.failures import (
     FunctionInDoubt,
@@ -29,18 +32,9 @@ from kubeletplugin.devices.vfio.failures import (
     moved,
     refused,
 )
-from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles
+from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import load_module
-
-if TYPE_CHECKING:
-    from driver.hardware.functions import PciFunction
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.claims.journal.journal import Journal
-    from kubeletplugin.claims.journal.locks import KeyedLocks
-    from kubeletplugin.devices.host.kernel import Kernel
-    from kubeletplugin.devices.vfio.function_files import Users
-    from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.kubelet.wire.controllers import Controllers
 
 STUB = "pci-pf-stub"
 """The kernel's driver, and its module, that does nothing but make virtual functions (pci-pf-stub.c)."""
