@@ -179,7 +179,7 @@ def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
         for gpu in gpus_of(device):
             by_gpu.setdefault(gpu, []).append(device)
     measures = {gpu: _measure(sets, gpu, devices) for gpu, devices in by_gpu.items()}
-    ordered = sorted(by_gpu, key=lambda gpu: (isinstance(gpu, str), str(gpu)))
+    ordered = sorted(by_gpu, key=lambda gpu: (not isinstance(gpu, PciAddress), str(gpu)))
     return PublishedNode(
         name,
         _first(specs, "productName"),
@@ -201,7 +201,7 @@ def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
 
 
 def _gpu_name(gpu: _Gpu) -> str:
-    return gpu if isinstance(gpu, str) else gpu_device_name(gpu)
+    return gpu_device_name(gpu) if isinstance(gpu, PciAddress) else gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def _gpu(node: str, gpu: _Gpu, devices: Sequence[Object], memory_slices: int) ->
         node=node,
         device=name,
         index=index if isinstance(index := attribute(leading, "index"), int) else None,
-        pci=None if isinstance(gpu, str) else str(gpu),
+        pci=str(gpu) if isinstance(gpu, PciAddress) else None,
         uuid=_text(attribute(leading, "uuid" if whole else "parentUUID")),
         product=_text(attribute(leading, "productName")),
         memory_bytes=memory_of_one(leading) if whole else None,

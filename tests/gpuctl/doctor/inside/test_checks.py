@@ -12,6 +12,7 @@ import pytest
 from driver.hardware.functions import IommuGroup, PciView
 from driver.hardware.gpu import Inventory, Problem, UnreadGpu
 from driver.hardware.vgpu import VgpuLicense
+from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
@@ -316,7 +317,7 @@ def test_where_nothing_is_passed_through_groups_may_have_several_boards() -> Non
 def test_a_group_with_the_other_functions_of_its_gpu_alone_is_well() -> None:
     view = well_kernel().pci
     gpu = view.functions[0]
-    audio = dataclasses.replace(gpu, pci=dataclasses.replace(gpu.pci, function=1), class_code=0x040300)
+    audio = dataclasses.replace(gpu, pci=PciAddress.parse(f"{gpu.pci[:-1]}1"), class_code=0x040300)
     group = IommuGroup(0, (gpu, audio))
 
     found = look("iommu-groups", kernel=kernel(pci=dataclasses.replace(view, groups=(group,))))
