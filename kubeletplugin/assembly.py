@@ -23,8 +23,9 @@ from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
+from kubeletplugin.claims.journal.record_folder import RecordIndex
 from kubeletplugin.claims.metadata import ClaimMetadata, MetadataStore, sweep
-from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.ports import NO_TIMING, Ports, Timing
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
@@ -34,14 +35,13 @@ from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
 from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.devices.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
-from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.healing.healer import Healer
@@ -164,32 +164,41 @@ def assemble(
     ``kinds_of`` gives the kinds that the node prepares. Raises StorageError.
     """
 
-    def changed() -> None:
+    def changed(entry: Entry | None) -> None:
         watch.claims_changed()
-        memory.claims_changed()
+        if (
+            entry is None or entry.rebuilt or entry.shares
+        ):  # a share may need what another one uses beyond its own
+            memory.claims_changed()
         listeners.changed(journal.held_count())
 
     peers, locks, files = _disk(identity, folders, listeners.timing)
-    journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(folders.cdi)
+    journal, store = (
+        Journal(files.journal, peers.watch(), changed, listeners.timing.journal),
+        CdiStore(folders.cdi),
+    )
     metadata_store = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
-    nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
+    nodes = GpuNodes(hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
-    sharing = _sharing(identity, hardware, (peers, files), kinds, listeners.step, lambda: sharing_reconciler)
+    shared = SharingRecords(files.data / SHARING, identity.era, kinds.parse, peers.watch())
+    sharing = _sharing(identity, hardware, shared, kinds, listeners.step, lambda: sharing_reconciler)
     published = Published(cluster.published_memory, cluster.published_attributes)
     shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory)
     sharing_reconciler = SharingReconciler(
         sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
     )
-    fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
+    partitions = FabricRecords(files.data / FABRIC, peers.watch())
+    fabric = _fabric(identity, hardware, cluster, (partitions, locks), kinds, journal, listeners)
+    leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
     metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
     claim_files = ClaimFiles(store, metadata, listeners.step, listeners.timing)
     ports = _ports(cluster, hardware, listeners, watch, memory, lambda: reconciler)
     written = specs, claim_files, ports, intervals.patience_seconds
-    preparer = Preparer(identity, journal, locks, kinds, shares, fabric, *written)
+    preparer = Preparer(identity, journal, locks, kinds, shares, fabric, leftovers, *written)
     asked = cluster.get_claim, cluster.in_use, watch.deleted
     reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), *asked)
     sessions = hardware.discovery, hardware.controllers
@@ -275,13 +284,11 @@ def _memory(
 def _sharing(
     identity: Identity,
     hardware: Hardware,
-    disk: tuple[Peers, BootFiles],
+    records: SharingRecords,
     kinds: HeldKinds,
     step: Callable[[str], None],
     sharing_reconciler: Callable[[], SharingReconciler],
 ) -> Sharing:
-    peers, files = disk
-    records = SharingRecords(files.data / SHARING, identity.era, kinds.parse, peers.watch())
     return Sharing(
         hardware.discovery,
         hardware.time_slices,
@@ -298,13 +305,12 @@ def _fabric(
     identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
-    disk: Disk,
+    disk: tuple[FabricRecords, KeyedLocks],
     kinds: HeldKinds,
     journal: Journal,
     listeners: Listeners,
 ) -> ClaimFabric:
-    peers, locks, files = disk
-    records = FabricRecords(files.data / FABRIC, peers.watch())
+    records, locks = disk
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
     members = PersistenceOfMembers(Persistence(boards))
@@ -335,7 +341,7 @@ def _ports(
     return Ports(
         cluster.get_claim,
         cluster.published_uuid,
-        lambda: Look(boards),
+        lambda: Look(boards, HostNow(hardware.driver)),
         cluster.complain,
         cluster.note,
         listeners.prepared,

@@ -31,6 +31,7 @@ from kubeletplugin.claims.claim_events import ClaimsWithEvents, tell_missing, te
 from kubeletplugin.claims.journal.boot_marker import running_boot_id
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity, driver_generation
+from kubeletplugin.claims.ports import Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
@@ -46,7 +47,6 @@ from kubeletplugin.kubelet.podresources import (
 )
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
-from kubeletplugin.kubelet.wire.timing import Timing
 from kubeletplugin.migration.other_driver import other_driver
 from kubeletplugin.migration.takeover import TakeOver, take_over_claims
 from kubeletplugin.plugin_metrics import PluginMetrics

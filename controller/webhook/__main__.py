@@ -10,13 +10,15 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 # isort: split
 
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
-from driver.process.service import Service
+
+if TYPE_CHECKING:
+    from driver.process.service import Service
 
 NAME = "gpu-dra-webhook"
 

@@ -28,7 +28,8 @@ def parse_gpu_device_name(name: str) -> PciAddress | None:
     match = _GPU.match(name)
     if match is None:
         return None
-    return PciAddress(*(int(part, 16) for part in match.groups()))
+    domain, bus, device, function = match.groups()
+    return PciAddress.parse(f"{domain}:{bus}:{device}.{function}")
 
 
 def shared_device_name(device: str, form: SharedForm) -> str:

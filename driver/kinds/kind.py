@@ -108,7 +108,8 @@ class DeviceName:
     """What a device's name says, with its kind.
 
     ``unshared`` is the name of what is shared, ``shared`` how, None for a device that one claim has for
-    itself. ``regions`` is what the device takes according to its name: at least that.
+    itself. ``regions`` is what the device takes according to its name: at least that. ``gpus`` are the
+    addresses of its GPUs as sysfs writes them, none for a device that lies on no GPU.
     """
 
     device: str
@@ -116,16 +117,12 @@ class DeviceName:
     kind: OfferedKind
     shared: SharedForm | None
     regions: tuple[Region, ...]
+    gpus: tuple[str, ...]
 
     @property
     def takes_all(self) -> bool:
         """Whether it takes all of its GPU, whether for one claim or for several."""
         return bool(self.regions) and all(region.span is None for region in self.regions)
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The addresses of its GPUs as sysfs writes them; none for a device that lies on no GPU."""
-        return tuple(str(region.pci) for region in self.regions)
 
     @property
     def pci(self) -> PciAddress | None:
@@ -156,7 +153,8 @@ class Kinds:
         for kind in self._kinds:
             regions = kind.parse(unshared)
             if regions is not None:
-                return DeviceName(device, unshared, kind, shared, regions)
+                gpus = tuple(str(region.pci) for region in regions)
+                return DeviceName(device, unshared, kind, shared, regions, gpus)
         return None
 
     def described(self, opaque: str) -> str:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from kubernetes_rules.cel.program import Program
+
+if TYPE_CHECKING:
+    from kubernetes_rules.cel.program import Program
 
 MAX_EXPRESSION_CHARACTERS = 10 * 1024
 """The limit that resource.k8s.io/v1 sets for CEL selectors; ours is the same."""

@@ -144,3 +144,14 @@ def _finished_name(name: str) -> str:
     if not name.startswith(TEMPORARY_PREFIX) or not dash or len(token) != 2 * _RANDOM_BYTES:
         return ""
     return finished if set(token) <= set("0123456789abcdef") else ""
+
+
+def put_aside(path: Path) -> Path:
+    """Move a damaged file out of the way, over the one that was there before; where it lies now.
+
+    Raises StorageError.
+    """
+    aside = path.with_suffix(".unreadable")
+    with storage_errors(path, "putting aside"):
+        path.replace(aside)
+    return aside

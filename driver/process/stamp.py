@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 Stamp = tuple[int, int, int]
 """The inode, the time of the last write in nanoseconds, and the size in bytes."""
+
+MISSING: Stamp = (0, 0, 0)
+"""In place of the stamp of a folder that is not there."""
 
 _YOUNG_NS = 100_000_000
 
@@ -22,3 +26,14 @@ def stamp_of(path: str | Path) -> Stamp | None:
     if time.time_ns() - status.st_mtime_ns < _YOUNG_NS:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def stamps_of(folders: Iterable[str]) -> dict[str, Stamp | None]:
+    """As ``stamp_of``, of each of the folders; ``MISSING`` where there is none."""
+    found: dict[str, Stamp | None] = {}
+    for folder in folders:
+        try:
+            found[folder] = stamp_of(folder)
+        except OSError:
+            found[folder] = MISSING
+    return found

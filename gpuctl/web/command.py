@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from driver.process.log import Level
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.output import say
+
+if TYPE_CHECKING:
+    from driver.process.log import Level
 
 DEFAULT_ADDRESS = "127.0.0.1:8470"
 LEVELS = ("debug", "info", "warning", "error")

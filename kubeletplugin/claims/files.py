@@ -17,7 +17,6 @@ from typing import Any
 
 from driver.errors import HardwareChanged, NodeIncomplete, StorageError
 from driver.kube.decode import decode_json
-from driver.process.record_folder import MALFORMED
 from kubeletplugin.claims.cdi.hooks import Hooks
 from kubeletplugin.claims.cdi.memory_hook import MemoryHook, memory_hook_edits
 from kubeletplugin.claims.cdi.spec import (
@@ -30,13 +29,14 @@ from kubeletplugin.claims.cdi.spec import (
     file_edits,
 )
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.record_folder import MALFORMED
 from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts
+from kubeletplugin.claims.ports import NO_TIMING, Timing
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
-from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
@@ -91,8 +91,9 @@ class Specs:
         for held in entry.devices:
             kind = self._kinds.of(held)
             board = kind.board(held, look)
-            if board is not None and not entry.rebuilt:  # a rebuilt entry does not know which board it had
-                refuse_changed_board(held, board)
+            # A rebuilt entry does not know which board it had.
+            if board not in (None, held.uuid) and not entry.rebuilt:
+                raise board_changed(held.device, held.uuid, board)
             edits = kind.edits(held, look)
             if held.share is not None:
                 edits += mps_edits(held, entry.devices, self._mps)
@@ -102,15 +103,13 @@ class Specs:
                 edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
             found.setdefault(held.cdi_device, CdiDevice(held.cdi_device, edits))
         devices = tuple(found.values())
+        parts: _Parts = devices, (), NO_FILES, self._host_paths(look.host)
         if any(device.edits.needs_driver for device in devices):
             without = frozenset().union(*(device.edits.without_programs for device in devices))
-            files, host = self._file_edits(without)
-            return self._built((devices, self._nodes.control(look.stamps), files, host))
-        return self._built((devices, (), NO_FILES, self._host_paths()))
-
-    def _built(self, parts: _Parts) -> Spec:
-        """The spec of these parts; may be called from several threads at once."""
-        key = parts[0][0].name
+            files, nodes = look.host.driver().files(), self._nodes.control(look.host)
+            parts = devices, nodes, self._file_edits(files, parts[3], without), parts[3]
+        # Several threads may come here at once: the worst is that one of them builds a spec that is known.
+        key = devices[0].name
         known = self._specs.get(key)
         if known is not None and known[0] == parts:
             return known[1]
@@ -129,24 +128,23 @@ class Specs:
         """The hook for memory that specs name now. Raises NodeIncomplete."""
         return self._hooks.of_memory()
 
-    def _host_paths(self) -> HostPaths:
+    def _host_paths(self, host: HostNow) -> HostPaths:
         """Where the host has what this process sees, of the driver where one is installed."""
         host_root = self._driver.host_root
         try:
-            root = self._driver.now().root
+            root = host.driver().root
         except NodeIncomplete:
             return HostPaths(_SLASH, _SLASH, host_root)
         return HostPaths(root.seen, root.on_host, host_root)
 
-    def _file_edits(self, without_programs: frozenset[str]) -> tuple[FileEdits, HostPaths]:
+    def _file_edits(self, files: DriverFiles, host: HostPaths, without_programs: frozenset[str]) -> FileEdits:
         """What it was the last time, for as long as the files are the same; there are two such sets."""
-        files, host = self.driver_files(), self._host_paths()
         hook = self._hooks.of(files, host)
         made = self._made.get(without_programs)
         if made is None or made[0] is not files or made[1].hook is not hook:
             edits = file_edits(files, host, hook, without_programs)
             made = self._made[without_programs] = (files, edits)
-        return made[1], host
+        return made[1]
 
 
 def _with_written_devices(spec: Spec, written: bytes) -> Spec | None:
@@ -170,14 +168,12 @@ def _opened(device: Mapping[str, Any]) -> tuple[Any, ...]:
     return device["name"], edits.get("deviceNodes"), edits.get("env")
 
 
-def refuse_changed_board(held: HeldDevice, expected_uuid: str) -> None:
-    """Raise HardwareChanged for a device whose GPU was exchanged since it was published or prepared."""
-    if held.uuid != expected_uuid:
-        raise HardwareChanged(
-            f"device {held.device} was published as {held.uuid}, but {expected_uuid} sits there now: "
-            "the GPU was exchanged",
-            "delete the pod, so that it is scheduled anew",
-        )
+def board_changed(device: str, published: str, found: str | None) -> HardwareChanged:
+    """The error for a device whose GPU was exchanged since it was published or prepared; both by UUID."""
+    return HardwareChanged(
+        f"device {device} was published as {published}, but {found} sits there now: the GPU was exchanged",
+        "delete the pod, so that it is scheduled anew",
+    )
 
 
 class ClaimFiles:

@@ -139,14 +139,14 @@ def device_attributes(
     (validation of metadata.resource.k8s.io), of which those of prepare come first.
     """
     known: dict[str, AttributeValue] = {}
-    uuid = kind.cuda_uuid(held)
+    uuid, of_kind = kind.cuda_uuid(held), kind.metadata(held)
     if uuid:
         known["uuid"] = uuid
     if held.share is not None:
         known.update(held.share.told)
     if held.memory is not None:
         known.update(held.memory.told)
-    known.update(kind.metadata(held))
+    known.update(of_kind)
     own = {name: attribute_json(value) for name, value in known.items()}
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(own)
     rest = [name for name in sorted(published) if name not in own]

@@ -18,7 +18,7 @@ from driver.devices.region import overlap
 from driver.errors import ApiError, ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
 from driver.kinds.kind import DeviceName
 from driver.process.log import get_logger
-from kubeletplugin.claims.files import refuse_changed_board
+from kubeletplugin.claims.files import board_changed
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
@@ -165,7 +165,9 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
     config = configs[-1][1] if configs else None
     of_class = next((decoded for is_of_class, decoded in reversed(configs) if is_of_class), None)
     cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
-    return PlannedDevice(device, name, cdi_device, wish_of(device, name, config, of_class), config)
+    is_whole = config is None and name.shared is None  # nothing says how it could be shared
+    wish = None if is_whole else wish_of(device, name, config, of_class)
+    return PlannedDevice(device, name, cdi_device, wish, config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:
@@ -196,16 +198,13 @@ def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
     """The answer for the kubelet, made from the journal entry, so that a retry gets the same answer."""
-    return tuple(
-        PreparedDevice(
-            (held.request.partition("/")[0],),
-            held.pool,
-            held.allocated_name,
-            (cdi_qualified_name(held.cdi_device),),
-            held.share_id,
+    answered = []
+    for held in devices:
+        request, cdi_device = held.request.partition("/")[0], cdi_qualified_name(held.cdi_device)
+        answered.append(
+            PreparedDevice((request,), held.pool, held.allocated_name, (cdi_device,), held.share_id)
         )
-        for held in devices
-    )
+    return tuple(answered)
 
 
 def own_devices(before: Entry | None, era: Era, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
@@ -245,7 +244,8 @@ def with_board(found: HeldDevice, published: str | None) -> HeldDevice:
         return found
     if not found.uuid:
         return replace(found, uuid=published)
-    refuse_changed_board(replace(found, uuid=published), found.uuid)
+    if found.uuid != published:
+        raise board_changed(found.device, published, found.uuid)
     return found
 
 

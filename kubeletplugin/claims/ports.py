@@ -1,17 +1,51 @@
-"""What the preparer of claims needs from other parts of the plugin, besides the hardware."""
+"""What the preparer of claims needs from other parts of the plugin, and how it counts its own time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import DriverError
+from driver.process.metrics.registry import Phase
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.devices.kinds.kind import Look
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
+
+
+def _nobody(_seconds: float) -> None:
+    """Nobody counts."""
+
+
+def _nobody_counts(_phase: Phase, _seconds: float) -> None:
+    """Nobody counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Callbacks that take seconds: of phases, of writes of the journal, and of those of a claim's files."""
+
+    phase: Callable[[Phase, float], None] = _nobody_counts
+    journal: Callable[[float], None] = _nobody
+    files: Callable[[float], None] = _nobody
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Count the block as a phase, also where it fails."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phase(phase, time.perf_counter() - started)
+
+    def waited(self, seconds: float) -> None:
+        """Count a wait for locks."""
+        self.phase("locks", seconds)
+
+
+NO_TIMING = Timing()
 
 
 @dataclass(frozen=True, slots=True)

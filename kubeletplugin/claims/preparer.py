@@ -18,6 +18,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
+from kubeletplugin.claims.journal.record_folder import RecordIndex
 from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
 from kubeletplugin.claims.plan import (
     Allocations,
@@ -47,7 +48,11 @@ _UNPREPARE_SECONDS = 5.0
 
 
 class Preparer:
-    """The claims of one node. Any number of calls may run at once."""
+    """The claims of one node. Any number of calls may run at once.
+
+    ``leftovers`` finds the records of shares and of fabric partitions: GPUs without any were left as they
+    are without them, so a claim of whole GPUs has nothing to do there.
+    """
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class Preparer:
         kinds: HeldKinds,
         shares: ClaimShares,
         fabric: ClaimFabric,
+        leftovers: RecordIndex,
         specs: Specs,
         files: ClaimFiles,
         ports: Ports,
@@ -68,6 +74,7 @@ class Preparer:
         self._kinds = kinds
         self._shares = shares
         self._fabric = fabric
+        self._leftovers = leftovers
         self._specs = specs
         self._files = files
         self._ports = ports
@@ -256,11 +263,12 @@ class Preparer:
                     return answer(self._verify(known).devices)
         claim = claim or self._allocations.of(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
-        before = known.places if known is not None else ()
-        gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
-        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
+        wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
+        # Some were shared with others, or are in one partition with them: clearing needs the locks of all.
+        seconds, gpus = lock_seconds(call), tuple(sorted(wanted | self._leftovers.places_beside(wanted)))
+        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
             era = self._identity.era()  # the wait for the locks may have been long
-            entry = self._journal.get(ref.uid)
+            entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
             is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
             is_current = entry is not None and (
@@ -275,8 +283,9 @@ class Preparer:
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, claim)
-            self._shares.clear(gpus, ref.uid)
-            self._fabric.clear(gpus)
+            if left_behind:
+                self._shares.clear(gpus, ref.uid)
+                self._fabric.clear(gpus)
             look = self._ports.look()
             with self._during("locate"):
                 held = self._located(ref, planned, entry, era, look)
@@ -317,6 +326,8 @@ class Preparer:
                 device, own.get(device.allocated.device), ref.uid, look, self._kinds, self._journal
             )
             held.append(with_board(found, self._ports.published_uuid(found.device)))
+        if all(device.wish is None for device in planned):
+            return tuple(held)
         return self._shares.shared(ref.uid, planned, held)
 
     def _carry_out(
@@ -329,21 +340,23 @@ class Preparer:
         look: Look,
     ) -> tuple[HeldDevice, ...]:
         partition = self._fabric.partition_of(ref, held, look)
+        changes = any(self._kinds.of(device).changes(device) for device in held)
         entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
         entry = replace(entry, driver_generation=era.driver_generation, pod_claim_name=pod_claim_name)
+        shares = entry.shares
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
-            changes = any(self._kinds.of(device).changes(device) for device in held)
-            if entry.shares or partition is not None or changes:
+            if shares or partition is not None or changes:
                 # From here on a crash may leave something on the hardware, so the journal has to know.
                 progress.write("begun", "preparing")
-            self._fabric.join(progress.entry, partition)
+            if partition is not None:
+                self._fabric.join(progress.entry, partition)
             with self._during("hardware"):
                 for index, device in enumerate(held):
                     note = progress.noting(index, "preparing")
                     progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
             with self._during("sharing"):
-                for text in self._shares.join(progress.entry):
+                for text in self._shares.join(progress.entry) if shares else ():
                     self._ports.note(ref, text)
             spec = self._specs.spec(progress.entry, look)
             return self._commit(progress.entry, spec, is_new=True).devices
@@ -387,7 +400,8 @@ class Preparer:
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a prepared claim against the hardware; write lost or outdated files again."""
-        self._shares.join(entry)
+        if entry.shares:
+            self._shares.join(entry)
         spec = self._specs.spec(entry, self._ports.look())
         if self._files.are_there(entry, spec):
             return entry

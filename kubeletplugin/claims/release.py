@@ -56,7 +56,8 @@ class TakingBack:
     def devices(self, entry: Entry) -> None:
         """Take back the devices alone."""
         with self._ports.timing.during("sharing"):
-            self._shares.leave(entry)
+            if entry.shares:
+                self._shares.leave(entry)
         try:
             with self._ports.timing.during("hardware"):
                 take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)

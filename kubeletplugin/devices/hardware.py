@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from driver.fabric.api import FabricManager
 from driver.hardware.functions import PciFunction
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import Nvml
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.kernel import Kernel
@@ -26,6 +26,9 @@ from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
+
+if TYPE_CHECKING:
+    from fakegpu.machine.fake_machine import FakeMachine
 
 _SLASH = Path("/")
 _HOST = Path("/proc/1/root")

@@ -76,8 +76,6 @@ class ClaimShares:
         Raises ClaimRefused for limits above a share, DeviceHeld if other claims leave no room, NotReady while
         the share is not known yet or the published memory cannot be enforced, NvmlError.
         """
-        if all(device.wish is None for device in planned):
-            return tuple(held)
         both = list(zip(planned, held, strict=True))
         shareables = [self._shareable(*one) for one in both]
         unknown = next((one.device for one in shareables if all_is_unknown(one)), None)

@@ -18,9 +18,16 @@ from driver.kinds.kind import DeviceName
 from driver.kube.decode import decode_json
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
+from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json, put_aside
 from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.record_folder import (
+    Damage,
+    Kept,
+    RecordFiles,
+    RecordFolder,
+    compact_json,
+)
 
 FOLDER = "sharing"
 """The folder of the records in the plugin's own."""
@@ -75,14 +82,14 @@ class SharingRecords:
         """``parse`` reads the name of a device."""
         self._era = era
         self._parse = parse
-        self._files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
+        self.files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
 
     def get(self, group: str) -> SharingRecord | None:
         """The record of a group, None without one; one of an earlier era is removed.
 
         One that cannot be read is put aside, and taken as if all had been changed from the defaults.
         """
-        path, known = Path(self._files.path(group)), self._files.get(group)
+        path, known = Path(self.files.path(group)), self.files.get(group)
         if known is None:
             return None
         if known.wrong:
@@ -106,19 +113,19 @@ class SharingRecords:
 
         Changes nothing: to act on a record, read it again under the locks of its GPUs.
         """
-        return self._files.records()
+        return self.files.records()
 
     def on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """As ``look``, the records that concern any of the GPUs: PCI addresses as sysfs has them."""
-        return self._files.at(gpus)
+        return self.files.at(gpus)
 
     def put(self, record: SharingRecord) -> None:
         """Write a record; where that fails, what is remembered stays."""
-        self._files.put(record.group, record)
+        self.files.put(record.group, record)
 
     def forget(self, group: str) -> None:
         """Remove a record; where that fails, what is remembered stays."""
-        self._files.forget(group)
+        self.files.forget(group)
 
     def _damaged(self, group: str, damage: Damage[SharingRecord]) -> Kept[SharingRecord]:
         """Until somebody with the locks gets it the file stays, and the most counts as changed."""

@@ -18,7 +18,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.devices.host.driver_files import DriverRoot, InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import FolderStamps, GpuNodes, drm_links
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, drm_links
 from tests.cluster.cdi_differences import Entries
 
 HOOK = "/opt/nvidia-cdi-hook"
@@ -76,13 +76,13 @@ class FakeNode:
 
     def ours(self) -> Any:
         """The spec of a claim for the same GPU."""
-        pci, nodes = min(self.machine.state.gpus), GpuNodes(InstalledDriver.below(self.root), self.sysfs)
-        stamps, host = FolderStamps(), HostPaths(self.root, self.root)
-        own = nodes.whole(pci, self.machine.state.gpus[pci].minor, stamps)
+        pci, nodes = min(self.machine.state.gpus), GpuNodes(self.sysfs)
+        now, host = HostNow(InstalledDriver.below(self.root)), HostPaths(self.root, self.root)
+        own = nodes.whole(pci, self.machine.state.gpus[pci].minor, now)
         device = CdiDevice(self.machine.uuid(pci), Edits(own, links=drm_links(pci, own)))
         hook = Hook(HOOK, frozenset({LINKS, CACHE, CUDA_COMPAT, NO_NODES, PROFILE}))
         files = file_edits(DriverRoot(self.root).files(), host, hook)
-        return json.loads(build_spec([device], nodes.control(stamps), files, host))
+        return json.loads(build_spec([device], nodes.control(now), files, host))
 
 
 def taken_apart(edits: Mapping[str, Any]) -> Entries:

@@ -30,6 +30,7 @@ from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.claims.journal.locks import Peers
+from kubeletplugin.claims.ports import NO_TIMING
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
@@ -41,7 +42,6 @@ from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
-from kubeletplugin.kubelet.wire.timing import NO_TIMING
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.sharing.memory.cgroups import Cgroups

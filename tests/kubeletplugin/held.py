@@ -36,7 +36,7 @@ def held_kinds() -> HeldKinds:
     nowhere = Path(_FOLDER.name)
     ports = NodePorts(
         Discovery(FakeMachine.open("a30-quad").nvml(), nowhere, Guard()),
-        GpuNodes(InstalledDriver.below(nowhere), nowhere),
+        GpuNodes(nowhere),
         Journal(nowhere / "journal", lambda: False),
         era,
         nowhere,

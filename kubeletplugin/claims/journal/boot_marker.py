@@ -18,9 +18,9 @@ from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.process.durable import fsync_folder, remove, remove_unfinished, storage_errors, write_durably
 from driver.process.log import get_logger
-from driver.process.record_folder import MALFORMED, refuse_lack
 from kubeletplugin.claims.journal.entry import MalformedEntry, decode
 from kubeletplugin.claims.journal.journal import uid_of_entry
+from kubeletplugin.claims.journal.record_folder import MALFORMED, refuse_lack
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX
-from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
+from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from kubeletplugin.kubelet.wire.names import is_safe_uid
-from kubeletplugin.kubelet.wire.timing import NO_TIMING, Timing
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
@@ -30,8 +29,12 @@ _HOLDS = ""
 """Where all claims that hold devices are found, besides the places of these."""
 
 
-def _nobody() -> None:
+def _nobody(_entry: Entry | None) -> None:
     """Nobody listens."""
+
+
+def _nobody_counts(_seconds: float) -> None:
+    """Nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +50,21 @@ class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
     ``changed_elsewhere`` tells whether another instance may have written since it was last asked.
-    ``on_change`` hears of each claim that this instance brings into another state; it must not block.
+    ``on_change(entry)`` is called for each claim that this instance brings into another state, with None for
+    one of which nothing was known; it must not block.
+    ``timed`` gets how many seconds each write took.
     """
 
     def __init__(
         self,
         folder: Path,
         changed_elsewhere: Callable[[], bool],
-        on_change: Callable[[], None] = _nobody,
-        timing: Timing = NO_TIMING,
+        on_change: Callable[[Entry | None], None] = _nobody,
+        timed: Callable[[float], None] = _nobody_counts,
     ) -> None:
         self._folder = folder
         self._on_change = on_change
-        self._timing = timing
+        self._timed = timed
         self._files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
         self._released = threading.Condition()
         self._aside: list[SetAside] = []
@@ -112,17 +117,18 @@ class Journal:
         """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
         started = time.perf_counter()
         before = self._files.put(entry.uid, entry)
-        self._timing.journal(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
         if not entry.holds:
             self._tell_released()
         if before is None or before.state != entry.state:
-            self._on_change()
+            self._on_change(entry)
+        self._timed(seconds)
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
-        self._files.forget(uid)
+        before = self._files.forget(uid)
         self._tell_released()
-        self._on_change()
+        self._on_change(before)
 
     def wait_for_release(self, timeout_seconds: float) -> None:
         """Return when some claim lets go of its devices, or after the time."""

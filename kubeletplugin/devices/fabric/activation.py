@@ -57,6 +57,14 @@ class Activation:
         self._knows: Hashable | None = None
         self._is_incomplete = False
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether the node has no shared fabric, as far as is known without asking a fabric manager."""
+        instance = self._manager.instance()
+        if instance is not None:
+            return instance == self._not_shared
+        return self._knows is None and not self._records.look()
+
     def partitions(self, *, is_expected: bool = False) -> tuple[FabricPartition, ...]:
         """The partitions as they are now, none without a shared fabric; raises FabricError.
 

@@ -56,11 +56,6 @@ class ClaimFabric:
         self._discovery = discovery
         self._published = published
 
-    def reach(self, gpus: Iterable[str]) -> set[str]:
-        """The GPUs with those that have to be locked to clear them. For any caller. Raises StorageError."""
-        wanted = set(gpus)
-        return wanted.union(*(record.gpus for record in self._records.on(wanted)))
-
     def clear(self, gpus: Iterable[str]) -> None:
         """Deactivate what no claim needs any more on GPUs that are to be handed out; raises DriverError."""
         locked = set(gpus)
@@ -77,10 +72,12 @@ class ClaimFabric:
         Raises ClaimRefused where no partition has just these GPUs, PartitionTaken where another is in the
         way, FabricError, NvmlError.
         """
+        is_expected = any(map(self._is_in_partition, held))
+        if not is_expected and self._activation.is_absent:
+            return None
         gpus = self._holders.gpus(held)
         if not gpus:
             return None
-        is_expected = any(map(self._is_in_partition, held))
         partitions = self._activation.partitions(is_expected=is_expected)
         if not partitions:
             return None
@@ -93,11 +90,10 @@ class ClaimFabric:
         refuse_taken(found, partitions, {record.partition for record in self._records.look()})
         return found
 
-    def join(self, entry: Entry, partition: FabricPartition | None) -> None:
+    def join(self, entry: Entry, partition: FabricPartition) -> None:
         """Activate the claim's partition; raises DriverError, and then the caller has to call ``leave``."""
-        if partition is not None:
-            gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
-            self._activation.begin(partition, gpus, outlives_driver=outlives)
+        gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
+        self._activation.begin(partition, gpus, outlives_driver=outlives)
 
     def number_of(self, entry: Entry) -> int | None:
         """The number of the partition that is active for the claim, None for none; raises StorageError."""

@@ -13,9 +13,15 @@ from pathlib import Path
 
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
+from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from driver.process.record_folder import Damage, RecordFiles, RecordFolder, compact_json, put_aside
 from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.record_folder import (
+    Damage,
+    RecordFiles,
+    RecordFolder,
+    compact_json,
+)
 
 FOLDER = "fabric"
 """The folder of the records in the plugin's own."""
@@ -55,23 +61,23 @@ class FabricRecords:
 
     def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         """The folder is made with the first record: most nodes have no fabric."""
-        self._files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
+        self.files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
 
     def look(self) -> tuple[FabricRecord, ...]:
         """All records as they are now, in the order of the partitions."""
-        return self._files.records()
+        return self.files.records()
 
     def on(self, gpus: Iterable[str]) -> tuple[FabricRecord, ...]:
         """The records that concern any of the GPUs."""
-        return self._files.at(gpus)
+        return self.files.at(gpus)
 
     def put(self, record: FabricRecord) -> None:
         """Write a record."""
-        self._files.put(record.partition, record)
+        self.files.put(record.partition, record)
 
     def forget(self, record: FabricRecord) -> None:
         """Remove a record."""
-        self._files.forget(record.partition)
+        self.files.forget(record.partition)
 
 
 def _damaged(partition: int, damage: Damage[FabricRecord]) -> None:

@@ -24,7 +24,6 @@ from kubeletplugin.devices.host.library_files import (
     is_file,
     links_to,
     nearest,
-    stamp,
 )
 
 MPS_PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
@@ -115,6 +114,15 @@ class DriverFiles:
         return tuple(folder for folder in self.library_folders if not folder.endswith("/vdpau"))
 
 
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """Device, inode and time of a folder; os.stat on text, since every prepare asks for twenty of them."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - see above
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
 class DriverRoot:
     """The folder below which the driver's files lie, ``/`` or that of a driver container."""
 
@@ -140,10 +148,10 @@ class DriverRoot:
 
     def _current(self) -> DriverFiles:
         files = self._files
-        if files is None or tuple(map(stamp, self._watched)) != self._stamp:
+        if files is None or tuple(map(_stamp, self._watched)) != self._stamp:
             # The stamps come first: what changes while the files are looked for is looked for again.
             watched = nearest(self.root, _folders(driver_version(self.root)))
-            stamps = tuple(map(stamp, watched))
+            stamps = tuple(map(_stamp, watched))
             found = self._find()
             files = files if found == files else found  # whoever made something of them keeps it
             self._files, self._watched, self._stamp = files, watched, stamps
@@ -320,9 +328,13 @@ def _xorg_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
 
 
 class InstalledDriver:
-    """Gives the root that counts, with its files. Safe to use from several threads."""
+    """Gives the root that counts, with its files. Safe to use from several threads.
+
+    ``host_root`` is where this process sees the root of the host, None where it was not given.
+    """
 
     def __init__(self, roots: DriverRoots) -> None:
+        self.host_root = roots.host_root
         self._roots = roots
         self._last: tuple[Root, DriverRoot] | None = None
 
@@ -330,11 +342,6 @@ class InstalledDriver:
     def below(cls, seen: Path, on_host: Path | None = None) -> InstalledDriver:
         """The driver below one root and no other."""
         return cls(DriverRoots.fixed(seen, on_host))
-
-    @property
-    def host_root(self) -> Path | None:
-        """Where this process sees the root of the host, None where it was not told."""
-        return self._roots.host_root
 
     def now(self) -> DriverRoot:
         """The root that counts now; the same object as before unless it is another root.

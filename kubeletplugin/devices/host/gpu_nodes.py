@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from driver.errors import NodeIncomplete
 from driver.hardware.pci import drm_folder, drm_nodes
 from driver.nvml.pci_address import PciAddress
-from driver.process.stamp import Stamp, stamp_of
+from driver.process.stamp import Stamp, stamps_of
 from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.driver_files import DriverRoot, InstalledDriver
 from kubeletplugin.devices.host.library_files import Link
 
 _DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
-
-_MISSING = (0, 0, 0)
 
 _MINOR = re.compile(r"^DeviceFileMinor:[ \t]*([0-9]{1,7})[ \t]*$", re.MULTILINE | re.ASCII)
 _MODE = re.compile(r"^DeviceFileMode:[ \t]*([0-9]{1,5})[ \t]*$", re.MULTILINE | re.ASCII)
@@ -36,24 +34,35 @@ _EVERYBODY = 0o666
 """The driver's own default (DeviceFileMode 438); the kernel module decides what a process may do."""
 
 
-class FolderStamps:
-    """The stamps of folders, for one call: each folder is looked at once."""
+@dataclass(slots=True)
+class HostNow:
+    """The host during one call: the driver has one root, and each folder is looked at once."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, Stamp | None] = {}
+    installed: InstalledDriver
+    _root: DriverRoot | None = None
+    _stamps: dict[str, Stamp | None] = field(default_factory=dict)
 
-    def of(self, folders: tuple[str, ...]) -> tuple[Stamp, ...] | None:
+    def driver(self) -> DriverRoot:
+        """The root that counts; raises NodeIncomplete while no place has a driver."""
+        if self._root is None:
+            self._root = self.installed.now()
+        return self._root
+
+    def roots(self) -> tuple[Path, ...]:
+        """Below which nodes are looked for, in this order, before those of this process.
+
+        Raises NodeIncomplete.
+        """
+        root, host_root = self.driver().path, self.installed.host_root
+        return (root,) if host_root in (None, root) else (root, host_root)
+
+    def stamps(self, folders: tuple[str, ...]) -> tuple[Stamp, ...] | None:
         """The stamp of each folder, None while one is too young to tell two changes apart."""
-        stamps = [self._of(folder) for folder in folders]
+        missing = [folder for folder in folders if folder not in self._stamps]
+        if missing:
+            self._stamps |= stamps_of(missing)
+        stamps = [self._stamps[folder] for folder in folders]
         return None if None in stamps else tuple(stamp for stamp in stamps if stamp is not None)
-
-    def _of(self, folder: str) -> Stamp | None:
-        if folder not in self._found:
-            try:
-                self._found[folder] = stamp_of(folder)
-            except OSError:
-                self._found[folder] = _MISSING
-        return self._found[folder]
 
 
 class GpuNodes:
@@ -63,15 +72,13 @@ class GpuNodes:
     being made anew, which changes its folder.
     """
 
-    def __init__(self, driver: InstalledDriver, sysfs_root: Path) -> None:
-        self._driver = driver
+    def __init__(self, sysfs_root: Path) -> None:
         self._sysfs_root = sysfs_root
         self._known: dict[str, tuple[tuple[Stamp, ...], Nodes]] = {}
 
-    def whole(self, pci: PciAddress, minor: int, stamps: FolderStamps) -> Nodes:
+    def whole(self, pci: PciAddress, minor: int, host: HostNow) -> Nodes:
         """The node of the GPU with this minor, and its DRM nodes; raises NodeIncomplete."""
-
-        roots = self._roots()
+        roots = host.roots()
 
         def find() -> Nodes:
             folder = DeviceFolder.below(*roots)
@@ -79,31 +86,26 @@ class GpuNodes:
             return (folder.require_gpu(minor), *(node for node in found if node is not None))
 
         folders = (*_folders(roots, "dev"), *_folders(roots, "dev/dri"), drm_folder(self._sysfs_root, pci))
-        return self._unless_changed(f"{roots[0]} {pci} {minor}", stamps.of(folders), find)
+        return self._unless_changed(f"{roots[0]} {pci} {minor}", host.stamps(folders), find)
 
-    def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int) -> Nodes:
+    def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int, host: HostNow) -> Nodes:
         """What opens one compute instance: the DRM nodes would open all of the GPU. Raises NodeIncomplete."""
-        roots = self._roots()
+        roots = host.roots()
         folder = DeviceFolder.below(*roots)
         capabilities = Capabilities.below(roots[0])
         own = capabilities.nodes(folder, minor, gpu_instance_id, compute_instance_id)
         return (folder.require_gpu(minor), *own)
 
-    def control(self, stamps: FolderStamps) -> Nodes:
+    def control(self, host: HostNow) -> Nodes:
         """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
-        roots = self._roots()
+        roots = host.roots()
 
         def find() -> Nodes:
             folder = DeviceFolder.below(*roots)
             _make_uvm_nodes(folder)
             return folder.control()
 
-        return self._unless_changed(f"{roots[0]} control", stamps.of(_folders(roots, "dev")), find)
-
-    def _roots(self) -> tuple[Path, ...]:
-        """Below which nodes are looked for, in this order, before those of this process."""
-        root, host_root = self._driver.now().path, self._driver.host_root
-        return (root,) if host_root in (None, root) else (root, host_root)
+        return self._unless_changed(f"{roots[0]} control", host.stamps(_folders(roots, "dev")), find)
 
     def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
         """What was found before, unless one of the folders has changed; several threads may call it.

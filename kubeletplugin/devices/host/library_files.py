@@ -5,7 +5,6 @@ Libraries carry the driver's version in their file name (``libcuda.so.580.65.06`
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -166,12 +165,3 @@ def is_file(root: Root, path: str) -> bool:
     """Whether a file lies at the path, or a link to one."""
     real = root.at(path)
     return real is not None and real.is_file()
-
-
-def stamp(path: str) -> tuple[int, int, int] | None:
-    """Device, inode and time of a folder; os.stat on text, since every prepare asks for twenty of them."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - see above
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns

@@ -9,6 +9,7 @@ Sharing is not a kind: it works on top of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from driver.devices.device import AttributeValue
@@ -24,7 +25,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing, standing
 from kubeletplugin.claims.journal.identity import Era
-from kubeletplugin.devices.host.gpu_nodes import FolderStamps
+from kubeletplugin.devices.host.gpu_nodes import HostNow
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 Note = Callable[[str, "Record"], None]
@@ -34,19 +35,19 @@ It has written it when it returns; raises StorageError.
 """
 
 
+@dataclass(slots=True)
 class Look:
-    """The GPUs during one call of the kubelet: NVML is asked at most once for each value."""
+    """The GPUs and the host during one call of the kubelet: NVML is asked at most once for each value."""
 
-    def __init__(self, boards: Boards) -> None:
-        self.stamps = FolderStamps()
-        self._boards = boards
-        self._identities: dict[PciAddress, GpuIdentity] = {}
+    boards: Boards
+    host: HostNow
+    _identities: dict[PciAddress, GpuIdentity] = field(default_factory=dict)
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """UUID and minor of a GPU as they are now; raises NvmlError."""
         found = self._identities.get(pci)
         if found is None:
-            found = self._identities[pci] = self._boards.identity(pci)
+            found = self._identities[pci] = self.boards.identity(pci)
         return found
 
 

@@ -59,7 +59,7 @@ class HeldWhole(FoundKind):
     def edits(self, held: HeldDevice, look: Look) -> Edits:
         """The GPU's nodes by its present minor, with the links to its DRM nodes."""
         pci = _pci(held)
-        nodes = self._nodes.whole(pci, look.identity(pci).minor, look.stamps)
+        nodes = self._nodes.whole(pci, look.identity(pci).minor, look.host)
         return Edits(nodes, links=drm_links(pci, nodes))
 
     def cuda_uuid(self, held: HeldDevice) -> str:

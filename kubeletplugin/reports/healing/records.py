@@ -15,7 +15,7 @@ from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json
+from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json
 
 FOLDER = "healing"
 

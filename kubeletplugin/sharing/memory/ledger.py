@@ -14,7 +14,7 @@ from typing import Any
 
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from driver.process.record_folder import Kept, RecordFiles, RecordFolder, compact_json
+from kubeletplugin.claims.journal.record_folder import Kept, RecordFiles, RecordFolder, compact_json
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 from kubeletplugin.sharing.memory.cgroups import Cgroup

@@ -18,9 +18,8 @@ import shutil
 from pathlib import Path
 
 from driver.errors import ClaimRefused
-from driver.process.durable import remove_durably, storage_errors, write_durably
+from driver.process.durable import put_aside, remove_durably, storage_errors, write_durably
 from driver.process.log import get_logger
-from driver.process.record_folder import put_aside
 from driver.process.sockets import checked_socket_path
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_name, read_spec, write_spec
 

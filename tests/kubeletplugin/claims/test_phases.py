@@ -9,7 +9,7 @@ import pytest
 
 from driver.errors import ClaimRefused
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
-from kubeletplugin.kubelet.wire.timing import Timing
+from kubeletplugin.claims.ports import Timing
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 

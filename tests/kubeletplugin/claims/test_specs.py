@@ -21,7 +21,7 @@ from kubeletplugin.claims.files import Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds, Look
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
@@ -44,7 +44,7 @@ class Built:
         self.scene = scene
         self.root = build_driver_root(folder / "driver", scene.machine)
         driver = InstalledDriver.below(self.root, Path("/host"))
-        nodes = GpuNodes(driver, folder / "sys")
+        nodes = GpuNodes(folder / "sys")
         sysfs = folder / "sys"
         ports = NodePorts(
             scene.discovery,
@@ -56,7 +56,7 @@ class Built:
             VfioNodes(driver),
             Controllers(lambda _number: None),
         )
-        kinds = HeldKinds(own_kinds(ports), HeldUnknown())
+        self.driver, kinds = driver, HeldKinds(own_kinds(ports), HeldUnknown())
         self.specs = Specs(
             kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
         )
@@ -76,7 +76,8 @@ class Built:
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
         entry = Entry("u", "team", "train", "preparing", "boot-1", 1, devices, pod_claim_name="gpus")
-        built = json.loads(self.specs.spec(entry, Look(Boards(self.scene.discovery, Path("/nowhere")))).data)
+        look = Look(Boards(self.scene.discovery, Path("/nowhere")), HostNow(self.driver))
+        built = json.loads(self.specs.spec(entry, look).data)
         validate(built)
         return built
 

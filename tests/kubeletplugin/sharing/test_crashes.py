@@ -217,6 +217,32 @@ def test_the_keeper_may_end_at_any_step_as_well(node: FakeNode, step: str) -> No
     assert_put_back(node, "mps")
 
 
+LEFTOVERS = ("daemon stopped", "compute mode restored", "sharing forgotten")
+"""The steps by which a prepare puts back what a share that has ended left on the GPU."""
+
+
+@pytest.mark.parametrize("step", [*LEFTOVERS, "committed", "metadata written", "spec written"])
+def test_a_whole_gpu_is_handed_out_without_what_an_ended_share_left(node: FakeNode, step: str) -> None:
+    ref = claimed(node, "mps")
+    node.prepare(ref)
+    node.mps.silent = True
+    node.unprepare(ref)
+    node.mps.silent = False
+    assert mode(node) == "exclusive-process", "the share has left something"
+
+    following = node.claim("next", 0)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(following)
+    node.crash_after = None
+    node.restart()
+
+    assert node.prepare(following)
+    assert entry_of(node, following).state == "prepared"
+    node.unprepare(following)
+    assert_put_back(node, "mps")
+
+
 def test_a_daemon_that_started_before_it_was_noted_is_known_all_the_same(node: FakeNode) -> None:
     """The supervisor has it, the answer was on its way: the record was written before it was asked."""
 

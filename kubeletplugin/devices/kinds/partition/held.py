@@ -65,7 +65,9 @@ class HeldPartition(DriverKind):
         if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
         minor = look.identity(name_of(held.device).pci).minor
-        return Edits(self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id))
+        return Edits(
+            self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id, look.host)
+        )
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """The UUID of the MIG device, empty while it is not made."""

@@ -61,6 +61,27 @@ def test_a_partition_goes_after_a_crash_at_any_step_of_unprepare(
     assert (connected(node), records(node)) == ((12,), ["partition-12"])
 
 
+@pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])
+def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
+    node: FakeNode, step: str
+) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.prepare(ref)
+    node.machine.fabric.stop()
+    node.unprepare(ref)
+    node.machine.fabric.start(keeps=True)
+    assert records(node) == ["partition-5"], "the partition could not be deactivated"
+
+    following = claim_modules(node, "next", 6)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(following)
+    node.restart()
+
+    node.prepare(following)
+    assert (connected(node), records(node)) == ((12,), ["partition-12"])
+
+
 @pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 7), ("unprepare", 5)])
 def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int

@@ -17,7 +17,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.host import device_nodes
 from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import FolderStamps, GpuNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -28,7 +28,8 @@ class Scene:
         self.machine = FakeMachine.open("a30-quad")
         self.root = lay_driver_root(folder / "driver", self.machine)
         self.sysfs = lay_sysfs(folder, self.machine)
-        self.nodes = GpuNodes(laid_driver(self.root), self.sysfs)
+        self.nodes = GpuNodes(self.sysfs)
+        self.driver = laid_driver(self.root)
         self.dev = self.root / "dev"
         self.settle()
 
@@ -36,6 +37,9 @@ class Scene:
         """Let some time pass since the folders were changed."""
         for folder in (self.dev, self.dev / "dri", drm_folder(self.sysfs, self.pci())):
             os.utime(folder, LONG_AGO)
+
+    def now(self) -> HostNow:
+        return HostNow(self.driver)
 
     def pci(self) -> PciAddress:
         return self.machine.pci(0)
@@ -58,35 +62,35 @@ def numbers(nodes: tuple[DeviceNode, ...]) -> dict[str, tuple[int, int]]:
 def test_nothing_is_looked_for_again_while_the_folders_stay(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, control = scene.nodes.whole(scene.pci(), 0, FolderStamps()), scene.nodes.control(FolderStamps())
+    whole, control = scene.nodes.whole(scene.pci(), 0, scene.now()), scene.nodes.control(scene.now())
 
     def nobody_asks(*_: object) -> DeviceNode:
         raise AssertionError("a node was looked for again")
 
     monkeypatch.setattr(device_nodes.DeviceFolder, "find", nobody_asks)
-    assert scene.nodes.whole(scene.pci(), 0, FolderStamps()) == whole
-    assert scene.nodes.control(FolderStamps()) == control
+    assert scene.nodes.whole(scene.pci(), 0, scene.now()) == whole
+    assert scene.nodes.control(scene.now()) == control
 
 
 @pytest.mark.parametrize("name", ["nvidia0", "dri/renderD128"])
 def test_a_node_that_was_made_anew_has_its_new_numbers(scene: Scene, name: str) -> None:
-    before = numbers(scene.nodes.whole(scene.pci(), 0, FolderStamps()))
+    before = numbers(scene.nodes.whole(scene.pci(), 0, scene.now()))
     scene.make_anew(name)
-    after = numbers(scene.nodes.whole(scene.pci(), 0, FolderStamps()))
+    after = numbers(scene.nodes.whole(scene.pci(), 0, scene.now()))
     assert after == {**before, f"/dev/{name}": (1, 5)}
 
 
 def test_a_control_node_that_went_is_missed(scene: Scene) -> None:
-    scene.nodes.control(FolderStamps())
+    scene.nodes.control(scene.now())
     (scene.dev / "nvidia-uvm").unlink()
     with pytest.raises(NodeIncomplete, match="nvidia-uvm"):
-        scene.nodes.control(FolderStamps())
+        scene.nodes.control(scene.now())
 
 
 def test_another_minor_is_another_gpu(scene: Scene) -> None:
     first, second = (
-        scene.nodes.whole(scene.pci(), 0, FolderStamps()),
-        scene.nodes.whole(scene.pci(), 1, FolderStamps()),
+        scene.nodes.whole(scene.pci(), 0, scene.now()),
+        scene.nodes.whole(scene.pci(), 1, scene.now()),
     )
     assert (first[0].path, second[0].path) == ("/dev/nvidia0", "/dev/nvidia1")
 
@@ -94,12 +98,12 @@ def test_another_minor_is_another_gpu(scene: Scene) -> None:
 def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
     (scene.dev / "nvidia0").unlink()
     with pytest.raises(NodeIncomplete):
-        scene.nodes.whole(scene.pci(), 0, FolderStamps())
+        scene.nodes.whole(scene.pci(), 0, scene.now())
     (scene.dev / "nvidia0").symlink_to("/dev/null")
     scene.settle()
     assert (
         DeviceFolder.below(scene.root).find("/dev/nvidia0")
-        == scene.nodes.whole(scene.pci(), 0, FolderStamps())[0]
+        == scene.nodes.whole(scene.pci(), 0, scene.now())[0]
     )
 
 
@@ -110,10 +114,10 @@ def test_a_root_without_nodes_has_those_of_the_host(tmp_path: Path) -> None:
     lay_driver(host, HOST_LAYOUTS["GKE"], machine.state.driver_version)
     build_device_nodes(host, machine)
     roots = DriverRoots.probed(host, tmp_path / "sys")
-    nodes = GpuNodes(InstalledDriver(roots), lay_sysfs(tmp_path, machine))
+    nodes, now = GpuNodes(lay_sysfs(tmp_path, machine)), HostNow(InstalledDriver(roots))
 
-    found = nodes.whole(machine.pci(0), 0, FolderStamps())
+    found = nodes.whole(machine.pci(0), 0, now)
 
-    assert {node.below_root for node in (*found, *nodes.control(FolderStamps()))} == {
-        f"{host}{node.path}" for node in (*found, *nodes.control(FolderStamps()))
+    assert {node.below_root for node in (*found, *nodes.control(now))} == {
+        f"{host}{node.path}" for node in (*found, *nodes.control(now))
     }

@@ -10,7 +10,7 @@ import pytest
 
 from driver.errors import NodeIncomplete
 from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.devices.host.gpu_nodes import FolderStamps, GpuNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from tests import needs
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
@@ -26,7 +26,8 @@ class Host:
     def __init__(self, folder: Path) -> None:
         machine = FakeMachine.open("t4")
         root = lay_driver_root(folder / "driver", machine)
-        self.nodes = GpuNodes(laid_driver(root), lay_sysfs(folder, machine))
+        self.nodes = GpuNodes(lay_sysfs(folder, machine))
+        self.driver = laid_driver(root)
         self.dev, self.proc = root / "dev", root / "proc"
         for name in (UVM, TOOLS):
             (self.dev / name).unlink()
@@ -39,7 +40,7 @@ class Host:
 
     def control(self) -> dict[str, tuple[int, int]]:
         """The control nodes with their numbers."""
-        found = self.nodes.control(FolderStamps())
+        found = self.nodes.control(HostNow(self.driver))
         return {Path(node.path).name: (node.major, node.minor) for node in found}
 
 

@@ -19,7 +19,7 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -128,6 +128,10 @@ class RecordFolder(Generic[K, T]):
             self._refresh()
             return self.at_last_look(places)
 
+    def places_beside(self, places: Iterable[str]) -> set[str]:
+        """All places of the records at any of the places, these included; empty without such a record."""
+        return {place for record in self.at(places) for place in self._files.places(record)}
+
     def at_last_look(self, places: Iterable[str]) -> tuple[T, ...]:
         """As ``at``, without listing the folder again."""
         with self._lock:
@@ -143,16 +147,16 @@ class RecordFolder(Generic[K, T]):
         """Write a record; what was known of it before. Where it cannot be written, that stays."""
         if self._made_late:
             make_private_folder(self._folder)
-        write_atomically(self.path(key), self._files.encode(record))
-        with self._lock:
-            before = self._known.get(key)
-            self._remember(key, Kept(record))
+        data = self._files.encode(record)
+        write_atomically(self.path(key), data)
+        before = self._remember(key, Kept(record))
         return before.record if before else None
 
-    def forget(self, key: K) -> None:
-        """Remove a record; where it cannot be removed, it stays known."""
+    def forget(self, key: K) -> T | None:
+        """Remove a record; what was known of it. Where it cannot be removed, that stays."""
         remove(self.path(key))
-        self._remember(key, None)
+        before = self._remember(key, None)
+        return before.record if before else None
 
     def path(self, key: K) -> str:
         """Where the file of a record lies. Text, since every claim comes here some times."""
@@ -203,7 +207,8 @@ class RecordFolder(Generic[K, T]):
             kept = self._damaged(key, Damage(Path(path), str(error.strerror), before))
         self._remember(key, kept)
 
-    def _remember(self, key: K, kept: Kept[T] | None) -> None:
+    def _remember(self, key: K, kept: Kept[T] | None) -> Kept[T] | None:
+        """Remember what a file says, None for no file; what was remembered before."""
         with self._lock:
             known = self._known.pop(key, None)
             for place in self._places(known):
@@ -214,9 +219,21 @@ class RecordFolder(Generic[K, T]):
                 self._known[key] = kept
                 for place in self._places(kept):
                     self._at.setdefault(place, set()).add(key)
+        return known
 
     def _places(self, kept: Kept[T] | None) -> Iterable[str]:
         return self._files.places(kept.record) if kept is not None and kept.record is not None else ()
+
+
+class RecordIndex:
+    """Finds records in several folders, so that their owners need not be asked where there are none."""
+
+    def __init__(self, *folders: RecordFolder[Any, Any]) -> None:
+        self._folders = folders
+
+    def places_beside(self, places: Collection[str]) -> set[str]:
+        """As ``RecordFolder.places_beside``, of all folders. Raises StorageError."""
+        return {place for folder in self._folders for place in folder.places_beside(places)}
 
 
 def refuse_lack(path: str | Path, error: OSError) -> None:
@@ -225,17 +242,6 @@ def refuse_lack(path: str | Path, error: OSError) -> None:
         raise StorageError(
             f"reading {path} failed: {error.strerror}", "give the plugin more of it, or find what uses it up"
         ) from error
-
-
-def put_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, over the one that was there before; where it lies now.
-
-    Raises StorageError.
-    """
-    aside = path.with_suffix(".unreadable")
-    with storage_errors(path, "putting aside"):
-        path.replace(aside)
-    return aside
 
 
 def compact_json(body: Mapping[str, Any]) -> bytes:

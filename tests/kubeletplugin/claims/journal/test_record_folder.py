@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
-from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, put_aside
+from driver.process.durable import put_aside
+from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from tests.kubeletplugin.full_disk import full_after
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
