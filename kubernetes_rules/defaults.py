@@ -1,4 +1,4 @@
-"""Fills in the defaults that the API server fills in: of pods, of workloads, and of claims.
+"""Fills in what the API server fills in: defaults of pods, workloads and claims.
 
 Objects are JSON as the API has them. Go for workloads: pkg/apis/apps/v1/defaults.go,
 pkg/apis/batch/v1/defaults.go, and generateSelector in pkg/registry/batch/job/strategy.go.
@@ -19,21 +19,18 @@ Json = Mapping[str, Any]
 Object = dict[str, Any]
 
 _MILLI = Decimal("0.001")
-_SPEC = {
-    "restartPolicy": "Always",
-    "dnsPolicy": "ClusterFirst",
-    "schedulerName": "default-scheduler",
-}
-_FILES_MODE = 0o644
+_SPEC = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
+_FILE_MODE = 0o644
 _SOURCES: dict[str, Object] = {"fileKeyRef": {"optional": False}, "resourceFieldRef": {"divisor": "0"}}
 _VOLUMES: dict[str, Object] = {
-    "secret": {"defaultMode": _FILES_MODE},
-    "configMap": {"defaultMode": _FILES_MODE},
-    "downwardAPI": {"defaultMode": _FILES_MODE},
-    "projected": {"defaultMode": _FILES_MODE},
+    "secret": {"defaultMode": _FILE_MODE},
+    "configMap": {"defaultMode": _FILE_MODE},
+    "downwardAPI": {"defaultMode": _FILE_MODE},
+    "projected": {"defaultMode": _FILE_MODE},
     "hostPath": {"type": ""},
 }
 
+# The grammar of image names: distribution/reference, regexp.go.
 _HOST_PART = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _DOMAIN = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
 _PATH_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -41,14 +38,14 @@ _PATH = f"{_PATH_PART}(?:/{_PATH_PART})*"
 _TAG = r"[\w][\w.-]{0,127}"
 _DIGEST = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
 _IMAGE = re.compile(f"{_DOMAIN}/(?P<path>{_PATH})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?", re.ASCII)
-_MOST_PATH = 255
+_LONGEST_IMAGE_PATH = 255
 
-UNLIMITED = 2**31 - 1
-"""A number that stands for no limit, where the API has none for that."""
+NO_LIMIT = 2**31 - 1
+"""The largest int32, by which fields such as ``backoffLimit`` and ``revisionHistoryLimit`` say "no limit"."""
 
 _JOB_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 _JOB_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
-"""Labels of a Job's pods, the older name of each first; the Job selects by the newer one."""
+"""Labels of a Job's pods: the older name of each, then the newer one, by which the Job selects."""
 
 _ROLLING_UPDATE: dict[str, Object] = {
     "Deployment": {"maxUnavailable": "25%", "maxSurge": "25%"},
@@ -58,7 +55,7 @@ _JOB: Object = {"completionMode": "NonIndexed", "suspend": False, "manualSelecto
 
 
 def created_pod(pod: Json) -> Object:
-    """A new pod with the defaults of its spec, among them those of what it requests as a whole."""
+    """A new pod with all defaults of its spec, those of pod-level resources included."""
     found = defaulted_pod(pod)
     if found["spec"].get("resources") is not None:
         found["spec"]["resources"] = defaulted_pod_resources(found["spec"])
@@ -66,10 +63,9 @@ def created_pod(pod: Json) -> Object:
 
 
 def defaulted_pod(pod: Json) -> Object:
-    """A pod with the defaults of its spec; the one that is given stays as it is.
+    """A copy of a pod with the defaults of its spec.
 
-    Among them: what a container has a limit of and does not request, it requests as much of. Defaults of
-    probes, of lifecycle hooks and of volumes of other systems are not there.
+    Not covered: probes, lifecycle hooks and volumes of other storage systems.
     Go: SetObjectDefaults_Pod in pkg/apis/core/v1.
     """
     found = defaulted_template(pod)
@@ -80,16 +76,18 @@ def defaulted_pod(pod: Json) -> Object:
         spec["terminationGracePeriodSeconds"] = 1
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or []:
+            # Templates keep their ports as they are: this default belongs to pods alone.
             if spec.get("hostNetwork"):
                 _default_host_ports(container)
             resources = container["resources"]
+            # SetDefaults_Pod: a limit without a request is also the request.
             if resources.get("limits"):
                 resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
     return found
 
 
 def defaulted_template(template: Json) -> Object:
-    """The template of a workload's pods with its defaults, which are fewer than those of a pod."""
+    """A copy of a workload's pod template with its defaults, which are fewer than those of a pod."""
     found = copy.deepcopy(dict(template))
     spec = found["spec"] = found.get("spec") or {}
     _default_spec(spec)
@@ -110,12 +108,14 @@ def _default_spec(spec: Object) -> None:
         spec["terminationGracePeriodSeconds"] = 30
     _round(spec, ("overhead",))
     _round(spec.get("resources") or {}, ("limits", "requests"))
+    # ``serviceAccount`` is the deprecated name of the same field; the API server writes both.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
 
 
 def _default_volume(volume: Object) -> None:
+    # SetDefaults_Volume: a volume that names no source is an emptyDir.
     if not any(value is not None for name, value in volume.items() if name != "name"):
         volume["emptyDir"] = {}
     for name, defaults in _VOLUMES.items():
@@ -158,14 +158,14 @@ def _default_host_ports(container: Object) -> None:
 
 
 def _round(holder: Object, kinds: Iterable[str]) -> None:
-    """Round the amounts of resources."""
+    """Round the quantities of resource lists (SetDefaults_ResourceList)."""
     for kind in kinds:
         if holder.get(kind):
             holder[kind] = {name: _in_thousandths(str(text)) for name, text in holder[kind].items()}
 
 
 def _in_thousandths(text: str) -> str:
-    """The quantity as it is stored: what is finer than a thousandth is rounded away from zero."""
+    """The quantity as it is stored: rounded away from zero to thousandths."""
     quantity = Quantity.parse(text)
     if quantity.value == quantity.value.quantize(_MILLI, rounding=ROUND_UP):
         return str(quantity)
@@ -185,30 +185,33 @@ def _fill(holder: Object, defaults: Json) -> None:
 
 
 def default_pull_policy(image: str) -> str:
-    """``Always`` for an image without a version or with ``latest``, else ``IfNotPresent``.
+    """``Always`` for an image without a tag or with the tag ``latest``, else ``IfNotPresent``.
 
-    So is what is no name of an image. Go: SetDefaults_Container in pkg/apis/core/v1, ParseNormalizedNamed in
-    distribution/reference.
+    A text that is not an image name gets ``IfNotPresent`` too. Go: SetDefaults_Container in
+    pkg/apis/core/v1, ParseNormalizedNamed in distribution/reference.
     """
     match = _IMAGE.fullmatch(_with_domain(image))
-    if match is None or len(match["path"]) > _MOST_PATH or re.fullmatch("[a-f0-9]{64}", image):
+    # 64 hexadecimal digits would be taken for an image ID, so ParseNormalizedNamed refuses them as a name.
+    if match is None or len(match["path"]) > _LONGEST_IMAGE_PATH or re.fullmatch("[a-f0-9]{64}", image):
         return "IfNotPresent"
     tag = match["tag"] or ("" if match["digest"] else "latest")
     return "Always" if tag == "latest" else "IfNotPresent"
 
 
 def _with_domain(image: str) -> str:
-    """The name with the domain that is meant where it has none."""
+    """The name with its domain, which is docker.io unless the name begins with another one."""
     first, slash, _ = image.partition("/")
+    # Repository names are lower case, so an upper-case first part can only be a domain.
     has_domain = slash and (first == "localhost" or re.search(r"[.:]", first) or first.lower() != first)
     return image if has_domain else f"docker.io/{image}"
 
 
 def defaulted_claim_spec(spec: Json) -> Object:
-    """A ResourceClaimSpec with its defaults; the one that is given stays as it is.
+    """A copy of a ResourceClaimSpec with its defaults.
 
-    A request, or each of its alternatives, asks by default for exactly one device; a toleration compares with
-    Equal. Go: SetDefaults_ExactDeviceRequest and SetDefaults_DeviceSubRequest in pkg/apis/resource/v1.
+    By default a request, or each of its subrequests, asks for exactly one device, and a toleration compares
+    with Equal. Go: SetDefaults_ExactDeviceRequest and SetDefaults_DeviceSubRequest in
+    pkg/apis/resource/v1.
     """
     devices = spec.get("devices") or {}
     if not devices.get("requests"):
@@ -220,15 +223,15 @@ def defaulted_claim_spec(spec: Json) -> Object:
 def _defaulted_request(request: Json) -> Object:
     found = dict(request)
     if found.get("exactly") is not None:
-        found["exactly"] = _defaulted_alternative(found["exactly"])
+        found["exactly"] = _defaulted_subrequest(found["exactly"])
     if found.get("firstAvailable"):
-        found["firstAvailable"] = [_defaulted_alternative(one) for one in found["firstAvailable"]]
+        found["firstAvailable"] = [_defaulted_subrequest(one) for one in found["firstAvailable"]]
     return found
 
 
-def _defaulted_alternative(asked: Json) -> Object:
-    """What an ExactDeviceRequest and a DeviceSubRequest have in common."""
-    found = {**asked, "allocationMode": asked.get("allocationMode") or "ExactCount"}
+def _defaulted_subrequest(stored: Json) -> Object:
+    """A DeviceSubRequest, or an ExactDeviceRequest, which has the same defaults."""
+    found = {**stored, "allocationMode": stored.get("allocationMode") or "ExactCount"}
     if found["allocationMode"] == "ExactCount" and not found.get("count"):
         found["count"] = 1
     if found.get("tolerations"):
@@ -239,9 +242,9 @@ def _defaulted_alternative(asked: Json) -> Object:
 
 
 def defaulted_workload(workload: Mapping[str, Any], *, is_new: bool) -> Object:
-    """A workload with its defaults; the one that is given stays as it is.
+    """A copy of a workload with its defaults.
 
-    A new Job, which has to have its name and UID, gets the labels and the selector of its pods.
+    A new Job also gets the labels and the selector of its pods; it needs its name and UID for that.
     """
     found = copy.deepcopy(dict(workload))
     spec = found["spec"] = found.get("spec") or {}
@@ -270,11 +273,13 @@ def _default_strategy(spec: Object, field: str, kind: str) -> None:
 
 def _default_job(job: Object, *, is_new: bool) -> None:
     spec = job["spec"]
+    # SetDefaults_Job: a Job that says neither runs once; parallelism alone makes it a work queue.
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     per_index = spec.get("backoffLimitPerIndex") is not None
+    # With a podFailurePolicy the API allows only Failed: a pod is replaced once it has ended.
     replaced = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
-    limit = UNLIMITED if per_index else 6
+    limit = NO_LIMIT if per_index else 6
     _fill(spec, {"parallelism": 1, "backoffLimit": limit, "podReplacementPolicy": replaced, **_JOB})
     if is_new and not spec["manualSelector"]:
         _select_own_pods(job)
@@ -282,7 +287,7 @@ def _default_job(job: Object, *, is_new: bool) -> None:
 
 
 def _select_own_pods(job: Object) -> None:
-    """Give a Job's pods labels of their own, and select by them; what is there stays."""
+    """Give a Job's pods labels of their own and select by them; labels that exist are kept."""
     metadata, spec = job["metadata"], job["spec"]
     template = spec["template"]["metadata"] = spec["template"].get("metadata") or {}
     labels = template["labels"] = template.get("labels") or {}
@@ -294,7 +299,7 @@ def _select_own_pods(job: Object) -> None:
 
 
 def _take_labels(workload: Object) -> None:
-    """A workload without labels is shown with those of its template."""
+    """A workload without labels gets those of its template."""
     labels = (workload["spec"]["template"].get("metadata") or {}).get("labels")
     if labels and not workload["metadata"].get("labels"):
         workload["metadata"]["labels"] = dict(labels)

@@ -1,7 +1,7 @@
-"""Counts how many pods PodDisruptionBudgets allow to be evicted, and judges an eviction by that.
+"""Counts how many evictions PodDisruptionBudgets allow, and judges evictions by that.
 
-Budgets, pods and status are JSON as policy/v1 and core/v1 have them. Go: pkg/controller/disruption, and for
-evictions pkg/registry/core/pod/storage/eviction.go.
+Budgets, pods and status are JSON of policy/v1 and core/v1. Go: pkg/controller/disruption, and for evictions
+pkg/registry/core/pod/storage/eviction.go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.selectors import selector_holds
+from kubernetes_rules.selectors import label_selector_matches
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
@@ -21,49 +21,55 @@ Object = dict[str, Any]
 _CONDITION = "DisruptionAllowed"
 _SYNC_FAILED = "SyncFailed"
 _DELETION_SECONDS = 120
-"""After this time a pod that was to be evicted, and is still there, counts as available again."""
+"""A pod whose eviction was allowed and that is not deleted after this time counts as healthy again.
+
+Go: DeletionTimeout.
+"""
 
 _PERCENT = re.compile(r"([0-9]+)%", re.ASCII)
 
 RETRY_SECONDS = 10
-"""How long a client has to wait until the controller has processed a budget."""
+"""``retryAfterSeconds`` of a refused eviction while the controller has not processed the budget."""
 
 
 class NotCounted(RuleError):
-    """How many pods a budget expects cannot be known; the text is that of the controller."""
+    """A budget's expected number of pods cannot be computed; the text is the controller's."""
 
 
-def selects(budget: Json, pod: Json) -> bool:
-    """Whether the budget is about the pod, both of one namespace: an absent selector selects no pod."""
+def budget_selects(budget: Json, pod: Json) -> bool:
+    """Whether the budget selects a pod of its namespace.
+
+    An absent selector selects no pod, an empty one every pod.
+    """
     selector = (budget.get("spec") or {}).get("selector")
     if selector is None:
         return False
     labels = pod["metadata"].get("labels") or {}
-    return selector_holds(selector, labels)
+    return label_selector_matches(selector, labels)
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether a pod counts as healthy."""
+    """Whether a pod counts as healthy: its condition Ready is True."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def unmanaged(pods: Iterable[Json]) -> list[str]:
-    """The names of the pods that no controller has made: how many there should be of them, nobody knows."""
+    """The names of pods without a controller, which would say how many there should be."""
     return [pod["metadata"]["name"] for pod in pods if _controller(pod) is None]
 
 
 def needs_scale(budget: Json) -> bool:
-    """Whether the budget counts from how many pods there should be: what may be lost, or a share."""
+    """Whether the budget depends on the wanted number of pods: by maxUnavailable, or by a percentage."""
     spec = budget.get("spec") or {}
     return spec.get("maxUnavailable") is not None or isinstance(spec.get("minAvailable"), str)
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What says how many pods there are to be: its UID, their number, None where ``resource`` has no scale.
+    """The object with the wanted number of pods: its UID and the number, None if ``resource`` has no scale.
 
-    The ReplicaSets of a Deployment are scaled together: of each it is the Deployment that says so.
+    For a ReplicaSet of a Deployment it is the Deployment.
     """
 
     uid: str
@@ -72,12 +78,13 @@ class Scaled:
 
 
 Scales = Mapping[str, Scaled]
-"""What says how many pods there are to be, by the UID of the controller of these pods."""
+"""The object with the wanted number, by the UID of the pods' controller."""
 
 
 def new_status(budget: Json, pods: Sequence[Json], scales: Scales, now: datetime) -> Object:
     """The budget's status for the pods that it selects. Raises NotCounted."""
     expected, desired = _expected(budget, pods, scales)
+    # An allowed eviction counts as done at once, though the pod's deletion is seen only later.
     disrupted = _disrupted(budget, pods, now)
     healthy = sum(
         is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
@@ -100,27 +107,27 @@ def new_status(budget: Json, pods: Sequence[Json], scales: Scales, now: datetime
 
 
 def failed_status(budget: Json, text: str, now: datetime) -> Object:
-    """The status when the controller could not count: nothing may be evicted."""
+    """The status if the controller could not count: no eviction is allowed."""
     status = {**_status_of(budget), "disruptionsAllowed": 0}
     return _conditioned(status, "False", _SYNC_FAILED, text, now)
 
 
 def with_condition(status: Object, now: datetime) -> Object:
-    """The status with the condition that fits to the number of disruptions that it allows."""
+    """The status with the condition DisruptionAllowed that follows from ``disruptionsAllowed``."""
     if status["disruptionsAllowed"] > 0:
         return _conditioned(status, "True", "SufficientPods", "", now)
     return _conditioned(status, "False", "InsufficientPods", "", now)
 
 
 def seconds_to_recheck(status: Json, now: datetime) -> float | None:
-    """When the first of the pods that were to be evicted counts again; None without such pods."""
+    """Seconds until the first evicted pod that is still there counts as healthy again; None without one."""
     moments = [_moment(text) for text in (status.get("disruptedPods") or {}).values()]
     rest = [(moment + timedelta(seconds=_DELETION_SECONDS) - now).total_seconds() for moment in moments]
     return max(0.0, min(rest)) if rest else None
 
 
 def _expected(budget: Json, pods: Sequence[Json], scales: Scales) -> tuple[int, int]:
-    """How many pods there should be, and how many of them healthy. Raises NotCounted."""
+    """``expectedPods`` and ``desiredHealthy``. Raises NotCounted."""
     spec = budget.get("spec") or {}
     if spec.get("maxUnavailable") is not None:
         expected = _scale(pods, scales)
@@ -133,7 +140,7 @@ def _expected(budget: Json, pods: Sequence[Json], scales: Scales) -> tuple[int, 
 
 
 def _scale(pods: Iterable[Json], scales: Scales) -> int:
-    """The wanted numbers of pods of all controllers of these pods."""
+    """The sum of the wanted numbers of pods, each object counted once."""
     found: dict[str, int] = {}
     for pod in pods:
         uid = _controller(pod)
@@ -149,7 +156,7 @@ def _scale(pods: Iterable[Json], scales: Scales) -> int:
 
 
 def _scaled(value: int | str, total: int) -> int:
-    """A number, or so many percent of ``total``, rounded up."""
+    """A number, or a percentage of ``total`` rounded up."""
     if isinstance(value, int):
         return value
     matched = _PERCENT.fullmatch(value)
@@ -164,7 +171,7 @@ def _controller(pod: Json) -> str | None:
 
 
 def _disrupted(budget: Json, pods: Iterable[Json], now: datetime) -> dict[str, str]:
-    """The pods that are to be evicted and are not deleted yet, as long as that may take."""
+    """The noted evictions that still count: the pod is not being deleted, and the timeout has not passed."""
     noted = _status_of(budget).get("disruptedPods") or {}
     staying = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
     limit = timedelta(seconds=_DELETION_SECONDS)
@@ -172,7 +179,7 @@ def _disrupted(budget: Json, pods: Iterable[Json], now: datetime) -> dict[str, s
 
 
 def _conditioned(status: Object, value: str, reason: str, message: str, now: datetime) -> Object:
-    """The status with this condition; its time changes with its value."""
+    """The status with this condition; lastTransitionTime changes only with its value."""
     before = condition_of(status)
     since = before.get("lastTransitionTime") if before.get("status") == value else None
     condition = {
@@ -188,12 +195,12 @@ def _conditioned(status: Object, value: str, reason: str, message: str, now: dat
 
 
 def condition_of(status: Json) -> Json:
-    """The condition that says whether disruptions are allowed; empty where there is none."""
+    """The condition DisruptionAllowed, empty if there is none."""
     return next((one for one in status.get("conditions") or () if one["type"] == _CONDITION), {})
 
 
 def _status_of(budget: Json) -> Json:
-    """The budget's status, empty before the controller has looked."""
+    """The budget's status, empty until the controller writes it."""
     return budget.get("status") or {}
 
 
@@ -207,35 +214,39 @@ def _time_text(moment: datetime) -> str:
 
 
 def may_ignore_budgets(pod: Json) -> bool:
-    """Whether an eviction of the pod disrupts nothing, because it does not run yet, or not any more."""
+    """Whether an eviction disrupts nothing: the pod does not run yet, has ended, or is being deleted."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def takes_nothing(budget: Json, pod: Json) -> bool:
+def may_evict_unready(budget: Json, pod: Json) -> bool:
     """Whether a pod that is not ready may be evicted without being counted."""
     if is_ready(pod):
         return False
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
+    # IfHealthyBudget, the default: an unready pod may go while enough others are healthy.
     status = _status_of(budget)
     desired = status.get("desiredHealthy", 0)
     return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
 
 
 def is_processed(budget: Json) -> bool:
-    """Whether the status is about the budget as it is now."""
+    """Whether the controller has seen the budget's current generation."""
     observed = _status_of(budget).get("observedGeneration", 0)
     return bool(observed >= budget["metadata"].get("generation", 0))
 
 
-def still_processed(budget: Json) -> str:
+def unprocessed_cause(budget: Json) -> str:
     """The cause of a refused eviction while the controller has not processed the budget."""
     return f"The disruption budget {_name(budget)} is still being processed by the server."
 
 
 def refusal(budget: Json) -> str | None:
-    """The cause of a refused eviction when no disruption is allowed; None where one is allowed."""
+    """Why an eviction is refused, None if the budget allows one.
+
+    The text is that of the API server, which puts it as a cause into the status of its answer.
+    """
     status, head = _status_of(budget), f"The disruption budget {_name(budget)}"
     if status.get("disruptionsAllowed", 0) > 0:
         return None
@@ -253,7 +264,7 @@ def refusal(budget: Json) -> str | None:
 
 
 def status_after_eviction(budget: Json, pod: str, now: datetime) -> Object:
-    """The status once a pod's eviction was allowed: one disruption less, the pod noted until it is gone."""
+    """The status after an allowed eviction: one disruption less, and the pod in ``disruptedPods``."""
     status = dict(_status_of(budget))
     status["disruptionsAllowed"] = status["disruptionsAllowed"] - 1
     if status["disruptionsAllowed"] == 0:

@@ -9,7 +9,7 @@ class RuleError(Exception):
     """An object of the API cannot be used or judged.
 
     ``what`` names the object and what is wrong with it; ``way_out`` says what to do about it, or is empty.
-    ``retryable`` says whether the same question can have an answer later, when another object has changed.
+    ``retryable`` says whether a later try can succeed because another object has changed.
     """
 
     retryable: ClassVar[bool] = True
@@ -28,7 +28,7 @@ class RuleError(Exception):
 class AllocationFailed(RuleError):
     """Claims cannot be allocated because an object is wrong or cannot be judged; the scheduler reports it.
 
-    A retry helps where the object changes: a pool that is being updated, a class that is created.
+    A retry helps once the object has changed: a pool's update has ended, a class was created.
     """
 
 

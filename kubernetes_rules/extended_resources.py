@@ -1,4 +1,4 @@
-"""Turns the extended resources that pods ask for into requests of the claim that they get (KEP-5004)."""
+"""Turns the extended resources that a pod asks for into requests of the claim made for it (KEP-5004)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Object = dict[str, Any]
 Amounts = dict[str, int]
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""With the name of a class behind it, a resource that this class stands for (ResourceDeviceClassPrefix)."""
+"""``deviceclass.resource.kubernetes.io/NAME`` is the implicit extended resource of the DeviceClass NAME.
+
+Go: ResourceDeviceClassPrefix.
+"""
 
 CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """``true`` on the claim that the scheduler makes for a pod's extended resources."""
@@ -22,7 +25,10 @@ CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container: its place among init containers and containers, and the texts of what it asks for."""
+    """A container: its index among init containers and containers, and its requests as texts.
+
+    ``short_lived`` is an init container that ends before the containers start, so not a sidecar.
+    """
 
     index: int
     name: str
@@ -32,16 +38,16 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedRequests:
-    """The requests of the special claim, and which container uses which (requestMappings)."""
+    """The requests of the pod's special claim, and which container uses which (requestMappings)."""
 
     requests: list[Object]
     mappings: list[Object]
 
 
 def class_of(resource: str, classes: Iterable[Json]) -> str | None:
-    """The name of the DeviceClass behind an extended resource, None without one.
+    """The name of the DeviceClass behind an extended resource, None if there is none.
 
-    Of classes with the resource as extendedResourceName the newest is taken, of equally old ones the first by
+    Of several classes with this extendedResourceName the newest counts, of equally old ones the first by
     name. Go: dynamic-resource-allocation/deviceclass/extendedresourcecache.
     """
     listed = list(classes)
@@ -55,21 +61,21 @@ def class_of(resource: str, classes: Iterable[Json]) -> str | None:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a DeviceClass can stand for a resource (Go: IsDRAExtendedResourceName in scheduler/util)."""
+    """Whether a DeviceClass can provide a resource (Go: IsDRAExtendedResourceName in scheduler/util)."""
     return name.startswith(IMPLICIT_PREFIX) or is_extended_resource_name(name)
 
 
 def provides(node: Json, resource: str) -> bool:
-    """Whether the node itself has some of a resource, by a device plugin; no claim is made there then."""
+    """Whether a device plugin provides the resource on the node: then the scheduler makes no claim there."""
     amount = ((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")
     return str(amount) != "0"
 
 
 def pod_amounts(pod: Json) -> Amounts:
-    """How much of each extended resource a pod needs at a time: as quota counts it, and the scheduler.
+    """How much of each extended resource a pod needs at a time, as the quota and the scheduler count it.
 
-    Containers and sidecars need theirs together, other init containers one after the other beside the
-    sidecars before them. Go: PodRequests in component-helpers/resource/helpers.go.
+    Containers and sidecars need theirs together. Other init containers need theirs one after the other,
+    beside the sidecars before them. Go: PodRequests in component-helpers/resource/helpers.go.
     """
     running: Amounts = {}
     most: Amounts = {}
@@ -91,10 +97,11 @@ def asked_resources(pod: Json) -> list[str]:
 
 
 def extended_requests(pod: Json, classes: Mapping[str, str]) -> ExtendedRequests:
-    """The requests for the resources that are the keys of ``classes``, each of the class that is its value.
+    """The requests of a pod's special claim; ``classes`` maps extended resources to names of DeviceClasses.
 
-    Init containers that end use what later containers have before they ask for more, and share the largest of
-    what they still need. Go: createRequestsAndMappings in plugins/dynamicresources.
+    A short-lived init container uses the devices of later containers first. All of them share one more
+    request, the largest that any of them still needs.
+    Go: createRequestsAndMappings in plugins/dynamicresources.
     """
     requests: list[Object] = []
     mappings: list[Object] = []
@@ -115,11 +122,12 @@ def extended_requests(pod: Json, classes: Mapping[str, str]) -> ExtendedRequests
 def _short_lived(
     containers: Sequence[Container], resource: str, device_class: str, lasting: Mapping[int, Object]
 ) -> tuple[Object | None, list[Object]]:
-    """The one request that init containers need beyond those of others, and their mappings."""
+    """The one request that short-lived init containers need beyond those of others, and their mappings."""
     largest: Object | None = None
     mappings: list[Object] = []
     names = set()
     for container in (one for one in containers if one.short_lived):
+        # A container that starts later does not hold its devices yet; an earlier sidecar does.
         usable = [lasting[index] for index in sorted(lasting) if index >= container.index]
         made, mapped = _asked_by(container, resource, device_class, usable)
         mappings += mapped
@@ -147,6 +155,7 @@ def _asked_by(
         wanted -= request["exactly"]["count"]
         if wanted <= 0:
             return None, mappings
+    # The scheduler numbers containers, init containers first, and each one's requests by sorted name.
     name = f"container-{container.index}-request-{sorted(container.requests).index(resource)}"
     mappings.append({**mapping, "requestName": name})
     exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": wanted}
@@ -154,7 +163,7 @@ def _asked_by(
 
 
 def _containers(pod: Json) -> list[Container]:
-    """Init containers, then containers; limits are requests where no request is named, as in a stored pod."""
+    """Init containers, then containers; a limit without a request is the request, as in a stored pod."""
     spec = pod["spec"]
     initial = spec.get("initContainers") or ()
     found = []
@@ -181,6 +190,6 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _whole(text: str) -> int:
-    """A number of devices; what is no whole number asks for none."""
+    """A number of devices; a fraction asks for none."""
     value = parse_quantity(text)
     return int(value) if value == value.to_integral_value() else 0

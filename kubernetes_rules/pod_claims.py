@@ -11,10 +11,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClaimEntry:
-    """An entry of ``spec.resourceClaims`` and the name of its claim, None while that is not made.
+    """An entry of ``spec.resourceClaims`` and the name of its claim, None until the claim is created.
 
-    ``template`` names what the claim is made from, None where the pod names a claim itself. A claim from a
-    template is the pod's to use only if ``is_made_for`` says so.
+    ``template`` names the ResourceClaimTemplate, None if the pod names a claim itself. The pod may use a
+    claim from a template only if ``is_made_for`` says so.
     """
 
     name: str
@@ -25,8 +25,7 @@ class ClaimEntry:
 def claim_entries(pod: Json) -> list[ClaimEntry]:
     """The entries of a pod (core/v1) in their order, without those that need no claim.
 
-    An entry needs none if ``status.resourceClaimStatuses`` has it without a name. Go: Name in
-    dynamic-resource-allocation/resourceclaim/resourceclaim.go.
+    Go: Name in dynamic-resource-allocation/resourceclaim/resourceclaim.go.
     """
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {one["name"]: one.get("resourceClaimName") for one in statuses}
@@ -35,6 +34,7 @@ def claim_entries(pod: Json) -> list[ClaimEntry]:
         name = entry["name"]
         if entry.get("resourceClaimName"):
             found.append(ClaimEntry(name, str(entry["resourceClaimName"]), None))
+        # An entry in resourceClaimStatuses without a name says that no claim is needed.
         elif name not in made or made[name]:
             found.append(ClaimEntry(name, made.get(name), entry.get("resourceClaimTemplateName")))
     return found
@@ -48,6 +48,7 @@ def extended_claim(pod: Json) -> str | None:
 
 def controlling_pod(claim: Json) -> tuple[str, str] | None:
     """Name and UID of the pod that controls a claim, None if no pod does."""
+    # An object has at most one owner with ``controller``.
     for owner in claim["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             is_pod = (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod")
@@ -56,7 +57,7 @@ def controlling_pod(claim: Json) -> tuple[str, str] | None:
 
 
 def is_made_for(claim: Json, pod: Json) -> bool:
-    """Whether a claim was made for a pod, which controls it then; a claim without a controller was not.
+    """Whether a claim was made for this pod: the pod is its controller, with the same UID.
 
     Go: IsForPod in dynamic-resource-allocation/resourceclaim/resourceclaim.go.
     """

@@ -1,4 +1,4 @@
-"""Sums up what the containers of a pod ask for, and fills in what the pod as a whole asks for then."""
+"""Sums up the resources of a pod's containers, and fills in pod-level resources from them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Object = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 COMPUTE = ("cpu", "memory")
-"""The resources that can be requested without a limit, or below it, by a pod as a whole."""
+"""The pod-level resources whose request may be lower than their limit."""
 
 HUGE = "hugepages-"
-"""What the names of resources begin with that are memory in pages of a size."""
+"""The prefix of resources that are memory in pages of one size: ``hugepages-2Mi``."""
 
 
 def amounts_of(resources: Json, kind: str) -> Amounts:
@@ -24,7 +24,7 @@ def amounts_of(resources: Json, kind: str) -> Amounts:
 
 
 def container_total(spec: Json, kind: str) -> Amounts:
-    """What containers and sidecars have together, or an init container beside the sidecars before it.
+    """The most that containers have at a time: all containers and sidecars, or one init container at start.
 
     Go: AggregateContainerRequests and AggregateContainerLimits in component-helpers/resource.
     """
@@ -34,20 +34,22 @@ def container_total(spec: Json, kind: str) -> Amounts:
     sidecars: Amounts = {}
     most: Amounts = {}
     for container in spec.get("initContainers") or []:
-        asked = amounts_of(container.get("resources") or {}, kind)
+        own = amounts_of(container.get("resources") or {}, kind)
+        # restartPolicy Always makes an init container a sidecar: it runs on beside all later containers.
         if container.get("restartPolicy") == "Always":
-            running, sidecars = _added(running, [asked]), _added(sidecars, [asked])
+            running, sidecars = _added(running, [own]), _added(sidecars, [own])
             most = _larger(most, sidecars)
         else:
-            most = _larger(most, _added(asked, [sidecars]))
+            most = _larger(most, _added(own, [sidecars]))
     return _larger(running, most)
 
 
 def defaulted_pod_resources(spec: Json) -> Object:
-    """The ``resources`` of a new pod's spec, as far as there are any, with their defaults.
+    """The ``resources`` of a new pod's spec with their defaults; unchanged if it sets no resource itself.
 
-    What the containers request and the pod does not, it requests; what it limits and does not request, it
-    requests as well; what all containers limit is limited. Go: DefaultPodLevelResources in pkg/api/pod.
+    Each request that is missing becomes the sum of the containers' requests, else the pod's own limit. Each
+    limit that is missing becomes the sum of the containers' limits, if all of them have one.
+    Go: DefaultPodLevelResources in pkg/api/pod.
     """
     own = dict(spec.get("resources") or {})
     limits, requests = amounts_of(own, "limits"), amounts_of(own, "requests")
@@ -62,6 +64,7 @@ def defaulted_pod_resources(spec: Json) -> Object:
     asked = {name: one for name, one in container_total(spec, "requests").items() if name in COMPUTE}
     limited = {name: one for name, one in limits.items() if _is_compute(name)}
     requests = {**limited, **asked, **requests}
+    # A limit below the request would be invalid.
     for name, amount in requests.items():
         if _is_compute(name) and name not in limits and name in total and _all_limit(spec, name):
             limits[name] = amount if amount.value > total[name].value else total[name]

@@ -1,4 +1,4 @@
-"""Picks the slices of pools that count: those of the newest generation, which may not all be there yet."""
+"""Picks the slices of each pool's newest generation, of which some may not be published yet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ Pool = TypeVar("Pool", bound=Hashable)
 def newest_of(
     slices: Iterable[Published], read: Callable[[Published], tuple[Pool, int]]
 ) -> dict[Pool, list[Published]]:
-    """The slices of each pool that are of its newest generation among these, in their order.
+    """The slices of each pool that have its highest generation among these, in their order.
 
     ``read`` returns the pool and the generation of a slice. Pools come in the order of their first slice.
     Go: addSlice in dynamic-resource-allocation/structured, ResourcePool of resource.k8s.io/v1.
     """
+    # A driver that raises the generation rewrites the pool's slices one by one, so that slices of both
+    # generations exist meanwhile.
     newest: dict[Pool, list[Published]] = {}
     generations: dict[Pool, int] = {}
     for one in slices:
@@ -32,15 +34,15 @@ def newest_of(
 
 
 def newest_slices(slices: Iterable[Stored]) -> dict[tuple[str, str], list[Stored]]:
-    """The ResourceSlices that count, by driver and name of their pool; see ``newest_of``."""
+    """The ResourceSlices of the newest generation, by driver and name of their pool; see ``newest_of``."""
     return newest_of(slices, _pool_and_generation)
 
 
 def is_complete(slices: Sequence[Json]) -> bool:
-    """Whether the ResourceSlices of one pool's generation are all there: as many as each says, not more.
+    """Whether there are exactly ``resourceSliceCount`` ResourceSlices of one pool's generation.
 
-    There is at least one. Nothing is allocated from a pool that is not complete. Go: GatherPools in
-    dynamic-resource-allocation/structured.
+    More are as incomplete as fewer. Nothing is allocated from an incomplete pool. ``slices`` is not empty.
+    Go: GatherPools in dynamic-resource-allocation/structured.
     """
     return len(slices) == int(slices[0]["spec"]["pool"].get("resourceSliceCount") or 0)
 

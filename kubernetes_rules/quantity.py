@@ -9,10 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Self
 
-_STRICT = re.compile(
-    r"^(?:[+-]?(?:\d+\.?\d*|\.\d+))(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,4})?$",
-    re.ASCII,
-)
+_STRICT = re.compile(r"^(?:[+-]?(?:\d+\.?\d*|\.\d+))(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,4})?$", re.ASCII)
 _PARTS = re.compile(
     r"(?P<sign>[+-]?)0*+(?P<whole>[0-9]*+)(?:\.(?P<fraction>[0-9]*+))?+"
     r"(?P<suffix>[eEinumkKMGTP]*+[+-]?[0-9]*+)"
@@ -24,8 +21,10 @@ _SUFFIX_OF_10 = {power: suffix for suffix, power in _POWER_OF_10.items()}
 
 _LARGEST = Decimal(2**63 - 1)
 _NANO = Decimal("1e-9")
-_SHORT_DIGITS = 18  # so many decimal digits always fit an int64
-_SINGLE_MULTIPLICATIONS = (0, 1, 2, 3, 6, 9)
+# Any number of 18 decimal digits fits an int64 (maxInt64Factors).
+_SHORT_DIGITS = 18
+# positiveScaleInt64 has a function for each of these powers of ten, whose product wraps around.
+_WRAPPING_POWERS = (0, 1, 2, 3, 6, 9)
 _LIMITS = (decimal.InvalidOperation, decimal.Overflow)
 _EXACT = decimal.Context(
     prec=30_000,
@@ -48,12 +47,12 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact number and how it is written, as apimachinery's resource.Quantity has them.
+    """An exact number and how it is written, as in apimachinery's resource.Quantity.
 
-    Two are equal when their numbers are. ``value`` keeps the power of ten it was given with (``1000m`` is
-    1000E-3). ``text`` is the original where apimachinery prints that again. ``wide`` says that apimachinery
-    holds the number as an arbitrary-precision decimal instead of an int64 and a power of ten: a wide one is
-    never an integer to it, whatever its value.
+    Two quantities are equal when their numbers are. ``value`` keeps the power of ten of its text (``1000m``
+    is 1000E-3). ``text`` is the original if apimachinery prints that again. ``wide``: apimachinery holds the
+    number as an arbitrary-precision decimal (infDecAmount), not as an int64 and a power of ten (int64Amount).
+    Its AsInt64 never finds an integer in a wide one, whatever the value.
     """
 
     value: Decimal
@@ -63,10 +62,10 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What ParseQuantity makes of ``text``, as lenient as it is: a missing number is 0 (``Gi``, ``-``).
+        """Parse ``text`` as ParseQuantity does, which also reads a missing number as 0 (``Gi``, ``-``).
 
-        What is finer than a billionth is rounded away from zero, a BinarySI above 2^63-1 is capped. Raises
-        ValueError for what is no quantity, and for more than 30,000 digits.
+        Numbers are rounded away from zero to billionths; a BinarySI above 2^63-1 is capped. Raises ValueError
+        if the text is not a quantity, and for more than 30,000 digits.
         """
         match = _PARTS.fullmatch(text) if text else None
         if match is None:
@@ -85,7 +84,7 @@ class Quantity:
         return cls(value, form, text if canonical else "")
 
     def __str__(self) -> str:
-        """The canonical form. As in apimachinery, a power of ten or 1024 without a suffix is not printed."""
+        """The canonical form. apimachinery drops a power of ten or 1024 that has no suffix; so does this."""
         if self.text:
             return self.text
         if not self.value:
@@ -125,7 +124,7 @@ class Quantity:
         return self.plus(Quantity(negated, other.format, wide=other.wide))
 
     def _wraps(self, other: Quantity) -> bool:
-        """Whether the int64 of the other, negated, is itself again, and apimachinery adds it as it is."""
+        """Whether the other's int64 is -2^63, which negated is itself again; apimachinery then adds it."""
         _, _, own = _parts(self.value)
         _, _, exponent = _parts(other.value)
         if other.value.scaleb(-exponent, _EXACT) != -(2**63):
@@ -133,7 +132,7 @@ class Quantity:
         return not self.value or (exponent <= own and _fits_int64(self.value + other.value, exponent))
 
     def as_int64(self) -> int | None:
-        """The integer, if apimachinery's AsInt64 finds one (``1.5Ki`` and ``1000m`` are none to it)."""
+        """The integer, None if apimachinery's AsInt64 finds none, as in ``1.5Ki`` and ``1000m``."""
         _, _, exponent = _parts(self.value)
         if self.wide or exponent < 0:
             return None
@@ -142,9 +141,10 @@ class Quantity:
         return int(self.value) if -(2**63) <= self.value < 2**63 else None
 
     def scaled(self, places: int) -> int:
-        """The int64 that ScaledValue gives: units for 0 places (Value), thousandths for 3 (MilliValue).
+        """The int64 of ScaledValue: units for 0 places (Value), thousandths for 3 (MilliValue).
 
-        It is rounded away from zero (a wide negative one up), and past an int64 as wrong as there.
+        It is rounded away from zero, a wide negative one up. If it does not fit an int64 the result is as
+        wrong as that of apimachinery.
         """
         negative, digits, exponent = _parts(self.value)
         if not self.value:
@@ -154,7 +154,7 @@ class Quantity:
         return _wide_scaled(unscaled, shift) if self.wide else _short_scaled(unscaled, shift)
 
     def approximate(self) -> float:
-        """The double that AsApproximateFloat64 gives: the digits times the power of ten, each rounded."""
+        """The double of AsApproximateFloat64: the digits times the power of ten, both rounded before."""
         negative, digits, exponent = _parts(self.value)
         digits_alone = float(f"-{digits}" if negative else digits)
         return digits_alone * _float_power_of_10(exponent) if exponent else digits_alone
@@ -183,9 +183,11 @@ def _meaning_of(suffix: str) -> tuple[Format, int]:
 
 
 def _short_number(whole: str, fraction: str, form: Format, exponent: int) -> tuple[Decimal, bool] | None:
-    """The magnitude, if an int64 and a power of ten hold it, and whether its text counts as canonical."""
+    """The magnitude if an int64 and a power of ten hold it, and whether its text is canonical; else None."""
     digits = whole + fraction
     if form is Format.BINARY_SI:
+        # ParseQuantity estimates the decimal digits of 2^exponent as exponent * 3 / 10, and a quick path is
+        # taken only for fewer than 15 digits together. A canonical text is one it keeps for printing.
         if fraction or 14 - len(whole) - exponent * 3 // 10 < 0:
             return None
         number = int(whole) << exponent
@@ -198,7 +200,7 @@ def _short_number(whole: str, fraction: str, form: Format, exponent: int) -> tup
 
 
 def _long_number(number: str, form: Format, exponent: int) -> tuple[Decimal, Format]:
-    """The value, rounded to nine places and capped, and the format it then has."""
+    """The value, rounded to nine places and capped, and its format."""
     if not any(character.isdigit() for character in number):
         raise ValueError(f"{number[:64]!r} is not the number of a quantity")
     try:
@@ -211,6 +213,7 @@ def _long_number(number: str, form: Format, exponent: int) -> tuple[Decimal, For
         value = value.quantize(_NANO, context=_AWAY_FROM_ZERO)
     except decimal.DecimalException as error:
         raise ValueError(f"{number[:64]!r} and its suffix have more digits than a quantity may") from error
+    # ParseQuantity caps only binary numbers, and has no binary suffix for a fraction.
     if form is Format.BINARY_SI and value.copy_abs() > _LARGEST:
         value = _LARGEST.copy_sign(value)
     if form is Format.BINARY_SI and value.copy_abs() < 1:
@@ -227,18 +230,21 @@ def _binary_text(number: int) -> str:
 
 
 def _short_scaled(unscaled: int, shift: int) -> int:
-    """An int64 moved by powers of ten. What does not fit wraps around or is 0, as apimachinery has it."""
+    """An int64 times a power of ten, rounded away from zero.
+
+    In apimachinery a result that does not fit wraps around or is 0, and so it is here.
+    """
     if shift < 0:
         magnitude = min(1, abs(unscaled)) if -shift > 19 else -(-abs(unscaled) // 10**-shift)
         return magnitude if unscaled > 0 else -magnitude
-    if shift in _SINGLE_MULTIPLICATIONS:
+    if shift in _WRAPPING_POWERS:
         return _as_signed(unscaled * 10**shift, 64)
     fits = shift <= 19 and -(2**63) <= unscaled * 10**shift < 2**63
     return unscaled * 10**shift if fits else 0
 
 
 def _wide_scaled(unscaled: int, shift: int) -> int:
-    """An arbitrary-precision decimal moved by powers of ten; what is cut off counts as one more."""
+    """An arbitrary-precision decimal times a power of ten, rounded up (apimachinery's scaledValue)."""
     if shift == 0:
         return _as_signed(unscaled, 64)
     if shift > 0:
@@ -257,13 +263,13 @@ def _fits_int64(value: Decimal, exponent: int) -> bool:
 
 
 def _as_signed(number: int, bits: int) -> int:
-    """The number as a two's complement integer of so many bits wraps it around."""
+    """The number as a two's complement integer with this many bits, which wraps around."""
     half = 1 << (bits - 1)
     return (number + half) % (2 * half) - half
 
 
 def _float_power_of_10(exponent: int) -> float:
-    """What Go's math.Pow10 gives, which multiplies or divides two table entries."""
+    """The double of Go's math.Pow10, which multiplies or divides two table entries."""
     if exponent > 308:
         return float("inf")
     if exponent < -323:
@@ -275,10 +281,10 @@ def _float_power_of_10(exponent: int) -> float:
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The number in base units that ``text`` (``80Gi``, ``1500m``, ``1e3``) stands for.
+    """The number of a quantity (``80Gi``, ``1500m``, ``1e3``) in base units.
 
-    What is finer than a billionth is rounded away from zero, and what is larger than 2^63-1 is capped.
-    Raises ValueError when it is no quantity, or one that only apimachinery's leniency takes for one.
+    It is rounded away from zero to billionths, and capped at 2^63-1. Raises ValueError if the text is not a
+    quantity, or only apimachinery's lenient parser takes it for one.
     """
     if len(text) > 64 or not _STRICT.match(text):
         raise ValueError(f"{text[:64]!r} is not a quantity such as 80Gi, 1500m or 1e3")
@@ -287,7 +293,7 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def format_bytes(count: int) -> str:
-    """A whole number of base units in the form that the API server keeps as it is: ``81559Mi``, ``7``."""
+    """A whole number of base units in canonical form, which the API server does not rewrite: ``81559Mi``."""
     if count:
         for suffix, power in reversed(_POWER_OF_1024.items()):
             if count % 1024**power == 0:

@@ -1,4 +1,4 @@
-"""Counts what ResourceQuotas charge for a claim, and which pods a quota with scopes counts.
+"""Counts what ResourceQuotas charge for a claim, and decides which pods a quota with scopes counts.
 
 Go: resource_claims.go and podMatchesScopeFunc of pods.go in pkg/quota/v1/evaluator/core. Of the scopes only
 PriorityClass is decided here: a quota with another one counts nothing.
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 Charges = dict[str, int]
 
 CLAIM_COUNT = "count/resourceclaims.resource.k8s.io"
-"""The name for the number of claims."""
+"""The quota key for the number of claims."""
 
 _DEVICES = ".deviceclass.resource.k8s.io/devices"
 
@@ -26,12 +26,12 @@ _PRIORITY_CLASS = "PriorityClass"
 
 
 def requests_name(resource: str) -> str:
-    """The name for an extended resource: ``requests.example.com/gpu``."""
+    """The quota key of an extended resource: ``requests.example.com/gpu``."""
     return f"requests.{resource}"
 
 
 def limits_claims(quota: Json) -> bool:
-    """Whether a ResourceQuota can be about claims; one with scopes never is."""
+    """Whether a ResourceQuota can limit claims; one with scopes never does."""
     spec = quota.get("spec") or {}
     selector = spec.get("scopeSelector") or {}
     return not spec.get("scopes") and not selector.get("matchExpressions")
@@ -42,9 +42,8 @@ def device_charges(
 ) -> Charges:
     """What a claim is charged for its devices: by class, and by both extended resources of each class.
 
-    ``spec`` is a ResourceClaimSpec, ``device_class`` finds a DeviceClass by name. ``paid`` is what the pod is
-    charged already, for which the claim of extended resources was made; it lowers only those. A class that
-    does not exist stands for no extended resource.
+    ``spec`` is a ResourceClaimSpec, ``device_class`` finds a DeviceClass by name. For a claim that was made
+    for a pod's extended resources, ``paid`` is what the pod is charged already.
     """
     devices = _devices(spec)
     charges = {f"{name}{_DEVICES}": count for name, count in devices.items()}
@@ -57,6 +56,7 @@ def device_charges(
         explicit = (known.get("spec") or {}).get("extendedResourceName")
         if explicit:
             extended[requests_name(explicit)] = count
+    # An extended resource is not charged twice, for pod and claim; the count by class is the claim's alone.
     left = {name: count - (paid or {}).get(name, 0) for name, count in extended.items()}
     return charges | {name: count for name, count in left.items() if count > 0}
 
@@ -64,6 +64,7 @@ def device_charges(
 def _devices(spec: Json) -> Counter[str]:
     """The most devices of each class that a claim can get; a request of an unknown kind gets none."""
     total: Counter[str] = Counter()
+    # Only one subrequest of firstAvailable is allocated: each class is charged its largest.
     for request in (defaulted_claim_spec(spec).get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
         most: Counter[str] = Counter()
@@ -74,11 +75,12 @@ def _devices(spec: Json) -> Counter[str]:
     return total
 
 
-def _most(asked: Json) -> int:
-    """How many devices a request with its defaults can get; of an unknown mode none are counted."""
-    if asked["allocationMode"] == "All":
+def _most(request: Json) -> int:
+    """How many devices a request with its defaults can get; 0 for an unknown allocation mode."""
+    # Quota cannot know how many devices match; an allocation holds at most AllocationResultsMaxSize.
+    if request["allocationMode"] == "All":
         return MOST_DEVICES
-    return int(asked.get("count") or 0) if asked["allocationMode"] == "ExactCount" else 0
+    return int(request.get("count") or 0) if request["allocationMode"] == "ExactCount" else 0
 
 
 def quota_counts(quota: Json, plural: str, item: Json) -> bool:
@@ -97,7 +99,7 @@ def quota_counts(quota: Json, plural: str, item: Json) -> bool:
 
 
 def _matches(expression: Json, priority_class: str) -> bool:
-    """Whether one expression holds for the priority class of a pod, empty for none."""
+    """Whether one expression holds for a pod's priority class; the class is empty if the pod has none."""
     among = priority_class in (expression.get("values") or ())
     match expression["operator"]:
         case "In":

@@ -1,7 +1,7 @@
-"""Decides what a selector selects: NodeSelector of core/v1, node affinity, and LabelSelector of meta/v1.
+"""Evaluates selectors: NodeSelector of core/v1, node affinity, and LabelSelector of meta/v1.
 
-Selectors are JSON as the API serves them. The rules for nodes are those of Kubernetes'
-component-helpers/scheduling/corev1/nodeaffinity, those for labels of apimachinery's labels.Requirement and
+Selectors are JSON as the API serves them. The rules for nodes come from
+component-helpers/scheduling/corev1/nodeaffinity, those for labels from apimachinery's labels.Requirement and
 metav1.LabelSelectorAsSelector.
 """
 
@@ -26,12 +26,12 @@ _WITHOUT_VALUES = ("Exists", "DoesNotExist")
 
 
 class NodeSelectorInvalid(RuleError):
-    """A node selector cannot be read; a retry helps once the object that holds it is another."""
+    """A node selector is malformed; a retry helps only after the object that holds it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What selectors look at."""
+    """The name and labels of a node, which is all that a NodeSelector can compare."""
 
     name: str
     labels: Mapping[str, str]
@@ -43,41 +43,41 @@ def read_node(stored: Json) -> Node:
     return Node(metadata.get("name") or "", metadata.get("labels") or {})
 
 
-def selector_matches(selector: Json, node: Node) -> bool:
-    """Whether one of a NodeSelector's terms takes in the node; a term that asks for nothing takes in none.
+def node_selector_matches(selector: Json, node: Node) -> bool:
+    """Whether at least one term of a NodeSelector matches the node.
 
-    So are selectors of slices, devices and allocations read. Raises NodeSelectorInvalid when any term is
-    malformed. Go: nodeaffinity.NewNodeSelector.
+    Selectors of slices, devices and allocations are read this way. Raises NodeSelectorInvalid when any term
+    is malformed. Go: nodeaffinity.NewNodeSelector.
     """
-    terms = _terms(selector)
+    terms = _node_terms(selector)
     for term in terms:
-        wrong = _wrong_term(term)
-        if wrong:
-            raise NodeSelectorInvalid(wrong, "correct the object that holds it")
-    return any(_matches(term, node) for term in terms)
+        error = _node_term_error(term)
+        if error:
+            raise NodeSelectorInvalid(error, "correct the object that holds it")
+    return any(_node_term_matches(term, node) for term in terms)
 
 
-def affinity_matches(selector: Json, node: Node) -> bool:
-    """Whether a pod's required node affinity, a NodeSelector, takes in the node.
+def node_affinity_matches(selector: Json, node: Node) -> bool:
+    """Whether a pod's required node affinity, a NodeSelector, matches the node.
 
-    A malformed term takes in none; NodeSelectorInvalid is raised only when no other term takes in the node.
+    A malformed term matches no node. NodeSelectorInvalid is raised only if no other term matches.
     Go: nodeaffinity.NewLazyErrorNodeSelector.
     """
-    found = None
-    for term in _terms(selector):
-        wrong = _wrong_term(term)
-        if not wrong and _matches(term, node):
+    first_error = None
+    for term in _node_terms(selector):
+        error = _node_term_error(term)
+        if not error and _node_term_matches(term, node):
             return True
-        found = found or wrong
-    if found:
-        raise NodeSelectorInvalid(found, "correct the pod")
+        first_error = first_error or error
+    if first_error:
+        raise NodeSelectorInvalid(first_error, "correct the pod")
     return False
 
 
-def missing_label(wanted: Mapping[str, str], node: Node) -> tuple[str, str] | None:
-    """The first label that a pod's ``nodeSelector`` wants and the node has not, None if it has all of them.
+def missing_node_label(wanted: Mapping[str, str], node: Node) -> tuple[str, str] | None:
+    """The first label, by key, that a pod's ``nodeSelector`` wants and the node lacks; None if it has all.
 
-    The answer is a key and the wanted value; keys are looked at in their order.
+    The answer is the key and the wanted value.
     """
     for key, value in sorted(wanted.items()):
         if node.labels.get(key) != value:
@@ -85,15 +85,16 @@ def missing_label(wanted: Mapping[str, str], node: Node) -> tuple[str, str] | No
     return None
 
 
-def requirement_holds(requirement: Json, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet a requirement: ``key``, ``operator`` (In, NotIn, Exists, ...) and ``values``.
+def label_requirement_holds(requirement: Json, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet a well-formed requirement: ``key``, ``operator`` (In, Exists, ...) and ``values``.
 
-    The requirement is well-formed. A label that is absent meets NotIn and DoesNotExist. Gt and Lt compare
-    integers, which a label that is none never meets. Go: labels.Requirement.Matches.
+    Gt and Lt compare integers; a label that is not an integer meets neither.
+    Go: labels.Requirement.Matches.
     """
     operator: str = requirement["operator"]
     values: Sequence[str] = requirement.get("values") or ()
     label = labels.get(requirement["key"])
+    # An absent label meets NotIn too: Kubernetes reads "not one of these values", not "another value".
     if operator in ("NotIn", "DoesNotExist"):
         return label is None or (operator == "NotIn" and label not in values)
     if label is None:
@@ -108,37 +109,38 @@ def requirement_holds(requirement: Json, labels: Mapping[str, str]) -> bool:
     return number > bound if operator == "Gt" else number < bound
 
 
-def _terms(selector: Json) -> list[Json]:
-    """The terms that ask for something."""
+def _node_terms(selector: Json) -> list[Json]:
+    """The terms with at least one requirement."""
     try:
+        # NodeSelectorTerm, core/v1: "A null or empty node selector term matches no objects."
         listed = selector.get("nodeSelectorTerms") or ()
         return [term for term in listed if term.get("matchExpressions") or term.get("matchFields")]
     except (TypeError, AttributeError) as error:
         raise NodeSelectorInvalid(f"a node selector is malformed: {error}", "correct it") from error
 
 
-def _wrong_term(term: Json) -> str | None:
-    """What is wrong with a term, None if nothing is."""
+def _node_term_error(term: Json) -> str | None:
+    """What is wrong with a term, None if it is well-formed."""
     try:
         for requirement in term.get("matchExpressions") or ():
-            wrong = _wrong_expression(
+            error = _requirement_error(
                 requirement.get("key") or "", requirement.get("operator"), requirement.get("values") or ()
             )
-            if wrong:
-                return f"a node selector is malformed: {wrong}"
+            if error:
+                return f"a node selector is malformed: {error}"
         for one in term.get("matchFields") or ():
             if one.get("operator") not in ("In", "NotIn") or len(one.get("values") or ()) != 1:
                 return (
                     f"a node selector compares the field {one.get('key')!r} otherwise than with In"
                     " or NotIn and one value"
                 )
-    except (TypeError, AttributeError) as error:
-        return f"a node selector is malformed: {error}"
+    except (TypeError, AttributeError) as failure:
+        return f"a node selector is malformed: {failure}"
     return None
 
 
-def _wrong_expression(key: str, operator: Any, values: Sequence[str]) -> str | None:
-    """What is wrong in a requirement on labels, None if nothing is (Go: labels.NewRequirement)."""
+def _requirement_error(key: str, operator: Any, values: Sequence[str]) -> str | None:
+    """What is wrong with a requirement on labels, None if it is well-formed (Go: labels.NewRequirement)."""
     if not _is_label_key(key):
         return f"{key!r} is no label key"
     if operator in ("In", "NotIn"):
@@ -172,11 +174,12 @@ def _int64(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-def _matches(term: Json, node: Node) -> bool:
-    if not all(requirement_holds(one, node.labels) for one in term.get("matchExpressions") or ()):
+def _node_term_matches(term: Json, node: Node) -> bool:
+    if not all(label_requirement_holds(one, node.labels) for one in term.get("matchExpressions") or ()):
         return False
+    # Go compares fields only if the node has any; its one field is its name.
     if not node.name:
-        return True  # a node without any field is not asked for one
+        return True
     fields = {"metadata.name": node.name}
     return all(
         (fields.get(one.get("key") or "", "") == one["values"][0]) is (one["operator"] == "In")
@@ -184,13 +187,15 @@ def _matches(term: Json, node: Node) -> bool:
     )
 
 
-def selector_holds(selector: Json, labels: Mapping[str, str]) -> bool:
+def label_selector_matches(selector: Json, labels: Mapping[str, str]) -> bool:
     """Whether a well-formed label selector selects these labels; an empty one selects everything."""
     equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return equal and all(requirement_holds(one, labels) for one in selector.get("matchExpressions") or ())
+    return equal and all(
+        label_requirement_holds(one, labels) for one in selector.get("matchExpressions") or ()
+    )
 
 
-def selector_text(selector: Json | None) -> str:
+def label_selector_text(selector: Json | None) -> str:
     """A well-formed label selector as apimachinery prints it: ``a=b,c in (d,e),!f``; sorted by key."""
     if selector is None:
         return ""
@@ -202,7 +207,7 @@ def selector_text(selector: Json | None) -> str:
     return ",".join(text for _, text in sorted(terms, key=lambda term: term[0]))
 
 
-def selector_errors(selector: Any, path: str) -> list[str]:
+def label_selector_errors(selector: Any, path: str) -> list[str]:
     """The errors of a label selector that may not be empty, each with the path of its field."""
     if not isinstance(selector, dict) or not any(selector.get(field) for field in _FIELDS):
         return [f"{path}: must be a mapping with matchLabels, matchExpressions or both"]

@@ -1,6 +1,6 @@
-"""Taints: those of DeviceTaintRules, which tolerations cover them, and when they evict the pods of a claim.
+"""Taints: which of them tolerations cover, what DeviceTaintRules add, and when pods of a claim are evicted.
 
-Nodes and devices have one rule for tolerations; the rest is for devices (device taint eviction, KEP-5055).
+The rule for tolerations is the same for nodes and devices; the rest is for devices (KEP-5055).
 """
 
 from __future__ import annotations
@@ -12,66 +12,65 @@ from typing import Any
 Json = Mapping[str, Any]
 Object = dict[str, Any]
 
-_SELECTED_BY = ("driver", "pool", "device")
-
 Pools = Mapping[tuple[str, str], Sequence[Json]]
-"""The slices of each pool that count, by its driver and name."""
+"""The slices of each pool's newest generation, by the pool's driver and name."""
 
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
-"""The effects of a taint that keep away what does not tolerate it; every other effect is ignored."""
+"""The effects that keep away pods and claims without a toleration.
+
+The API says to treat an unknown effect like None, which does nothing.
+"""
 
 CORDONED: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-"""The taint that ``spec.unschedulable`` of a node stands for (Go: plugins/nodeunschedulable)."""
+"""The taint of a node with ``spec.unschedulable`` (Go: plugins/nodeunschedulable)."""
 
 
-def rule_selects(rule: Json, driver: str, pool: str, device: str) -> bool:
-    """Whether a DeviceTaintRule is about a device.
+def taint_rule_selects(rule: Json, driver: str, pool: str, device: str) -> bool:
+    """Whether a DeviceTaintRule selects a device.
 
-    A rule without ``deviceSelector`` is about none, one with an empty selector about all; a field that is
+    A rule without ``deviceSelector`` selects none, one with an empty selector selects all; a field that is
     absent or null allows any name. Go: ruleMatchesDevice in devicetainteviction/device_taint_eviction.go.
     """
     selector = rule["spec"].get("deviceSelector")
     if selector is None:
         return False
-    return all(
-        selector.get(field) in (None, name)
-        for field, name in zip(_SELECTED_BY, (driver, pool, device), strict=True)
-    )
+    names = {"driver": driver, "pool": pool, "device": device}
+    return all(selector.get(field) in (None, name) for field, name in names.items())
 
 
 def tainted_slices(slices: Iterable[Object], rules: Sequence[Json]) -> list[Object]:
-    """The ResourceSlices with the taint of each DeviceTaintRule behind the own taints of what it selects.
+    """The ResourceSlices, with the taint of each DeviceTaintRule appended to those of the devices it selects.
 
-    Nothing is changed in place; what no rule selects is passed on as it is. Go: applyPatches in
+    Nothing is changed in place. Go: applyPatches in
     dynamic-resource-allocation/resourceslice/tracker/tracker.go.
     """
-    return [_tainted(one, rules) for one in slices] if rules else list(slices)
+    return [_tainted_slice(one, rules) for one in slices] if rules else list(slices)
 
 
-def _tainted(one: Object, rules: Sequence[Json]) -> Object:
+def _tainted_slice(one: Object, rules: Sequence[Json]) -> Object:
     spec = one["spec"]
     devices = []
     for device in spec.get("devices") or ():
         added = [
             rule["spec"]["taint"]
             for rule in rules
-            if rule_selects(rule, spec["driver"], spec["pool"]["name"], device["name"])
+            if taint_rule_selects(rule, spec["driver"], spec["pool"]["name"], device["name"])
         ]
         devices.append({**device, "taints": [*(device.get("taints") or ()), *added]} if added else device)
     return {**one, "spec": {**spec, "devices": devices}} if devices else one
 
 
 def eviction_time(results: Iterable[Json], pools: Pools, rules: Sequence[Json]) -> datetime | None:
-    """When pods that use these devices have to go, None if never: the earliest end of what taints let them.
+    """When pods that use these devices are evicted: as soon as one taint is no longer tolerated; None: never.
 
-    ``results`` are those of an allocation, with the tolerations of their requests. NoExecute taints of
-    ``pools`` (``newest_slices`` of the ResourceSlices as published) and of ``rules`` (DeviceTaintRules)
-    count, from their ``timeAdded`` on.
-    Go: claimEvictionTime in devicetainteviction/device_taint_eviction.go.
+    ``results`` are those of an allocation, with the tolerations of their requests. NoExecute taints count,
+    from their ``timeAdded`` on: those in ``pools`` (``newest_slices`` of the ResourceSlices as published) and
+    those of ``rules`` (DeviceTaintRules). Go: claimEvictionTime in
+    devicetainteviction/device_taint_eviction.go.
     """
     moments = []
     for result in results:
-        for taint in _executing(result, pools, rules):
+        for taint in _no_execute_taints(result, pools, rules):
             seconds = tolerated_seconds(taint, result.get("tolerations") or ())
             if seconds is not None:
                 added = datetime.fromisoformat(taint["timeAdded"])
@@ -79,36 +78,33 @@ def eviction_time(results: Iterable[Json], pools: Pools, rules: Sequence[Json]) 
     return min(moments, default=None)
 
 
-def _executing(result: Json, pools: Pools, rules: Sequence[Json]) -> Iterator[Json]:
-    """The NoExecute taints on an allocated device, from its slice and from rules."""
+def _no_execute_taints(result: Json, pools: Pools, rules: Sequence[Json]) -> Iterator[Json]:
+    """The NoExecute taints of an allocated device, from its slice and from rules."""
     driver, pool, name = result["driver"], result["pool"], result["device"]
     devices = (one for stored in pools.get((driver, pool), ()) for one in stored["spec"].get("devices") or ())
     device: Json = next((one for one in devices if one["name"] == name), {})
-    yield from (taint for taint in device.get("taints") or () if _executes(taint))
+    yield from (taint for taint in device.get("taints") or () if taint.get("effect") == "NoExecute")
     for rule in rules:
         taint = rule["spec"]["taint"]
-        if _executes(taint) and rule_selects(rule, driver, pool, name):
+        if taint.get("effect") == "NoExecute" and taint_rule_selects(rule, driver, pool, name):
             yield taint
 
 
-def _executes(taint: Json) -> bool:
-    return bool(taint.get("effect") == "NoExecute")
-
-
 def tolerates(toleration: Json, taint: Json) -> bool:
-    """Whether a toleration covers a taint; no key means any key, no effect any effect, no operator Equal.
+    """Whether a toleration covers a taint.
 
     Both are JSON objects: Toleration and Taint of core/v1, or DeviceToleration and DeviceTaint of
-    resource.k8s.io/v1. An operator other than Equal and Exists covers nothing: Lt and Gt of core/v1 are
-    behind a feature gate that is off (TaintTolerationComparisonOperators). Go: ToleratesTaint in
-    core/v1/toleration.go and in dynamic-resource-allocation/resourceclaim/devicetoleration.go.
+    resource.k8s.io/v1. Go: ToleratesTaint in core/v1/toleration.go and in
+    dynamic-resource-allocation/resourceclaim/devicetoleration.go.
     """
+    # An empty key or effect of the toleration covers every key or effect.
     for field in ("effect", "key"):
         if toleration.get(field) and toleration[field] != (taint.get(field) or ""):
             return False
     operator = toleration.get("operator") or "Equal"
     if operator == "Equal":
         return (toleration.get("value") or "") == (taint.get("value") or "")
+    # Lt and Gt of core/v1 are behind a feature gate that is off (TaintTolerationComparisonOperators).
     return bool(operator == "Exists")
 
 
@@ -125,10 +121,10 @@ def untolerated_taint(taints: Iterable[Json], tolerations: Sequence[Json]) -> Js
 
 
 def tolerated_seconds(taint: Json, tolerations: Iterable[Json]) -> int | None:
-    """For how long a NoExecute taint of a device is tolerated: 0 without a toleration, None for ever.
+    """For how many seconds a NoExecute taint of a device is tolerated: 0 without a toleration, None for ever.
 
-    Only tolerations that name the effect NoExecute count; of several with seconds the shortest does, and
-    negative seconds are none. Go: claimEvictionTime in devicetainteviction/device_taint_eviction.go.
+    Only tolerations that name the effect NoExecute count. Of several with seconds the shortest counts;
+    negative seconds are 0. Go: claimEvictionTime in devicetainteviction/device_taint_eviction.go.
     """
     seconds: list[int] = []
     for one in tolerations:

@@ -33,7 +33,7 @@ from driver.kinds.registry import KINDS
 from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
-from kubernetes_rules.selectors import selector_errors, selector_holds
+from kubernetes_rules.selectors import label_selector_errors, label_selector_matches
 
 Labels = Mapping[str, str]
 
@@ -57,7 +57,7 @@ class Pool:
 
     def takes(self, labels: Labels) -> bool:
         """Whether a node with these labels is of the pool, as far as is known."""
-        return not self.name or self.selector is None or selector_holds(self.selector, labels)
+        return not self.name or self.selector is None or label_selector_matches(self.selector, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
     elif name in names:
         errors.append(f"{path}.name: another pool is called {name}")
     selector = entry.get("nodeSelector")
-    wrong = selector_errors(selector, f"{path}.nodeSelector")
+    wrong = label_selector_errors(selector, f"{path}.nodeSelector")
     rules = read_rules(entry.get("rules", []), kinds, f"{path}.rules", errors)
     known = name if isinstance(name, str) and name else path
     return Pool(known, None if wrong else selector, rules, (*errors, *wrong))

@@ -15,11 +15,10 @@ from gpuctl.explain.findings import FITS, Outcome
 from gpuctl.node.picture import ranges
 from gpuctl.node.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.constraints import Constraint
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
-from kubernetes_rules.allocator.requests import Request
+from kubernetes_rules.allocator.requests import Constraint, Request
 from kubernetes_rules.allocator.selector_results import selector_device
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.errors import RuleError

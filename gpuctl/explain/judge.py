@@ -19,10 +19,10 @@ from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_cl
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
-    affinity_matches,
-    missing_label,
+    missing_node_label,
+    node_affinity_matches,
+    node_selector_matches,
     read_node,
-    selector_matches,
 )
 from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
 
@@ -196,12 +196,12 @@ def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | 
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
         selector = allocation.get("nodeSelector")
-        if selector is not None and not selector_matches(selector, read_node(node)):
+        if selector is not None and not node_selector_matches(selector, read_node(node)):
             return f"the claim {claim['metadata']['name']} has its devices elsewhere"
     if pod is None:
         return None
     spec = pod["spec"]
-    missing = missing_label(spec.get("nodeSelector") or {}, read_node(node))
+    missing = missing_node_label(spec.get("nodeSelector") or {}, read_node(node))
     if missing is not None:
         return f"the pod's node selector {missing[0]}={missing[1]} is not a label of it"
     return _affinity(spec, node) or _node_taint(spec, node)
@@ -211,7 +211,7 @@ def _affinity(spec: Object, node: Object) -> str | None:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     try:
-        if required is not None and not affinity_matches(required, read_node(node)):
+        if required is not None and not node_affinity_matches(required, read_node(node)):
             return "the pod's required node affinity is not for it"
     except NodeSelectorInvalid as error:
         return f"the pod's node affinity cannot be read: {error.what}"

@@ -1,10 +1,8 @@
-"""Decides which devices of a node claims get, as the scheduler's structured allocator decides it.
+"""Allocates devices of a node to claims, as the scheduler's structured allocator does.
 
-The result is written as ``status.allocation`` of each claim (AllocationResult).
-
-The rules are those of k8s.io/dynamic-resource-allocation 0.37 with the feature gates that are on by
-default: admin access, prioritized lists, partitionable devices, device taints, consumable capacity,
-binding conditions.
+Its result is the ``status.allocation`` of each claim (AllocationResult). The rules are those of
+k8s.io/dynamic-resource-allocation 0.37 with the feature gates that are on by default: admin access,
+prioritized lists, partitionable devices, device taints, consumable capacity, binding conditions.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubernetes_rules.allocator.capacity import shortage
+from kubernetes_rules.allocator.counters import CounterCache
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.pools import NodeView, NodeViews
 from kubernetes_rules.allocator.published import Device, Json, read_slice
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, check_limit, read_claim
-from kubernetes_rules.allocator.search import Attempt, Choice, CounterCache, Search
+from kubernetes_rules.allocator.search import Attempt, Choice, Search
 from kubernetes_rules.allocator.selector_results import SelectorResults
 from kubernetes_rules.errors import AllocationFailed, PoolInvalid
 from kubernetes_rules.selectors import read_node
@@ -29,7 +28,7 @@ _TOLERATION_TEXTS = ("key", "operator", "value", "effect")
 
 
 class Allocator:
-    """Allocates from one set of slices; what is in use changes with ``assume`` and ``release``.
+    """Allocates from one set of slices; ``assume`` and ``release`` change which devices are in use.
 
     All objects are JSON as the API serves it, with its defaults. They are kept, not copied: do not change
     them. Not thread-safe.
@@ -41,12 +40,12 @@ class Allocator:
         Raises AllocationFailed when one of them is malformed.
         """
         self.held = Held()
-        """What is in use, for reading."""
+        """The devices in use; read only."""
         self.selectors = SelectorResults()
-        """What selectors say of the devices, for reading."""
+        """Which devices selectors match; read only."""
         self._views = NodeViews([read_slice(one) for one in slices])
         self.counters = CounterCache(self.held)
-        """What is left of the counters of pools, for reading."""
+        """What is left of the pools' counters; read only."""
         self._classes: dict[str, Json] = {}
         for one in classes:
             self._classes.setdefault((one.get("metadata") or {}).get("name") or "", one)
@@ -54,11 +53,11 @@ class Allocator:
             self.held.add(claim)
 
     def assume(self, claim: Json) -> None:
-        """Account for an allocated claim; raises AllocationFailed if its allocation is malformed."""
+        """Count an allocated claim as in use; raises AllocationFailed if its allocation is malformed."""
         self.counters.forget(self.held.add(claim))
 
     def release(self, claim: Json) -> None:
-        """Forget an allocated claim; raises AllocationFailed if it was never accounted for."""
+        """Forget an allocated claim; raises AllocationFailed if it was not counted."""
         self.counters.forget(self.held.remove(claim))
 
     def view(self, node: Json) -> NodeView:
@@ -79,9 +78,9 @@ class Allocator:
     def allocate(self, node: Json, claims: Sequence[Json]) -> list[dict[str, Any]] | None:
         """``status.allocation`` of each claim, in order; None when they do not fit on the node.
 
-        Raises AllocationFailed when that cannot be decided: something is malformed or not known, a selector
-        fails, all devices of a pool in mid-update are asked for, or a pool is invalid and nothing else fits.
-        Nothing is accounted for: see ``assume``.
+        Raises AllocationFailed if that cannot be decided: an object is malformed or of an unknown kind, a
+        selector fails, a request for all devices meets a pool that is being updated, or the claims do not fit
+        while a pool is invalid. The result does not count as in use: see ``assume``.
         """
         view = self.view(node)
         read = self.requested(view, claims)
@@ -114,7 +113,10 @@ class Allocator:
         return RequestedClaim(claim.name, claim.spec, requests, claim.constraints)
 
     def _every(self, view: NodeView, request: Request) -> tuple[Device, ...]:
-        """All devices that match and have the capacity; whether they are in use or tainted comes later."""
+        """All devices that match and have the capacity, whether or not they are in use or tainted.
+
+        allocationMode All means all of these: the search fails if one of them cannot be had.
+        """
         return tuple(
             device
             for device in view.all_devices()
@@ -127,7 +129,7 @@ class Allocator:
 def _allocation_result(
     view: NodeView, claim: RequestedClaim, choices: Sequence[Choice], selected: Sequence[Request]
 ) -> dict[str, Any]:
-    """The allocation of one claim; ``selected`` is the chosen alternative of each of its requests.
+    """The allocation of one claim; ``selected`` has each request, or its chosen subrequest.
 
     Raises AllocationFailed for a node selector with several terms, which cannot be merged.
     """
@@ -156,6 +158,7 @@ def _result(choice: Choice) -> dict[str, Any]:
             result[name] = list(device.spec[name])
     if choice.share_id is not None:
         result["shareID"] = choice.share_id
+    # All capacities of the device, also those that the request does not name (KEP-5075).
     if choice.consumed:
         result["consumedCapacity"] = {
             name: str(amount.quantity) for name, amount in sorted(choice.consumed.items())
@@ -171,7 +174,7 @@ def _toleration(stored: Json) -> dict[str, Any]:
 
 
 def _config(claim: RequestedClaim, selected: Sequence[Request]) -> list[dict[str, Any]]:
-    """First the classes' configurations, each class once, then the claim's; no requests mean all of them."""
+    """``allocation.devices.config``: first that of the classes, each class once, then that of the claim."""
     entries: list[dict[str, Any]] = []
     of_class: dict[str, list[dict[str, Any]]] = {}
     for request in selected:
@@ -185,15 +188,17 @@ def _config(claim: RequestedClaim, selected: Sequence[Request]) -> list[dict[str
             entry["requests"].append(request.full_name)
     for config in claim.spec.get("config") or ():
         requests = config.get("requests") or []
-        if not requests or any(_means(requests, request) for request in selected):
+        if not requests or any(_names(requests, request) for request in selected):
             entries.append(_entry("FromClaim", list(requests), config))
+    # Kubernetes 1.37 leaves ``requests`` out if they are all requests of the claim; empty means all.
     for entry in entries:
-        if all(_means(entry["requests"], request) for request in selected) or not entry["requests"]:
+        if all(_names(entry["requests"], request) for request in selected) or not entry["requests"]:
             del entry["requests"]
     return entries
 
 
-def _means(requests: Sequence[str], request: Request) -> bool:
+def _names(requests: Sequence[str], request: Request) -> bool:
+    """Whether a configuration's ``requests`` name the request: ``REQUEST`` or ``REQUEST/SUBREQUEST``."""
     return any(name in requests for name in request.names)
 
 
@@ -205,33 +210,39 @@ def _entry(source: str, requests: list[str], config: Json) -> dict[str, Any]:
 
 
 def _node_selector(choices: Sequence[Choice], node: str) -> dict[str, Any] | None:
-    """The node itself if a device is bound to it, else what all devices' selectors demand, else nothing."""
-    demands: dict[str, list[dict[str, Any]]] = {"matchExpressions": [], "matchFields": []}
+    """The node itself if a device is bound to it, else the requirements of all devices' selectors, else None.
+
+    Go: createNodeSelector.
+    """
+    merged: dict[str, list[dict[str, Any]]] = {"matchExpressions": [], "matchFields": []}
     for choice in choices:
         device = choice.device
         selection = device.effective_selection
+        # This form, one matchFields of metadata.name, is also what the API server takes the node of an
+        # allocation from when a node's own token writes the claim's status.
         if selection.node_name is not None or device.spec.get("bindsToNode") is True:
             only = {"key": "metadata.name", "operator": "In", "values": [node]}
             return {"nodeSelectorTerms": [{"matchFields": [only]}]}
         terms = (selection.terms or {}).get("nodeSelectorTerms") or ()
+        # Terms are alternatives; the union of requirements can only be built from one of them.
         if len(terms) > 1:
             raise AllocationFailed(
                 f"device {device.id} has a node selector with {len(terms)} terms", "publish it with one term"
             )
         for term in terms:
-            for kind, demanded in demands.items():
-                _add_new(demanded, term.get(kind) or ())
-    term = {kind: demanded for kind, demanded in demands.items() if demanded}
+            for kind, known in merged.items():
+                _add_new(known, term.get(kind) or ())
+    term = {kind: known for kind, known in merged.items() if known}
     return {"nodeSelectorTerms": [term]} if term else None
 
 
-def _add_new(demanded: list[dict[str, Any]], requirements: Sequence[Json]) -> None:
+def _add_new(known: list[dict[str, Any]], requirements: Sequence[Json]) -> None:
     for requirement in requirements:
         values = list(requirement.get("values") or ())
         key, operator = requirement.get("key") or "", requirement.get("operator") or ""
         if any(
             one["key"] == key and one["operator"] == operator and set(one.get("values", ())) == set(values)
-            for one in demanded
+            for one in known
         ):
             continue
-        demanded.append({"key": key, "operator": operator} | ({"values": values} if values else {}))
+        known.append({"key": key, "operator": operator} | ({"values": values} if values else {}))

@@ -1,4 +1,4 @@
-"""Quantities of capacity and counters, in the form in which they are added and compared quickly."""
+"""Quantities of capacity and counters as integers of billionths, which are quick to add and compare."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NANO_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A quantity, and the same number in billionths, which no quantity is finer than."""
+    """A quantity, and the same number in billionths, the finest that a quantity can have."""
 
     quantity: Quantity
     nanos: int
 
 
 def amount_of(quantity: Quantity) -> Amount:
-    """Raises AllocationFailed for a number of more than 30,000 digits."""
+    """The amount of a quantity. Raises AllocationFailed for a number of more than 30,000 digits."""
     negative, digits, exponent = quantity.value.as_tuple()
     if not isinstance(exponent, int) or exponent > _MOST_DIGITS:
         raise AllocationFailed(f"a quantity has more than {_MOST_DIGITS} digits", "correct the object")
@@ -34,22 +34,20 @@ def amount_of(quantity: Quantity) -> Amount:
 
 
 def read_amount(value: Any) -> Amount:
-    """The amount that a JSON value stands for: ``"80Gi"``, or a number; absent is zero.
+    """The amount of a JSON value: ``"80Gi"``, or a number; None is zero.
 
-    Raises AllocationFailed when it is no quantity.
+    Raises AllocationFailed if it is not a quantity.
     """
     if value is None:
         return _parse("0")
+    # In JSON a quantity may also be a number. A bool is not one, although Python's is an int.
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise AllocationFailed(f"{value!r} is not a quantity", "write one such as 80Gi")
     return _parse(str(value).strip())
 
 
 def left_text(whole: Amount, used: int) -> str:
-    """What is left of an amount, written as that is; nothing where more is used than there is.
-
-    ``used`` is in billionths.
-    """
+    """What is left of an amount, in its format; 0 if more is used than it has. ``used`` is in billionths."""
     left = max(0, whole.nanos - used)
     return str(Quantity(Decimal(left).scaleb(-_NANO_DIGITS), whole.quantity.format))
 

@@ -1,4 +1,4 @@
-"""Consumable capacity (KEP-5075): what a request takes of a device's capacity, and whether that is left."""
+"""Consumable capacity (KEP-5075): how much a request takes of a device's capacity, and whether it is left."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Requested = Mapping[str, Amount]
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A capacity of which a device cannot give what a request needs; as a text it is a sentence.
+    """A capacity of which a device cannot give as much as a request needs; its text is a sentence.
 
-    ``needed`` and ``capacity`` are None for a device that does not have it. ``forbidden``: the policy does
-    not allow the amount, however much is there. ``used`` is what others have, in billionths.
+    ``needed`` and ``capacity`` are None if the device does not have this capacity. ``forbidden``: the policy
+    does not allow the amount, however much is left. ``used`` is what others have, in billionths.
     """
 
     name: str
@@ -52,12 +52,14 @@ def _allowed(policy: RequestPolicy) -> str:
 def shortage(
     device: Device, requested: Requested, held: Mapping[str, int], taking: Mapping[str, int]
 ) -> Shortage | None:
-    """Why the device cannot give what is requested, None when it can.
+    """Why the device cannot give what is requested, None if it can.
 
-    ``held`` and ``taking`` are what earlier allocations, by ``bare_name``, and this attempt take already, in
-    billionths. Also for devices that are not shared: what is requested must be there. Raises AllocationFailed
-    where a request cannot be computed with, or is negative; no other device is tried then.
+    ``held`` (by ``bare_name``) is what earlier allocations take, ``taking`` what this attempt takes already,
+    both in billionths. A device that is not shared must have the requested capacity too. Raises
+    AllocationFailed for a negative request and for numbers that the policy cannot be applied to; then no
+    other device is tried.
     """
+    # A device without the capacity is passed over; it is not an error.
     unknown = [name for name in requested if name not in device.capacities]
     if unknown:
         return Shortage(unknown[0])
@@ -79,9 +81,10 @@ def shortage(
 
 
 def consumption(device: Device, requested: Requested) -> dict[str, Amount]:
-    """What each capacity of the device gives: rounded by its policy, its default or all if not requested.
+    """How much of each capacity of the device the request takes.
 
-    Raises AllocationFailed for a request that its steps cannot represent.
+    A requested amount is rounded up by the policy. A capacity that is not requested gives its policy's
+    default, or all of it without one. Raises AllocationFailed for a request that the steps cannot represent.
     """
     return {name: _taken(name, capacity, requested.get(name)) for name, capacity in device.capacities.items()}
 
@@ -103,19 +106,20 @@ def _taken(name: str, capacity: Capacity, requested: Amount | None) -> Amount:
 
 
 def _compared(amount: Amount, other: Amount) -> Amount:
-    """apimachinery widens a number for good when it compares it with one that is wide."""
+    """The amount after a comparison: apimachinery's Cmp makes it wide for good if the other one is."""
     if other.quantity.wide and not amount.quantity.wide:
         return Amount(replace(amount.quantity, wide=True), amount.nanos)
     return amount
 
 
 def _round_up(name: str, requested: Amount, policy: RequestPolicy, low: Amount) -> Amount:
-    """The next step from the lowest; computed with int64, in the format of the step."""
+    """The next multiple of the step above the minimum, computed with int64, in the format of the step."""
     if requested.nanos < low.nanos:
         return low
     requested = _compared(requested, low)
     if policy.step is None:
         return requested
+    # The scheduler computes steps with int64 and reports an error for what does not fit.
     if requested.nanos > _LARGEST * 10**9:
         raise AllocationFailed(
             f"{requested.quantity} of capacity {name} is too much to be rounded", "ask for less"
@@ -124,6 +128,7 @@ def _round_up(name: str, requested: Amount, policy: RequestPolicy, low: Amount) 
     above = _int64(requested.quantity.scaled(0) - lowest)
     steps, rest = _divide(above, step)
     steps += rest != 0
+    # As in the scheduler, the check for overflow is made only from a minimum of 0 on.
     if lowest >= 0 and steps > _divide(_LARGEST - lowest, step)[0]:
         raise AllocationFailed(
             f"{requested.quantity} of capacity {name} rounds up to too much", "ask for less"
@@ -140,6 +145,7 @@ def _step(name: str, step: Amount) -> int:
 
 
 def _violates(amount: Amount, policy: RequestPolicy | None) -> bool:
+    # The policy's default is allowed even if it is not on a step.
     if policy is None or (policy.default is not None and _is_same(amount, policy.default)):
         return False
     if not policy.ranged:
@@ -155,9 +161,9 @@ def _violates(amount: Amount, policy: RequestPolicy | None) -> bool:
 
 
 def _is_same(amount: Amount, default: Amount) -> bool:
-    """Whether the scheduler takes it for the default: the same number, written in the same way.
+    """Whether the scheduler takes the amount for the default: the same number, written in the same way.
 
-    It compares the representations; those that are held with arbitrary precision are never the same.
+    It compares Go structs. Numbers of arbitrary precision are held by pointer, so they are never the same.
     """
     one, other = amount.quantity, default.quantity
     if one.wide or other.wide:
@@ -170,7 +176,7 @@ def _is_same(amount: Amount, default: Amount) -> bool:
 
 
 def _divide(number: int, divisor: int) -> tuple[int, int]:
-    """Quotient and rest as Go has them: rounded towards zero."""
+    """Quotient and remainder as in Go, which rounds towards zero."""
     quotient = abs(number) // abs(divisor)
     quotient = quotient if (number < 0) is (divisor < 0) else -quotient
     return quotient, number - quotient * divisor

@@ -1,4 +1,4 @@
-"""Shared counters (KEP-4815): what the partitions of a device that are in use leave of it."""
+"""Shared counters (KEP-4815): what devices in use leave of the counters that a pool's devices consume."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from kubernetes_rules.allocator.held import Held
-from kubernetes_rules.allocator.pools import Pool
-from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.pools import NodeView, Pool
+from kubernetes_rules.allocator.published import Device, PoolId
 from kubernetes_rules.quantity import format_bytes
 
 Available = dict[tuple[str, str], int]
-"""Counter set and counter, with what is left in billionths."""
+"""What is left of each counter, in billionths, by counter set and counter."""
 
 
 class Exhausted(NamedTuple):
-    """A counter that does not allow to take a device; ``needed`` and ``left`` are in billionths."""
+    """A counter of which too little is left for a device; ``needed`` and ``left`` are in billionths."""
 
     counter_set: str
     counter: str
@@ -23,23 +23,42 @@ class Exhausted(NamedTuple):
     left: int
 
     def described(self, whole: int) -> str:
-        """A sentence; ``whole`` is what the counter has when nothing is taken, in billionths."""
+        """A sentence; ``whole`` is the counter's value in its counter set, in billionths."""
         needed, left, all_of_it = (_text(nanos) for nanos in (self.needed, max(0, self.left), whole))
         name = f"counter {self.counter} of {self.counter_set}"
         return f"{needed} of {name} is needed, {left} of {all_of_it} is left"
 
 
 def available_counters(pool: Pool, held: Held) -> Available:
-    """What the devices in use leave of the pool's counters; it can be negative.
-
-    A device that is in use but published no longer takes nothing.
-    """
+    """What the devices in use leave of the pool's counters; it can be negative."""
     left = {(name, counter): nanos for name, counters in pool.counter_sets for counter, nanos in counters}
+    # The scheduler learns what a device consumes from its slice. A device in use that is no longer published
+    # consumes nothing, so a pool can be over-committed that way.
     for devices in (pool.devices, pool.other_devices):
         for device in devices:
             if device.consumes and held.is_held(device.id):
                 take(left, device, 1)
     return left
+
+
+class CounterCache:
+    """What devices in use leave of the pools' counters, computed once per pool until something changes."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._left: dict[PoolId, Available] = {}
+
+    def of(self, view: NodeView, pool: PoolId) -> Available:
+        """The counters of a pool, which are the same for every node that sees it."""
+        left = self._left.get(pool)
+        if left is None:
+            left = self._left[pool] = available_counters(view.pool_of[pool], self._held)
+        return left
+
+    def forget(self, pools: set[PoolId]) -> None:
+        """Compute these pools again: some of their devices were taken or given back."""
+        for pool in pools:
+            self._left.pop(pool, None)
 
 
 def take(left: Available, device: Device, times: int) -> None:
@@ -50,14 +69,13 @@ def take(left: Available, device: Device, times: int) -> None:
 
 
 def exhausted(left: Available, device: Device) -> Exhausted | None:
-    """Which counter does not allow to take the device, None if all do.
-
-    Every counter of the pool counts: one that is overdrawn blocks all devices that consume any.
-    """
+    """The counter of which too little is left for the device, None if all suffice."""
     wanted: Available = {}
     for name, counters in device.consumes:
         for counter, nanos in counters:
             wanted[name, counter] = wanted.get((name, counter), 0) + nanos
+    # The allocator checks every counter of the pool, not only those that this device consumes: one that is
+    # below zero blocks all devices with consumesCounters.
     for (name, counter), nanos in left.items():
         needed = wanted.get((name, counter), 0)
         if nanos < needed:

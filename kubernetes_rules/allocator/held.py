@@ -1,4 +1,4 @@
-"""What allocated claims hold: devices for themselves, shares of devices, capacity."""
+"""The devices that allocated claims hold: whole ones, shares, and the capacity of shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Share = Mapping[str, int]
 
 
 class Held:
-    """The devices in use; admin access holds nothing. Claims come and go with ``add`` and ``remove``."""
+    """The devices in use. Claims come and go with ``add`` and ``remove``."""
 
     def __init__(self) -> None:
         self.exclusive: dict[DeviceId, list[str]] = {}
@@ -26,7 +26,7 @@ class Held:
         self._totals: dict[DeviceId, dict[str, int]] = {}
 
     def add(self, claim: Json) -> set[PoolId]:
-        """Account for an allocated claim; the pools it touches. Raises AllocationFailed if malformed."""
+        """Add an allocated claim; returns the pools of its devices. Raises AllocationFailed if malformed."""
         holder = claim_name(claim)
         pools = set()
         for device, share in _results(claim):
@@ -39,7 +39,7 @@ class Held:
         return pools
 
     def remove(self, claim: Json) -> set[PoolId]:
-        """Forget an allocated claim that was added; the pools it touches.
+        """Remove an allocated claim that was added; returns the pools of its devices.
 
         Raises AllocationFailed if it is malformed or was not added.
         """
@@ -58,11 +58,11 @@ class Held:
         return pools
 
     def is_held(self, device: DeviceId) -> bool:
-        """Whether anybody holds it or a share of it."""
+        """Whether a claim holds the device or a share of it."""
         return device in self.exclusive or device in self.shares
 
     def capacity_taken(self, device: DeviceId) -> Mapping[str, int]:
-        """The capacity that all its shares take, by ``bare_name``, in billionths."""
+        """The capacity that all shares of the device take, by ``bare_name``, in billionths."""
         shares = self.shares.get(device)
         if shares is None:
             return {}
@@ -92,6 +92,7 @@ def _results(claim: Json) -> list[tuple[DeviceId, Share | None]]:
         allocation = (claim.get("status") or {}).get("allocation") or {}
         found: list[tuple[DeviceId, Share | None]] = []
         for result in (allocation.get("devices") or {}).get("results") or ():
+            # A result with admin access does not hold the device: others can be allocated it (KEP-5018).
             if result.get("adminAccess") is True:
                 continue
             share = None
@@ -106,9 +107,9 @@ def _results(claim: Json) -> list[tuple[DeviceId, Share | None]]:
 
 
 def consumed_capacity(result: Mapping[str, Any]) -> dict[str, str]:
-    """What an allocation took of a shared device (DeviceRequestAllocationResult.consumedCapacity).
+    """What an allocation took of a shared device, by ``bare_name``.
 
-    Names are as ``bare_name`` has them.
+    Field: DeviceRequestAllocationResult.consumedCapacity.
     """
     return {
         bare_name(result["driver"], name): str(amount)
@@ -117,9 +118,10 @@ def consumed_capacity(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bare_name(driver: str, name: str) -> str:
-    """The name of a capacity without its driver's domain: with and without it is the same (QualifiedName).
+    """The name of a capacity without its driver's domain.
 
-    A device may be published with the one and a claim be given the other.
+    The name means the same with and without that domain (QualifiedName), and a device and a claim may use
+    different ones.
     """
     return name.removeprefix(f"{driver}/")
 

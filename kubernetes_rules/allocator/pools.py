@@ -1,6 +1,6 @@
-"""The pools whose devices a node can reach, and the usable devices of a node in order.
+"""The pools whose devices a node can reach, and the node's usable devices in order.
 
-Of each pool the newest generation counts, whether it is complete and consistent or not.
+Only the newest generation of a pool counts, even while it is incomplete or invalid.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Selection, Slice
 from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.pool_generations import newest_of
-from kubernetes_rules.selectors import Node, NodeSelectorInvalid, selector_matches
+from kubernetes_rules.selectors import Node, NodeSelectorInvalid, node_selector_matches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A pool as one node sees it.
 
-    ``devices`` are those the node's slices hold, in the order in which they are tried;
-    ``other_devices`` are the rest of the pool, which use up its counters all the same. ``incomplete`` or
-    ``invalid`` say why nothing is allocated from it; then it has no devices.
+    ``devices`` are those of the node's slices, in the order in which they are tried. ``other_devices`` are
+    the rest of the pool, which consume its counters too. ``incomplete`` or ``invalid`` say why nothing is
+    allocated from the pool; then it has no devices.
     """
 
     id: PoolId
@@ -32,12 +32,12 @@ class Pool:
 
     @property
     def usable(self) -> bool:
-        """Whether devices are allocated from it."""
+        """Whether devices can be allocated from it."""
         return self.incomplete is None and self.invalid is None
 
     @property
     def comes_last(self) -> bool:
-        """Pools with a device that needs to be bound to are tried after all others."""
+        """Whether it is tried after all others: a device has binding conditions, for which a pod waits."""
         return any(device.spec.get("bindingConditions") is not None for device in self.devices)
 
 
@@ -47,7 +47,7 @@ def gather_pools(
     """The pools of a node in the order in which they are tried: by driver and name.
 
     ``slices`` are those that name the node, then those that name none. Obsolete slices are left out.
-    Raises AllocationFailed for a malformed node selector.
+    Raises AllocationFailed for a malformed node selector. Go: GatherPools.
     """
     reaching = (one for one in slices if not one.hidden and _reaches(one, node))
     newest = newest_of(reaching, lambda one: (one.pool_id, one.generation))
@@ -70,9 +70,10 @@ def _reaches(one: Slice, node: Node) -> bool:
 
 
 def _pool(pool_id: PoolId, seen: list[Slice], everywhere: Sequence[Slice]) -> Pool | None:
-    """The pool of the slices that the node sees; None if there is a newer generation elsewhere."""
+    """The pool of the slices that the node sees; None if another slice has a newer generation."""
     generation, wanted = seen[0].generation, seen[0].slice_count
     others: list[Slice] = []
+    # The rest of a pool may be in slices for other nodes, counter sets among them.
     if len(seen) != wanted:
         if any(one.generation > generation for one in everywhere):
             return None
@@ -94,6 +95,7 @@ def _build(pool_id: PoolId, seen: list[Slice], others: list[Slice]) -> Pool:
     devices = tuple(device for one in seen if not one.shared for device in one.devices)
     other_devices = tuple(device for one in others if not one.shared for device in one.devices)
     counter_sets = tuple(counters for one in (*seen, *others) for counters in one.shared)
+    # Duplicate devices are looked for only among the slices that this node sees, as in GatherPools.
     invalid = (
         _duplicate("device", [device.id.device for device in devices])
         or _duplicate("counter set", [name for name, _ in counter_sets])
@@ -124,9 +126,9 @@ def _dangling(counter_sets: Counters, devices: Iterable[Device]) -> str | None:
 
 
 def _is_selected(selection: Selection, node: Node) -> bool:
-    """Whether the node is selected; a name counts before ``allNodes``, that before the selector.
+    """Whether the node is selected: by name, else by ``allNodes``, else by the selector.
 
-    Raises AllocationFailed for a selector that is malformed. Go: NodeMatches in the allocator's pools.
+    Raises AllocationFailed for a malformed selector. Go: NodeMatches in the allocator's pools.
     """
     if selection.node_name:
         return node.name == selection.node_name
@@ -135,14 +137,14 @@ def _is_selected(selection: Selection, node: Node) -> bool:
     if selection.terms is None:
         return False
     try:
-        return selector_matches(selection.terms, node)
+        return node_selector_matches(selection.terms, node)
     except NodeSelectorInvalid as error:
         raise AllocationFailed(error.what, "correct the ResourceSlice") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
-    """The pools of a node in the order in which they are tried, and ``devices``, those of usable pools."""
+    """The pools of a node in the order in which they are tried; ``devices`` are those of usable pools."""
 
     node: Node
     pools: tuple[Pool, ...]
@@ -151,7 +153,7 @@ class NodeView:
     _selected: dict[Device, bool] = field(default_factory=dict)
 
     def selects(self, device: Device) -> bool:
-        """Whether a device of its pools is for this node, where devices have selections of their own.
+        """Whether the device's own node selection, if it has one, selects this node.
 
         Raises AllocationFailed for a malformed node selector.
         """
@@ -176,7 +178,7 @@ class NodeView:
 
 
 class NodeViews:
-    """Makes and keeps the views of nodes over one set of slices."""
+    """Makes the views of nodes for one set of slices, and keeps them."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._named: dict[str, list[Slice]] = {}

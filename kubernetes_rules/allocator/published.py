@@ -1,4 +1,4 @@
-"""Reads ResourceSlices (resource.k8s.io/v1) as allocation needs them: each slice with its devices."""
+"""Reads ResourceSlices (resource.k8s.io/v1) into slices and devices as allocation needs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Counters = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 class PoolId(NamedTuple):
-    """A pool is known by its driver and its name."""
+    """A pool is identified by its driver and its name."""
 
     driver: str
     pool: str
@@ -26,7 +26,7 @@ class PoolId(NamedTuple):
 
 
 class DeviceId(NamedTuple):
-    """What an allocation result names a device by."""
+    """The three names by which an allocation result identifies a device."""
 
     driver: str
     pool: str
@@ -43,7 +43,7 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """What may be asked of a capacity: ``values``, or from ``low`` to ``high`` in steps, or anything."""
+    """The amounts of a capacity that may be requested: ``values``, a range (maybe in steps), or any."""
 
     default: Amount | None = None
     values: tuple[Amount, ...] | None = None
@@ -71,13 +71,13 @@ class Selection:
 
     @property
     def known(self) -> bool:
-        """Whether it says anything that is understood."""
+        """Whether it has one of the fields that the allocator knows."""
         return bool(self.node_name) or self.all_nodes or self.terms is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """A published device. ``content`` is equal for devices between which no selector can tell."""
+    """A published device. ``content`` is equal for devices that no selector can tell apart."""
 
     id: DeviceId
     spec: Json
@@ -93,13 +93,25 @@ class Device:
 
     @property
     def effective_selection(self) -> Selection:
-        """Its own where the slice says that devices have their own, else the slice's."""
+        """Its own if the slice has perDeviceNodeSelection, else the slice's."""
         return self.selection if self.per_device and self.selection is not None else self.slice_selection
+
+    def attribute(self, name: str) -> Json | None:
+        """The attribute of a fully qualified name, None if the device lacks it.
+
+        An attribute without a domain belongs to the driver's domain (QualifiedName of resource.k8s.io/v1).
+        """
+        found: Json | None = self.attributes.get(name)
+        if found is None:
+            domain, slash, bare = name.partition("/")
+            if slash and domain == self.id.driver:
+                found = self.attributes.get(bare)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """A ResourceSlice. ``shared`` holds its counter sets; ``hidden`` if it uses a feature that is off."""
+    """A ResourceSlice. ``shared`` are its counter sets; ``hidden``: it uses a feature whose gate is off."""
 
     name: str
     pool_id: PoolId
@@ -149,10 +161,13 @@ def _selection(spec: Json) -> Selection:
 def _device(pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:
     attributes = spec.get("attributes") or {}
     capacities = spec.get("capacity") or {}
+    # Only with this field do requests consume capacity (KEP-5075). Other devices have one holder and must
+    # have at least what is requested.
     allow_multiple = spec.get("allowMultipleAllocations") is True
     return Device(
         id=DeviceId(*pool_id, spec["name"]),
         spec=spec,
+        # Results of selectors are cached by this text: nodes publish many equal devices.
         content=json.dumps((pool_id.driver, attributes, capacities, allow_multiple), sort_keys=True),
         attributes=attributes,
         capacities={name: _capacity(capacity) for name, capacity in capacities.items()},
@@ -179,6 +194,7 @@ def _counters(sets: Any, name: str) -> Counters:
 
 
 def _has_groups(device: Json) -> bool:
+    # With the gate DRADeviceCompatibilityGroups off the scheduler ignores such slices (KEP-5963).
     return any(one.get("compatibilityGroups") for one in device.get("consumesCounters") or ())
 
 

@@ -1,4 +1,4 @@
-"""Says which check keeps a device from being allocated to a request now."""
+"""Finds the first check that keeps a device from being allocated to a request now."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from enum import StrEnum
 
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.capacity import shortage
-from kubernetes_rules.allocator.constraints import Constraint, attribute_of
 from kubernetes_rules.allocator.counters import exhausted
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device
-from kubernetes_rules.allocator.requests import Request
+from kubernetes_rules.allocator.requests import Constraint, Request
 from kubernetes_rules.allocator.selector_results import Unanswered
 from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.taints import untolerated_taint
 
 
 class Gate(StrEnum):
-    """The gates, in the order in which they are asked here: what never changes before what may pass.
+    """The checks, in the order in which they are made here: lasting reasons before passing ones.
 
-    The search itself asks whether a device is in use first, since that is cheap; whether the device is
-    refused is the same.
+    The search itself first checks whether a device is in use, since that is cheap. The order does not change
+    whether a device is refused.
     """
 
     SELECTOR = "selector"
@@ -38,9 +37,9 @@ class Gate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The first gate that a device does not pass, and what there is to say about it.
+    """The first check that a device fails, with a sentence or an expression as its detail.
 
-    ``detail`` is a sentence or an expression; ``claims`` are the claims that prevent it, if some do.
+    ``claims`` are the claims that are in the way, if any.
     """
 
     gate: Gate
@@ -55,10 +54,10 @@ def refusal(
     device: Device,
     constraints: Iterable[Constraint] = (),
 ) -> Refusal | None:
-    """Why the device is not for the request, None if it is when the request comes alone.
+    """Why the device cannot be allocated to the request, None if it can when nothing else is requested.
 
-    The device is one of ``view.devices``. Of constraints, a missing attribute is reported here; whether
-    the values of several devices go together depends on those that are chosen.
+    The device is one of ``view.devices``. Of constraints only a missing attribute is reported: whether
+    values of several devices go together depends on the devices that are chosen.
     """
     return (
         _by_selector(allocator, request, device)
@@ -137,6 +136,6 @@ def _by_taint(request: Request, device: Device) -> Refusal | None:
 
 def _by_constraint(request: Request, device: Device, constraints: Iterable[Constraint]) -> Refusal | None:
     for one in constraints:
-        if one.applies_to(request.names) and attribute_of(device, one.attribute) is None:
+        if one.applies_to(request.names) and device.attribute(one.attribute) is None:
             return Refusal(Gate.CONSTRAINT, f"it has no attribute {one.attribute}")
     return None

@@ -1,13 +1,12 @@
-"""Reads the requests of ResourceClaims as the search needs them, and refuses what cannot be judged."""
+"""Reads requests and constraints of ResourceClaims for the search, and refuses those it cannot judge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
-from kubernetes_rules.allocator.constraints import Constraint, read_constraints
 from kubernetes_rules.allocator.held import claim_name
 from kubernetes_rules.allocator.published import Device, Json
 from kubernetes_rules.errors import AllocationFailed
@@ -15,13 +14,15 @@ from kubernetes_rules.errors import AllocationFailed
 MOST_DEVICES = 32
 """The results that an allocation can hold (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 
+_TYPES = ("string", "int", "bool", "version")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, or one of the alternatives (``parent`` names the request then) of a prioritized one.
+    """A request, or a subrequest of ``firstAvailable``, whose ``parent`` is the name of its request.
 
-    ``selectors`` are CEL expressions, first those of the class. ``every`` is set for allocation mode All,
-    once it is known what all is; ``count`` is their number then.
+    ``selectors`` are CEL expressions, those of the class first. ``takes_all`` is allocation mode All. For
+    it, ``every`` has the devices and ``count`` their number once a node is known.
     """
 
     claim: str
@@ -44,17 +45,17 @@ class Request:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names by which constraints and configurations mean it."""
+        """The names by which constraints and configurations can refer to it."""
         return (self.name if self.parent is None else self.parent), self.full_name
 
     def with_devices(self, every: tuple[Device, ...]) -> Request:
-        """The same, knowing what all devices are."""
+        """A copy of a request for all devices, with the devices of a node."""
         return replace(self, every=every, count=len(every))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedClaim:
-    """A claim to allocate: for each request its alternatives, one if it is not prioritized."""
+    """A claim to allocate: for each request its subrequests, or the one request of ``exactly``."""
 
     name: str
     spec: Json
@@ -63,9 +64,9 @@ class RequestedClaim:
 
 
 def read_claim(claim: Json, classes: Mapping[str, Json]) -> RequestedClaim:
-    """The claim of an API object, its device classes looked up.
+    """A ResourceClaim with the selectors and configuration of its device classes.
 
-    Raises AllocationFailed when a class does not exist, or when something is malformed or not known.
+    Raises AllocationFailed if a class does not exist, or something is malformed or of an unknown kind.
     """
     name = claim_name(claim)
     try:
@@ -113,6 +114,7 @@ def _request(claim: str, parent: str | None, name: str, stored: Json, classes: M
         _selectors(f"class {class_name}", class_spec.get("selectors")) + own,
         takes_all=mode == "All",
         count=stored.get("count") or 0,
+        # Subrequests have no adminAccess.
         admin_access=parent is None and stored.get("adminAccess") is True,
         tolerations=tuple(stored.get("tolerations") or ()),
         capacity={key: read_amount(value) for key, value in capacity.items()},
@@ -129,7 +131,7 @@ def _selectors(where: str, stored: Any) -> tuple[str, ...]:
 
 
 def check_limit(claim: RequestedClaim) -> None:
-    """Raises AllocationFailed when even the smallest alternatives are more devices than a result can hold."""
+    """Raises AllocationFailed if even the smallest alternatives have more devices than a result holds."""
     total = 0
     for alternatives in claim.requests:
         least = min(request.count for request in alternatives)
@@ -144,3 +146,69 @@ def check_limit(claim: RequestedClaim) -> None:
         raise AllocationFailed(
             f"claim {claim.name} asks for a negative number of devices", "correct its counts"
         )
+
+
+@dataclass(slots=True)
+class Constraint:
+    """A constraint with the values of the devices chosen so far; empty ``requests`` mean every request."""
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+    values: list[tuple[str, Any]] = field(default_factory=list)
+
+    def applies_to(self, names: tuple[str, str]) -> bool:
+        """Whether it is for a request; ``names`` are ``Request.names``."""
+        return not self.requests or names[0] in self.requests or names[1] in self.requests
+
+    def allows(self, device: Device) -> bool:
+        """Whether the device can be chosen beside those chosen so far."""
+        # A device without the attribute never satisfies a constraint, not even distinctAttribute.
+        attribute = device.attribute(self.attribute)
+        if attribute is None:
+            return False
+        if not self.values:
+            return True
+        value = _value_of(attribute)
+        # As in the scheduler, an attribute without a value is accepted for the first device only.
+        if value[0] not in _TYPES:
+            return False
+        return value not in self.values if self.distinct else value == self.values[0]
+
+    @property
+    def state(self) -> frozenset[tuple[str, Any]]:
+        """The values that decide which devices are still allowed: one for matchAttribute, else all."""
+        return frozenset(self.values if self.distinct else self.values[:1])
+
+    def add(self, device: Device) -> None:
+        """Remember the value of a device that was chosen."""
+        attribute = device.attribute(self.attribute)
+        if attribute is not None:
+            self.values.append(_value_of(attribute))
+
+    def remove(self) -> None:
+        """Forget the value of the device that was chosen last."""
+        self.values.pop()
+
+
+def read_constraints(claim: str, stored: Any) -> list[Constraint]:
+    """The constraints of a claim; raises AllocationFailed for an unknown kind."""
+    found = []
+    for index, one in enumerate(stored or ()):
+        distinct = one.get("matchAttribute") is None
+        attribute = one.get("distinctAttribute" if distinct else "matchAttribute")
+        if attribute is None:
+            raise AllocationFailed(
+                f"claim {claim}, constraint #{index}: it is of a kind that is not known",
+                "use matchAttribute or distinctAttribute",
+            )
+        found.append(Constraint(attribute, distinct, frozenset(one.get("requests") or ())))
+    return found
+
+
+def _value_of(attribute: Json) -> tuple[str, Any]:
+    """The type and the value. The allocator compares versions as texts, build metadata included."""
+    for kind in _TYPES:
+        if attribute.get(kind) is not None:
+            return kind, attribute[kind]
+    return "", None

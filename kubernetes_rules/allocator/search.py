@@ -1,8 +1,8 @@
 """Searches for devices depth first, over claims, requests and devices in order; the first solution counts.
 
-It finds what trying all combinations would find, but skips those that cannot differ. After a device has led
-nowhere, it skips other devices that the claims cannot tell apart from it. In a long search it also skips
-requests that failed before while the same devices were taken.
+The scheduler's allocator tries all combinations, 2^n of them for one device too many. This search has the
+same result, but skips devices that the claims cannot tell apart from one that led nowhere. In a long search
+it also skips requests that failed before while the same devices were taken.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from dataclasses import dataclass
 
 from kubernetes_rules.allocator.amounts import Amount
 from kubernetes_rules.allocator.capacity import Shortage, consumption, shortage
-from kubernetes_rules.allocator.constraints import Constraint, attribute_of
-from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
+from kubernetes_rules.allocator.counters import Available, CounterCache, exhausted, take
 from kubernetes_rules.allocator.held import Held, sum_of
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
-from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Constraint, Request, RequestedClaim
 from kubernetes_rules.allocator.selector_results import SelectorResults
 from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.taints import untolerated_taint
 
 _MOST_TRIES = 200_000
-"""Devices tried before the search is given up: some seconds, as the scheduler allows each node."""
+"""Devices tried before the search is given up: some seconds. The scheduler has 10 s for a node."""
 _EASY_TRIES = 100
-"""Devices tried before states that failed are remembered: most searches never come so far."""
+"""Devices tried before failed states are remembered; most searches need fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A device chosen for a request; ``consumed`` and ``share_id`` are set if it is shared."""
+    """A device chosen for a request.
+
+    ``consumed`` and ``share_id`` are set if it is shared; ``charged``: it consumes its pool's counters.
+    """
 
     request: Request
     device: Device
@@ -40,28 +42,8 @@ class Choice:
     charged: bool
 
 
-class CounterCache:
-    """What held devices leave of the counters of pools, computed once per pool until something changes."""
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self._left: dict[PoolId, Available] = {}
-
-    def of(self, view: NodeView, pool: PoolId) -> Available:
-        """The counters of a pool; every node that sees it sees the same."""
-        left = self._left.get(pool)
-        if left is None:
-            left = self._left[pool] = available_counters(view.pool_of[pool], self._held)
-        return left
-
-    def forget(self, pools: set[PoolId]) -> None:
-        """Devices of these pools were taken or given back."""
-        for pool in pools:
-            self._left.pop(pool, None)
-
-
 class Attempt:
-    """Devices chosen for claims so far. Choices are given up in the opposite order."""
+    """Devices chosen for claims so far. Choices are given up in the reverse order."""
 
     def __init__(
         self, view: NodeView, held: Held, available: CounterCache, constraints: list[list[Constraint]]
@@ -76,7 +58,7 @@ class Attempt:
         self._counters: dict[PoolId, Available] = {}
 
     def in_use(self, claim: int, request: Request, device: DeviceId) -> bool:
-        """Whether somebody holds it; for admin access, whether the claim itself has it already."""
+        """Whether a claim holds the device; for admin access, whether the same claim has it already."""
         if request.admin_access:
             return claim in self._marked.get(device, ())
         return device in self._held.exclusive or bool(self._marked.get(device))
@@ -90,16 +72,18 @@ class Attempt:
         return shortage(device, request.capacity, held, sum_of(taking) if taking else {})
 
     def choose(self, claim: int, request: Request, device: Device, *, must: bool) -> bool:
-        """Choose the device if nothing prevents that, else leave everything as it was.
+        """Choose the device if every check allows it, else change nothing.
 
-        Raises AllocationFailed if ``must`` and a constraint prevents it, or as capacity does.
+        Raises AllocationFailed as ``shortage`` does, and if ``must`` is set and a constraint excludes it.
         """
         if self.in_use(claim, request, device.id):
             return False
+        # The first share consumes the counters of the device, the others come with it.
         shared = device.allow_multiple and (device.id in self._held.shares or device.id in self._shares)
         charged = bool(device.consumes) and not shared
         if charged and exhausted(self._counters_of(device), device):
             return False
+        # Admin access needs tolerations and free counters like everybody else.
         if device.taints and untolerated_taint(device.taints, request.tolerations) is not None:
             return False
         constraints = [one for one in self._constraints[claim] if one.applies_to(request.names)]
@@ -123,6 +107,7 @@ class Attempt:
         if charged:
             take(self._counters_of(device), device, 1)
         if device.allow_multiple:
+            # Results of the same device are told apart by shareID, a fresh UUID for each.
             share_id, consumed = str(uuid.uuid4()), consumption(device, request.capacity)
             share = {name: amount.nanos for name, amount in consumed.items()}
             self._shares.setdefault(device.id, []).append(share)
@@ -131,7 +116,7 @@ class Attempt:
         self.chosen[claim].append(Choice(request, device, share_id, consumed, charged))
 
     def give_up(self, claim: int) -> None:
-        """Give up what was chosen last for the claim."""
+        """Give up the claim's last choice."""
         choice = self.chosen[claim].pop()
         device = choice.device
         kept: dict[DeviceId, list[dict[str, int]]] | dict[DeviceId, list[int]]
@@ -153,7 +138,7 @@ class Attempt:
         return left
 
     def state(self, claim: int) -> Hashable:
-        """All of the attempt that what is still to come for a claim, and for later ones, depends on."""
+        """Everything in the attempt that later choices for this claim and later claims depend on."""
         return (
             len(self.chosen[claim]),
             frozenset((device, len(claims), claim in claims) for device, claims in self._marked.items()),
@@ -162,7 +147,7 @@ class Attempt:
         )
 
     def use_of(self, device: Device) -> tuple[Hashable, ...]:
-        """What distinguishes the use of the device from others now: held, marked and shared."""
+        """How the device is used now: by allocated claims, and in this attempt as a whole or in shares."""
         shares = self._shares.get(device.id)
         return (
             device.id in self._held.exclusive,
@@ -174,7 +159,7 @@ class Attempt:
 
 
 class TooManyDevices(Exception):
-    """What is chosen so far leaves no place in the claim's result for what is still to come."""
+    """With the devices chosen so far, the claim's allocation has no room for the rest of its request."""
 
 
 class Search:
@@ -188,14 +173,14 @@ class Search:
         self._attempt = attempt
         self._selectors = selectors
         self.selected: dict[tuple[int, int], Request] = {}
-        """After success, the alternative taken for each request, by the indexes of claim and request."""
+        """After success, the chosen request or subrequest, by the indexes of claim and request."""
         self._tries = 0
         self._failed: set[Hashable] = set()
-        self._looks: dict[Device, Hashable] = {}
+        self._known_traits: dict[Device, Hashable] = {}
         self._candidates: dict[int, list[int] | None] = {}
 
     def run(self) -> bool:
-        """Whether everything got a device; the attempt holds them then. Raises AllocationFailed."""
+        """Whether all claims fit; then the attempt has their devices. Raises AllocationFailed."""
         try:
             return self._request(0, 0)
         except TooManyDevices as error:
@@ -217,8 +202,10 @@ class Search:
         if request == len(requests):
             try:
                 return self._request(claim + 1, 0)
+            # With other devices here, the next claim may take a smaller alternative.
             except TooManyDevices:
-                return False  # with other devices here, the next claim may take a smaller alternative
+                return False
+        # The rest of the search depends only on this state, so a state that failed once fails again.
         state = None
         if self._tries > _EASY_TRIES:
             state = claim, request, self._attempt.state(claim)
@@ -234,6 +221,7 @@ class Search:
         if alternatives[0].parent is None:
             self.selected[claim, request] = alternatives[0]
             return self._device(claim, request, alternatives[0], 0, 0)
+        # KEP-4816: the first subrequest that fits together with all later requests is taken.
         exceeded = 0
         for alternative in alternatives:
             try:
@@ -248,6 +236,7 @@ class Search:
 
     def _device(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
         """Allocate one more device of a request, beginning at a position, and all that comes after it."""
+        # allocationMode All with no device that matches cannot be allocated.
         if request.takes_all and not request.every:
             return False
         if chosen >= request.count:
@@ -263,26 +252,27 @@ class Search:
     def _any_device(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
         attempt, devices = self._attempt, self._view.devices
         failed: set[Hashable] = set()
+        # Within a request only later devices are tried: combinations, not permutations.
         for position in range(start, len(devices)):
             device = devices[position]
             if attempt.in_use(claim, request, device.id) or not self.selectable(request, device):
                 continue
             if attempt.capacity_shortage(request, device) is not None:
                 continue
-            if failed and self._look_now(device) in failed:
+            if failed and self._fingerprint(device) in failed:
                 continue
             self._count_try(request)
             if not attempt.choose(claim, request, device, must=False):
                 continue
             if self._go_on(claim, index, request, chosen, position + 1):
                 return True
-            failed.add(self._look_now(device))
+            failed.add(self._fingerprint(device))
             if self._too_few(request, request.count - chosen, position + 1):
                 return False
         return False
 
     def _go_on(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
-        """After a device was chosen: all that comes after it, or give it up."""
+        """After a device was chosen, allocate all that comes after it; if that fails, give the device up."""
         try:
             done = self._device(claim, index, request, chosen + 1, start)
         except TooManyDevices:
@@ -301,14 +291,15 @@ class Search:
                 "ask for fewer devices, or loosen the constraints",
             )
 
-    def _look_now(self, device: Device) -> Hashable:
-        return self._distinguishing(device), self._attempt.use_of(device)
+    def _fingerprint(self, device: Device) -> Hashable:
+        """Equal for devices that are interchangeable now: one leads as far as the other."""
+        return self._traits(device), self._attempt.use_of(device)
 
-    def _distinguishing(self, device: Device) -> Hashable:
-        """All in which the claims' requests and constraints can tell devices apart."""
-        known = self._looks.get(device)
+    def _traits(self, device: Device) -> Hashable:
+        """Everything by which the claims' requests and constraints can tell devices apart."""
+        known = self._known_traits.get(device)
         if known is None:
-            known = self._looks[device] = (
+            known = self._known_traits[device] = (
                 device.id.pool_id,
                 device.allow_multiple,
                 device.consumes,
@@ -316,11 +307,11 @@ class Search:
                 repr(device.spec.get("capacity")),
                 tuple(self._answer(request, device) for request in self._all_requests()),
                 tuple(
-                    repr(attribute_of(device, one.attribute))
+                    repr(device.attribute(one.attribute))
                     for claim in self._claims
                     for one in claim.constraints
                 ),
-                # the order in which all devices are taken decides between no fit and failure
+                # For allocationMode All the order of devices decides between "does not fit" and an error.
                 device.id if any(device in one.every for one in self._all_requests()) else None,
             )
         return known
@@ -335,10 +326,7 @@ class Search:
             return None
 
     def _too_few(self, request: Request, wanted: int, start: int) -> bool:
-        """Whether fewer candidates than wanted are left from a position on, and none of them fails.
-
-        Trying them would only waste time; where one fails, the failure has to come out.
-        """
+        """Whether fewer candidates than wanted are left from a position on; trying them is useless then."""
         key = id(request)
         if key not in self._candidates:
             self._candidates[key] = self._candidates_of(request)
@@ -352,6 +340,7 @@ class Search:
                 if self.selectable(request, device):
                     self._attempt.capacity_shortage(request, device)
                     found.append(position)
+            # The scheduler would meet this error and fail the pod, so such devices have to be tried.
             except AllocationFailed:
                 return None
         return found

@@ -1,4 +1,4 @@
-"""Asks the selectors of a request about devices, each expression once per distinct content."""
+"""Evaluates the selectors of requests on devices, each expression once per distinct content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubernetes_rules.errors import AllocationFailed
 
 
 class Unanswered(AllocationFailed):
-    """A selector has no answer for one device; ``reason`` says so without the device's name."""
+    """A selector failed on one device; ``reason`` is the message without the device's name."""
 
     def __init__(self, device: Device, error: SelectorFailed) -> None:
         super().__init__(f"device {device.id}: {error.what}", error.way_out)
@@ -25,16 +25,18 @@ def selector_device(device: Device) -> SelectorDevice:
 
 
 class SelectorResults:
-    """Remembers what selectors say of devices: each expression is asked once per distinct content."""
+    """Which devices match which expressions; each expression is evaluated once per distinct content."""
 
     def __init__(self) -> None:
         self._results: dict[str, dict[str, bool | AllocationFailed]] = {}
 
     def first_false(self, device: Device, expressions: Iterable[str]) -> str | None:
-        """The first expression that is false for the device, None if all hold; later ones are not asked.
+        """The first expression that is false for the device, None if all hold.
 
         Raises AllocationFailed for an expression that cannot be compiled or evaluated.
         """
+        # Classes test ``device.driver`` first, so expressions after a false one must not be evaluated: on a
+        # device of another driver they may fail, and any failure fails the pod on all nodes.
         for expression in expressions:
             known = self._results.setdefault(expression, {})
             result = known.get(device.content)

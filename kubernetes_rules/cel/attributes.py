@@ -1,4 +1,4 @@
-"""Paths into values: variables, fields, keys and indices (cel-go, interpreter/attributes.go).
+"""Paths into values: variables, fields, keys and indexes (cel-go, interpreter/attributes.go).
 
 A path costs one unit, and each of its steps one more.
 """
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubernetes_rules.cel.frame import COST, DEVICE, Evaluate, Frame
-from kubernetes_rules.cel.library_values import Optional
 from kubernetes_rules.cel.operators import MISSING, DeviceMap, find
 from kubernetes_rules.cel.optionals import NONE, some
 from kubernetes_rules.cel.types import CelError
+from kubernetes_rules.cel.values import Optional
 
 
 class DomainMap(DeviceMap):
-    """A map of domains, in which one that is not there is an empty map."""
+    """A map of domains. An unknown domain is an empty map, an unknown name within a domain is an error."""
 
     __slots__ = ()
 
@@ -27,9 +27,10 @@ class DomainMap(DeviceMap):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One field, key or index: ``key`` when it is known, else ``compute``.
+    """One field, key or index: ``key`` if it is a constant, else ``compute``.
 
-    ``optional`` steps give an absent value instead of an error; ``test`` steps tell whether it is there.
+    ``optional`` steps (``a.?b``) return an optional without a value instead of an error. ``test`` steps
+    (``has(a.b)``) return whether there is one.
     """
 
     key: Any = None
@@ -40,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps from a value. ``device`` says that it is the device."""
+    """Steps from a value. ``device``: the value is the device."""
 
     root: Evaluate
     steps: tuple[Step, ...] = ()
@@ -53,7 +54,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``condition ? truthy : falsy``, where steps follow both."""
+    """``condition ? truthy : falsy``; steps that follow apply to both."""
 
     condition: Evaluate
     truthy: Attribute
@@ -68,9 +69,9 @@ Attribute = Path | Choice
 
 
 def get(value: Any, key: Any, *, lenient: bool) -> Any:
-    """What a value has at a key or index, MISSING if nothing.
+    """The value at a key or index, MISSING if there is none.
 
-    Raises CelError for an index that is none, and unless ``lenient`` for a value that has no keys.
+    Raises CelError for an invalid index and, unless ``lenient``, for a value that has no keys.
     """
     if isinstance(value, Mapping):
         found = find(value, key)
@@ -134,7 +135,10 @@ def evaluator(attribute: Attribute, units: int = 1) -> Evaluate:
 
 
 def tested(attribute: Attribute) -> Evaluate:
-    """Evaluates a path that ends in ``has()``: its beginning is free, and behind a choice its end is, too."""
+    """Evaluates a path that ends in ``has()``, without the unit for the path itself.
+
+    After a choice the last step is free too.
+    """
     resolve = evaluator(attribute, units=0)
     if not isinstance(attribute, Choice):
         return resolve
@@ -161,7 +165,7 @@ def _choice(choice: Choice) -> Evaluate:
 
 
 def _device_path(keys: tuple[str, ...]) -> Evaluate:
-    """A path from the device, of which every value but the last is known to be a map."""
+    """A path from the device: its first values are known to be maps, so that nothing has to be checked."""
     first, count = keys[0], len(keys)
     if count == 1:
 
@@ -238,6 +242,7 @@ def _general_path(root: Evaluate, steps: tuple[Step, ...]) -> Evaluate:
             try:
                 key = _key_of(step, frame)
                 found = get(value, key, lenient=optional or step.test)
+            # A step costs a unit also if it fails, but not after an optional one.
             except CelError:
                 frame[COST] += 0 if optional else 1
                 raise

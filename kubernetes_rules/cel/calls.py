@@ -1,58 +1,26 @@
-"""Calls functions: finds the signature for the values at hand, and counts what the call costs."""
+"""Plans calls of functions: finds the signature that takes the values, and counts the cost of the call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kubernetes_rules.cel.frame import (
-    COST,
-    COST_LIMIT,
-    FAILED,
-    WORK,
-    Aborted,
-    Evaluate,
-    Frame,
-    attempt,
-    check_cost,
-)
+from kubernetes_rules.cel.frame import COST, COST_LIMIT, FAILED, WORK, Aborted, Evaluate, Frame, check_cost
 from kubernetes_rules.cel.libraries import COUNTED_BY_SIGNATURE
-from kubernetes_rules.cel.library_values import OpaqueValue, Optional
 from kubernetes_rules.cel.operators import equality_units
 from kubernetes_rules.cel.syntax import Call
 from kubernetes_rules.cel.times import Duration, Timestamp
-from kubernetes_rules.cel.types import DYN, CelError, Overload, Type, Uint, list_of
+from kubernetes_rules.cel.types import DYN, CelError, Cost, Overload, Type, Uint, list_of
+from kubernetes_rules.cel.values import OpaqueValue, Optional
 
-_CHECKED_INSIDE = frozenset(
-    [
-        "_+_",
-        "_-_",
-        "_*_",
-        "_/_",
-        "_%_",
-        "-_",
-        "!_",
-        "_==_",
-        "_!=_",
-        "_<_",
-        "_<=_",
-        "_>_",
-        "_>=_",
-        "@in",
-        "in",
-        "size",
-        "type",
-        "dyn",
-        "matches",
-        "cel.@mapInsert",
-        "optional.of",
-        "optional.none",
-        "optional.ofNonZeroValue",
-    ]
-)
-"""Functions that look at the types of their arguments themselves."""
+_CHECKED_INSIDE = frozenset((
+    "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "in",
+    "size", "type", "dyn", "matches", "cel.@mapInsert", "optional.of", "optional.none",
+    "optional.ofNonZeroValue",
+))  # fmt: skip
+"""Functions that check the types of their arguments themselves."""
 _ONE_IMPLEMENTATION = _CHECKED_INSIDE | {"sort", "@sortByAssociatedKeys"}
-"""Functions that are the same in cel-go for all their signatures."""
+"""Functions that have one implementation in cel-go for all their signatures."""
 _PYTHON_TYPES: dict[str, type] = {
     "bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes,
     "type": Type, "optional_type": Optional,
@@ -62,7 +30,7 @@ Guard = Callable[[Any], bool]
 
 
 def _guard_of(kind: Type) -> Guard | None:
-    """Tells whether a value is of a type, by its first element if it is a list; None if each is."""
+    """The check whether a value is of a type, a list by its first element; None for dyn and parameters."""
     if kind.name == "dyn" or kind.name[0] == "<":
         return None
     if kind.name == "list":
@@ -95,14 +63,15 @@ def _map_guard(keys: Guard | None, values: Guard | None) -> Guard:
 
 def _guarded(overload: Overload) -> tuple[tuple[tuple[int, Guard], ...], Callable[..., Any]]:
     kinds = overload.parameters
-    if overload.name == "flatten":  # it takes elements that are no lists as well, once it runs
+    # flatten() is declared for lists of lists, but when it runs it takes other elements too.
+    if overload.name == "flatten":
         kinds = tuple(list_of(DYN) if kind.name == "list" else kind for kind in kinds)
     guards = tuple((index, guard) for index, kind in enumerate(kinds) if (guard := _guard_of(kind)))
     return guards, overload.call
 
 
 def callee(name: str, overloads: tuple[Overload, ...]) -> Callable[..., Any]:
-    """What is called with the values; it raises CelError when no signature takes them."""
+    """The function that is called with the values; it raises CelError if no signature takes them."""
     if name in _CHECKED_INSIDE:
         return overloads[0].call
     guarded = tuple(map(_guarded, overloads))
@@ -138,10 +107,11 @@ def _opaque_equality(arguments: tuple[Any, ...], result: Any) -> int:
     return 1 if isinstance(arguments[0], OpaqueValue) else equality_units(arguments, result)
 
 
-def _cost_of(name: str, overloads: tuple[Overload, ...]) -> Callable[[tuple[Any, ...], Any], int] | None:
-    """What counts the units of a call; None for one unit.
+def _cost_of(name: str, overloads: tuple[Overload, ...]) -> Cost | None:
+    """The cost function of a call; None for one unit.
 
-    Kubernetes counts its own by their names. Others cost one unit where several signatures fit.
+    Kubernetes computes the cost of its own functions from their names. cel-go computes that of the others
+    from the signature; if several fit, the call costs one unit.
     """
     if name == "_==_":
         return _opaque_equality
@@ -150,19 +120,20 @@ def _cost_of(name: str, overloads: tuple[Overload, ...]) -> Callable[[tuple[Any,
     return None if name in COUNTED_BY_SIGNATURE else overloads[0].cost
 
 
-def _failed_units(cost: Callable[[tuple[Any, ...], Any], int] | None, arguments: tuple[Any, ...]) -> int:
+def _failed_units(cost: Cost | None, arguments: tuple[Any, ...]) -> int:
     if cost is None:
         return 1
     try:
         return cost(arguments, FAILED)
     except AttributeError:
         return 1
-    except TypeError as error:  # the cost of sorting, for one: Kubernetes crashes here, and catches that
+    # Kubernetes panics here, for one in the cost of sorting, and recovers from that.
+    except TypeError as error:
         raise Aborted("the cost of a failed call cannot be counted") from error
 
 
 def _reading_text(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets a function take the name of a type, and what an optional holds, for a text."""
+    """A function of texts that also takes a type, for its name, and an optional, for its value."""
 
     def read(value: Any, *others: Any) -> Any:
         while isinstance(value, Optional) and value.present:
@@ -173,9 +144,10 @@ def _reading_text(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def planned_call(node: Call, arguments: list[Evaluate], *, reads_text: bool = False) -> Evaluate:
-    """Evaluates the call, given what evaluates its arguments.
+    """The evaluation of a call, from those of its arguments.
 
-    ``reads_text`` is for patterns that are written out: cel-go then takes more values for texts.
+    ``reads_text``: the pattern is a literal. For these cel-go has another implementation, which takes more
+    values for texts.
     """
     call = callee(node.function, node.overloads)
     if reads_text:
@@ -189,7 +161,14 @@ def planned_call(node: Call, arguments: list[Evaluate], *, reads_text: bool = Fa
     return _any_arity(tuple(arguments), call, cost)
 
 
-def _unary(argument: Evaluate, call: Callable[..., Any], cost: Any) -> Evaluate:
+def _value_or_failed(evaluate: Evaluate, frame: Frame) -> Any:
+    try:
+        return evaluate(frame)
+    except CelError:
+        return FAILED
+
+
+def _unary(argument: Evaluate, call: Callable[..., Any], cost: Cost | None) -> Evaluate:
     def run(frame: Frame) -> Any:
         try:
             value = argument(frame)
@@ -207,12 +186,13 @@ def _unary(argument: Evaluate, call: Callable[..., Any], cost: Any) -> Evaluate:
     return run
 
 
-def _binary(left: Evaluate, right: Evaluate, call: Callable[..., Any], cost: Any) -> Evaluate:
+def _binary(left: Evaluate, right: Evaluate, call: Callable[..., Any], cost: Cost | None) -> Evaluate:
     def run(frame: Frame) -> Any:
         try:
             one = left(frame)
+        # cel-go evaluates both arguments of a binary call, so that the cost of the second counts too.
         except CelError:
-            other = attempt(right, frame)
+            other = _value_or_failed(right, frame)
             frame[COST] += _failed_units(cost, (FAILED, other))
             raise
         try:
@@ -240,7 +220,7 @@ def _binary(left: Evaluate, right: Evaluate, call: Callable[..., Any], cost: Any
 
 
 def text_equality(left: Evaluate, text: str, overloads: tuple[Overload, ...]) -> Evaluate:
-    """``left == "text"``, the most frequent of all calls: as planned_call would make it, but faster."""
+    """``left == "text"``, the most frequent call in selectors; the same as by planned_call, but faster."""
     call, cost, length = callee("_==_", overloads), _opaque_equality, len(text)
 
     def run(frame: Frame) -> Any:
@@ -259,8 +239,8 @@ def text_equality(left: Evaluate, text: str, overloads: tuple[Overload, ...]) ->
     return run
 
 
-def _any_arity(arguments: tuple[Evaluate, ...], call: Callable[..., Any], cost: Any) -> Evaluate:
-    """Stops at the first argument that fails, in which case the call costs nothing unless it is the last."""
+def _any_arity(arguments: tuple[Evaluate, ...], call: Callable[..., Any], cost: Cost | None) -> Evaluate:
+    """A call that stops at the first argument that fails; it costs nothing then, unless that is the last."""
     first, last = arguments[:-1], arguments[-1:]
 
     def run(frame: Frame) -> Any:

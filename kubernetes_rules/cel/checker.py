@@ -1,108 +1,95 @@
 """Finds the type of each part of an expression before it runs (cel-go, checker/checker.go).
 
-Every name is resolved here, and for every call the signatures that fit are noted. Whether a type can be used
-for another, and what type parameters stand for, is decided as in cel-go, checker/types.go.
+It also resolves every name, and notes the signatures that fit each call. Types are assigned, and type
+parameters bound, by the rules of cel-go, checker/types.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kubernetes_rules.cel import syntax, types
 from kubernetes_rules.cel.libraries import FUNCTIONS
 from kubernetes_rules.cel.library_quantity import QUANTITY
-from kubernetes_rules.cel.syntax import (
-    Call,
-    Fold,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Node,
-    Select,
-    Variable,
-)
-from kubernetes_rules.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Overload,
-    Type,
-    Uint,
-    list_of,
-    map_of,
-    optional_of,
-    type_of,
-)
+from kubernetes_rules.cel.types import Overload, Type, Uint
 
 DEVICE = Type("kubernetes.DRADevice")
 _DEVICE_FIELDS = {
-    "driver": STRING,
-    "allowMultipleAllocations": BOOL,
-    "attributes": map_of(STRING, map_of(STRING, DYN)),
-    "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    "driver": types.STRING,
+    "allowMultipleAllocations": types.BOOL,
+    "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.DYN)),
+    "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
 }
 _MOST_NODES = 100_000
-"""Nested optMap() doubles its operand with each level: without a limit, checking a short text never ends."""
-_TYPES = (BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT)
+"""Each level of nested optMap() doubles its operand: without a limit, checking a short text would not end."""
+_TYPES = (
+    types.BOOL,
+    types.BYTES,
+    types.DOUBLE,
+    types.DURATION,
+    types.INT,
+    types.NULL,
+    types.STRING,
+    types.TIMESTAMP,
+    types.UINT,
+)
 _TYPE_NAMES: dict[str, Type] = {
     **{kind.name: kind for kind in _TYPES},
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
+    "list": types.list_of(types.DYN),
+    "map": types.map_of(types.DYN, types.DYN),
     "type": Type("type"),
-    "optional_type": optional_of(DYN),
+    "optional_type": types.optional_of(types.DYN),
 }
-_LITERALS = {bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES, type(None): NULL}
+_LITERALS = {
+    bool: types.BOOL,
+    int: types.INT,
+    Uint: types.UINT,
+    float: types.DOUBLE,
+    str: types.STRING,
+    bytes: types.BYTES,
+    type(None): types.NULL,
+}
 
-ERROR = Type("error")
-"""The type of a part that is wrong; it goes with every other, lest one error make more."""
 _PRIMITIVE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "null_type", "type"))
 _GENERIC_OR_TYPE = frozenset(("list", "map"))
 
 
 class TypeInvalid(ValueError):
-    """An expression cannot be right, whatever the values are."""
+    """An expression is wrong whatever its values are."""
 
 
 class Checker:
-    """Goes through a tree once; see ``check``."""
+    """Checks one tree; see ``check``."""
 
-    def __init__(self, variables: Mapping[str, Variable]) -> None:
+    def __init__(self, variables: Mapping[str, syntax.Variable]) -> None:
         self._outermost = dict(variables)
-        self._scopes: list[dict[str, Variable]] = [self._outermost]
+        self._scopes: list[dict[str, syntax.Variable]] = [self._outermost]
         self.bindings = Bindings()
-        self.nodes: list[Node] = []
+        self.nodes: list[syntax.Node] = []
         self._free = 0
 
     def final(self, kind: Type) -> Type:
-        """The type, with nothing left open."""
+        """The type without type parameters: unbound ones become dyn."""
         return _substitute(self.bindings, kind, free_to_dyn=True)
 
-    def check(self, node: Node) -> Type:
-        """The type of a part, which is also written into it. Raises TypeInvalid where it is wrong."""
+    def check(self, node: syntax.Node) -> Type:
+        """The type of a part, which is also written into it. Raises TypeInvalid if the part is wrong."""
         match node:
-            case Literal():
+            case syntax.Literal():
                 kind = _LITERALS[type(node.value)]
-            case Ident():
+            case syntax.Ident():
                 kind = self._ident(node)
-            case Select():
+            case syntax.Select():
                 kind = self._select(node)
-            case Call():
+            case syntax.Call():
                 kind = self._call(node)
-            case ListLiteral():
+            case syntax.ListLiteral():
                 kind = self._list(node)
-            case MapLiteral():
+            case syntax.MapLiteral():
                 kind = self._map(node)
-            case Fold():
+            case syntax.Fold():
                 kind = self._fold(node)
-            case MessageLiteral():
+            case syntax.MessageLiteral():
                 raise TypeInvalid(f"{node.name} is no type that can be made")
             case _:
                 raise TypeInvalid("an unknown kind of expression")
@@ -119,7 +106,7 @@ class Checker:
     def _bound(self, kind: Type) -> Type:
         return _substitute(self.bindings, kind)
 
-    def _ident(self, node: Ident) -> Type:
+    def _ident(self, node: syntax.Ident) -> Type:
         variable = self._found(node.name)
         if variable is not None:
             node.meaning = variable
@@ -128,9 +115,9 @@ class Checker:
         if kind is None:
             raise TypeInvalid(f"undeclared reference to {node.name!r} at character {node.start}")
         node.meaning = Type(kind.name)
-        return type_of(kind)
+        return types.type_of(kind)
 
-    def _found(self, name: str) -> Variable | None:
+    def _found(self, name: str) -> syntax.Variable | None:
         if name.startswith("."):
             return self._outermost.get(name[1:])
         for scope in reversed(self._scopes):
@@ -138,15 +125,16 @@ class Checker:
                 return scope[name]
         return None
 
-    def _select(self, node: Select) -> Type:
+    def _select(self, node: syntax.Select) -> Type:
+        # A type such as google.protobuf.Duration is parsed like a chain of fields.
         name = None if node.test_only else qualified_name(node)
         if name in _TYPE_NAMES and name is not None:
             node.constant = Type(name)
-            return type_of(_TYPE_NAMES[name])
+            return types.type_of(_TYPE_NAMES[name])
         kind = self._field(node.operand, node.field, optional=False)
-        return BOOL if node.test_only else self._bound(kind)
+        return types.BOOL if node.test_only else self._bound(kind)
 
-    def _field(self, operand: Node, field: str, *, optional: bool) -> Type:
+    def _field(self, operand: syntax.Node, field: str, *, optional: bool) -> Type:
         kind = self._bound(self.check(operand))
         if kind.name == "optional_type":
             kind, optional = kind.parameters[0], True
@@ -157,21 +145,22 @@ class Checker:
                 raise TypeInvalid(f"undefined field {field!r} at character {operand.end}")
             result = _DEVICE_FIELDS[field]
         elif _is_parameter(kind):
-            self.bindings.are_assignable([DYN], [kind])
-            result = DYN
-        elif _is_dyn_or_error(kind):
-            result = DYN
+            self.bindings.are_assignable([types.DYN], [kind])
+            result = types.DYN
+        elif kind.name == "dyn":
+            result = types.DYN
         else:
             raise TypeInvalid(f"type {kind} at character {operand.start} has no fields")
-        return optional_of(result) if optional else result
+        return types.optional_of(result) if optional else result
 
-    def _call(self, node: Call) -> Type:
+    def _call(self, node: syntax.Call) -> Type:
         if node.function == "_?._":
             operand, field = node.arguments
-            name = field.value if isinstance(field, Literal) else ""
+            name = field.value if isinstance(field, syntax.Literal) else ""
             return self._bound(self._field(operand, name, optional=True))
         for argument in node.arguments:
             self.check(argument)
+        # ``a.b.f(x)`` may be the function ``a.b.f``, such as ``sets.contains``, or the method f of ``a.b``.
         if node.target is not None:
             prefix = qualified_name(node.target)
             name = f"{prefix}.{node.function}".removeprefix(".")
@@ -185,13 +174,13 @@ class Checker:
         node.function = node.function.removeprefix(".")
         return self._resolve(node, overloads)
 
-    def _resolve(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
+    def _resolve(self, node: syntax.Call, overloads: tuple[Overload, ...]) -> Type:
         given = [argument.type for argument in node.all_arguments()]
         if node.function in ("_&&_", "_||_"):
-            if not self.bindings.are_assignable(given, [BOOL] * len(given)):
+            if not self.bindings.are_assignable(given, [types.BOOL] * len(given)):
                 raise TypeInvalid(f"an operand of {node.function[1:3]} at character {node.start} is no bool")
             node.overloads = overloads
-            return BOOL
+            return types.BOOL
         result: Type | None = None
         fitting: list[Overload] = []
         for overload in overloads:
@@ -204,8 +193,8 @@ class Checker:
             produced = self._bound(produced)
             if result is None:
                 result = produced
-            elif result != DYN and produced != result:
-                result = DYN
+            elif result != types.DYN and produced != result:
+                result = types.DYN
         if result is None:
             names = ", ".join(str(self.final(kind)) for kind in given)
             raise TypeInvalid(f"no {node.function!r} at character {node.start} takes ({names})")
@@ -213,7 +202,7 @@ class Checker:
         return result
 
     def _instance(self, overload: Overload) -> tuple[list[Type], Type]:
-        """The parameters and the result, with type parameters of this call's own."""
+        """The parameters and the result, with fresh type parameters for this call."""
         fresh: dict[Type, Type] = {}
         for kind in (*overload.parameters, overload.result):
             self._add_fresh(kind, fresh)
@@ -230,75 +219,76 @@ class Checker:
     def _joined(self, before: Type | None, kind: Type) -> Type:
         if before is None:
             return kind
-        return _most_general(before, kind) if self.bindings.are_assignable([before], [kind]) else DYN
+        return _most_general(before, kind) if self.bindings.are_assignable([before], [kind]) else types.DYN
 
-    def _unwrapped(self, node: Node, kind: Type) -> Type:
+    def _unwrapped(self, node: syntax.Node, kind: Type) -> Type:
         if kind.name == "optional_type":
             return kind.parameters[0]
         if kind.name != "dyn":
             raise TypeInvalid(f"the value at character {node.start} is not optional but {kind}")
         return kind
 
-    def _list(self, node: ListLiteral) -> Type:
+    def _list(self, node: syntax.ListLiteral) -> Type:
         joined: Type | None = None
         for index, element in enumerate(node.elements):
             kind = self.check(element)
             if index in node.optional:
                 kind = self._unwrapped(element, kind)
             joined = self._joined(joined, kind)
-        return list_of(joined or self._free_parameter())
+        return types.list_of(joined or self._free_parameter())
 
-    def _map(self, node: MapLiteral) -> Type:
+    def _map(self, node: syntax.MapLiteral) -> Type:
         keys: Type | None = None
         values: Type | None = None
         for key, value, optional in node.entries:
             keys = self._joined(keys, self.check(key))
             kind = self.check(value)
             values = self._joined(values, self._unwrapped(value, kind) if optional else kind)
-        return map_of(keys or self._free_parameter(), values or self._free_parameter())
+        return types.map_of(keys or self._free_parameter(), values or self._free_parameter())
 
-    def _fold(self, node: Fold) -> Type:
+    def _fold(self, node: syntax.Fold) -> Type:
         items = self.check(node.items)
         gathered = self.check(node.initial)
         first, second = self._item_types(node, self._bound(items))
-        accumulator = Variable(node.accumulator, gathered)
+        accumulator = syntax.Variable(node.accumulator, gathered)
         self._scopes.append({node.accumulator: accumulator})
-        variables = {node.variable: Variable(node.variable, first)}
+        variables = {node.variable: syntax.Variable(node.variable, first)}
         if node.second:
-            variables[node.second] = Variable(node.second, second)
+            variables[node.second] = syntax.Variable(node.second, second)
         self._scopes.append(variables)
-        for part, wanted in ((node.condition, BOOL), (node.step, gathered)):
+        for part, wanted in ((node.condition, types.BOOL), (node.step, gathered)):
             if not self.bindings.are_assignable([wanted], [self.check(part)]):
                 raise TypeInvalid(f"the macro at character {node.start} needs {wanted}, not {part.type}")
+        # The result can read the accumulator, but not the variables of the items.
         self._scopes.pop()
         result = self.check(node.result)
         self._scopes.pop()
         node.gathered, node.item_variables = accumulator, tuple(variables.values())
         return self._bound(result)
 
-    def _item_types(self, node: Fold, kind: Type) -> tuple[Type, Type]:
+    def _item_types(self, node: syntax.Fold, kind: Type) -> tuple[Type, Type]:
         if kind.name == "list":
-            return (INT, kind.parameters[0]) if node.second else (kind.parameters[0], DYN)
+            return (types.INT, kind.parameters[0]) if node.second else (kind.parameters[0], types.DYN)
         if kind.name == "map":
             return kind.parameters[0], kind.parameters[1]
-        if _is_dyn_or_error(kind) or _is_parameter(kind):
-            self.bindings.are_assignable([DYN], [kind])
-            return DYN, DYN
+        if kind.name == "dyn" or _is_parameter(kind):
+            self.bindings.are_assignable([types.DYN], [kind])
+            return types.DYN, types.DYN
         raise TypeInvalid(f"the macro at character {node.start} cannot go through {kind}")
 
 
-def qualified_name(node: Node) -> str | None:
-    """``a.b.c`` for that part of an expression, None for any other."""
-    if isinstance(node, Ident):
+def qualified_name(node: syntax.Node) -> str | None:
+    """The text of a part that is only names and dots, ``a.b.c``; None for any other."""
+    if isinstance(node, syntax.Ident):
         return node.name
-    if isinstance(node, Select) and not node.test_only:
+    if isinstance(node, syntax.Select) and not node.test_only:
         prefix = qualified_name(node.operand)
         return None if prefix is None else f"{prefix}.{node.field}"
     return None
 
 
 class Bindings(dict[Type, Type]):
-    """What type parameters stand for. A journal of the changes lets a failed attempt be undone."""
+    """The types of type parameters. A journal of the changes lets a failed attempt be undone."""
 
     __slots__ = ("_journal",)
 
@@ -307,12 +297,12 @@ class Bindings(dict[Type, Type]):
         self._journal: list[tuple[Type, Type | None]] = []
 
     def bind(self, parameter: Type, kind: Type) -> None:
-        """Lets a parameter stand for a type."""
+        """Set the type of a parameter."""
         self._journal.append((parameter, self.get(parameter)))
         self[parameter] = kind
 
     def are_assignable(self, left: list[Type], right: list[Type]) -> bool:
-        """Whether each left type is assignable to the right one; only if so, parameters are bound by it."""
+        """Whether each left type is assignable to the right one; only then the parameters are bound."""
         self._journal.clear()
         if _all_assignable(self, left, right):
             return True
@@ -325,17 +315,12 @@ class Bindings(dict[Type, Type]):
 
 
 def _is_parameter(kind: Type) -> bool:
-    """Whether it is a type parameter."""
+    """Whether the type is a type parameter."""
     return kind.name[0] == "<"
 
 
-def _is_dyn_or_error(kind: Type) -> bool:
-    """Whether it goes with every other type."""
-    return kind.name in ("dyn", "error")
-
-
 def _is_nullable(kind: Type) -> bool:
-    """Whether null can stand for it: for times, for messages and for opaque types."""
+    """Whether null is assignable to the type: times, messages and opaque types."""
     return (kind.name not in _PRIMITIVE and kind.name not in _GENERIC_OR_TYPE) or kind.name == "null_type"
 
 
@@ -352,7 +337,7 @@ def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
             return valid
     if _is_parameter(left):
         return _binds(bindings, right, left)[0]
-    if _is_dyn_or_error(left) or _is_dyn_or_error(right):
+    if left.name == "dyn" or right.name == "dyn":
         return True
     if left.name == "null_type":
         return _is_nullable(right)
@@ -364,7 +349,7 @@ def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
 
 
 def _binds(bindings: Bindings, kind: Type, parameter: Type) -> tuple[bool, bool]:
-    """Whether a type can be what a parameter stands for, and whether the parameter stood for one before."""
+    """Whether a type can be bound to a parameter, and whether the parameter was bound before."""
     if kind == parameter:
         return True, True
     bound = bindings.get(parameter)
@@ -409,12 +394,12 @@ def _is_as_general(left: Type, right: Type) -> bool:
 
 
 def _substitute(bindings: Mapping[Type, Type], kind: Type, *, free_to_dyn: bool = False) -> Type:
-    """The type with its parameters replaced by what they stand for; free ones by dyn if so wanted."""
+    """The type with its parameters replaced by the types bound to them; free ones by dyn if so wanted."""
     bound = bindings.get(kind)
     if bound is not None:
         return _substitute(bindings, bound, free_to_dyn=free_to_dyn)
     if _is_parameter(kind):
-        return DYN if free_to_dyn else kind
+        return types.DYN if free_to_dyn else kind
     if not kind.parameters:
         return kind
     parts = tuple(_substitute(bindings, part, free_to_dyn=free_to_dyn) for part in kind.parameters)

@@ -7,29 +7,18 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kubernetes_rules.cel import types
 from kubernetes_rules.cel.library_strings import shortest_double
-from kubernetes_rules.cel.library_values import string_units
 from kubernetes_rules.cel.times import Duration, Timestamp, parse_duration, parse_timestamp, timestamp
-from kubernetes_rules.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    CelError,
-    Overload,
-    Type,
-    Uint,
-)
+from kubernetes_rules.cel.types import CelError, Type, Uint, function
+from kubernetes_rules.cel.values import traversed_string
 
 NAMES = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
-"""The functions whose call on a constant is a constant."""
+"""The functions whose call on a constant is folded into a constant."""
 
+# The texts that Go's strconv.ParseInt, ParseUint, ParseFloat and ParseBool accept.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DIGITS = re.compile(r"[0-9]+")
 _RUN = "[0-9](?:_?[0-9])*"
@@ -81,6 +70,7 @@ def _string_to_bool(text: str) -> bool:
 
 
 def _double_to_int(number: float) -> int:
+    # cel-go refuses -2^63 as well, although an int64 could hold it.
     if not -(2.0**63) < number < 2.0**63:
         raise CelError("integer overflow")
     return int(number)
@@ -123,46 +113,42 @@ def _timestamp_to_int(value: Timestamp) -> int:
     return value.nanoseconds // 1_000_000_000
 
 
-def _traversal(arguments: tuple[Any, ...], _: Any) -> int:
-    return string_units(arguments[0])
-
-
 _CONVERSIONS: tuple[tuple[str, Type, Type, Callable[[Any], Any]], ...] = (
-    ("bool", BOOL, BOOL, _same),
-    ("bool", STRING, BOOL, _string_to_bool),
-    ("bytes", BYTES, BYTES, _same),
-    ("bytes", STRING, BYTES, str.encode),
-    ("double", DOUBLE, DOUBLE, _same),
-    ("double", INT, DOUBLE, float),
-    ("double", STRING, DOUBLE, _string_to_double),
-    ("double", UINT, DOUBLE, float),
-    ("duration", DURATION, DURATION, _same),
-    ("duration", STRING, DURATION, parse_duration),
-    ("int", INT, INT, _same),
-    ("int", DOUBLE, INT, _double_to_int),
-    ("int", DURATION, INT, _duration_to_int),
-    ("int", STRING, INT, _string_to_int),
-    ("int", TIMESTAMP, INT, _timestamp_to_int),
-    ("int", UINT, INT, _uint_to_int),
-    ("string", STRING, STRING, _same),
-    ("string", BOOL, STRING, lambda value: "true" if value else "false"),
-    ("string", BYTES, STRING, _bytes_to_string),
-    ("string", DOUBLE, STRING, shortest_double),
-    ("string", DURATION, STRING, str),
-    ("string", INT, STRING, str),
-    ("string", TIMESTAMP, STRING, str),
-    ("string", UINT, STRING, lambda value: str(int(value))),
-    ("timestamp", TIMESTAMP, TIMESTAMP, _same),
-    ("timestamp", INT, TIMESTAMP, _int_to_timestamp),
-    ("timestamp", STRING, TIMESTAMP, parse_timestamp),
-    ("uint", UINT, UINT, _same),
-    ("uint", DOUBLE, UINT, _double_to_uint),
-    ("uint", INT, UINT, _int_to_uint),
-    ("uint", STRING, UINT, _string_to_uint),
+    ("bool", types.BOOL, types.BOOL, _same),
+    ("bool", types.STRING, types.BOOL, _string_to_bool),
+    ("bytes", types.BYTES, types.BYTES, _same),
+    ("bytes", types.STRING, types.BYTES, str.encode),
+    ("double", types.DOUBLE, types.DOUBLE, _same),
+    ("double", types.INT, types.DOUBLE, float),
+    ("double", types.STRING, types.DOUBLE, _string_to_double),
+    ("double", types.UINT, types.DOUBLE, float),
+    ("duration", types.DURATION, types.DURATION, _same),
+    ("duration", types.STRING, types.DURATION, parse_duration),
+    ("int", types.INT, types.INT, _same),
+    ("int", types.DOUBLE, types.INT, _double_to_int),
+    ("int", types.DURATION, types.INT, _duration_to_int),
+    ("int", types.STRING, types.INT, _string_to_int),
+    ("int", types.TIMESTAMP, types.INT, _timestamp_to_int),
+    ("int", types.UINT, types.INT, _uint_to_int),
+    ("string", types.STRING, types.STRING, _same),
+    ("string", types.BOOL, types.STRING, lambda value: "true" if value else "false"),
+    ("string", types.BYTES, types.STRING, _bytes_to_string),
+    ("string", types.DOUBLE, types.STRING, shortest_double),
+    ("string", types.DURATION, types.STRING, str),
+    ("string", types.INT, types.STRING, str),
+    ("string", types.TIMESTAMP, types.STRING, str),
+    ("string", types.UINT, types.STRING, lambda value: str(int(value))),
+    ("timestamp", types.TIMESTAMP, types.TIMESTAMP, _same),
+    ("timestamp", types.INT, types.TIMESTAMP, _int_to_timestamp),
+    ("timestamp", types.STRING, types.TIMESTAMP, parse_timestamp),
+    ("uint", types.UINT, types.UINT, _same),
+    ("uint", types.DOUBLE, types.UINT, _double_to_uint),
+    ("uint", types.INT, types.UINT, _int_to_uint),
+    ("uint", types.STRING, types.UINT, _string_to_uint),
 )
-_TRAVERSED = ((STRING, BYTES), (BYTES, STRING))
+_TRAVERSED = ((types.STRING, types.BYTES), (types.BYTES, types.STRING))
 
 OVERLOADS = tuple(
-    Overload(name, False, (given,), result, call, _traversal if (given, result) in _TRAVERSED else None)  # noqa: FBT003 - receiver
+    function(name, (given,), result, call, traversed_string() if (given, result) in _TRAVERSED else None)
     for name, given, result, call in _CONVERSIONS
 )

@@ -1,6 +1,6 @@
 """Makes the value of ``device`` from a device of a ResourceSlice.
 
-As k8s.io/dynamic-resource-allocation/cel/compile.go does.
+Go: k8s.io/dynamic-resource-allocation/cel/compile.go.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda values: tuple(map(convert, values))
 
 
+# Kubernetes 1.37 evaluates lists even if DRAListTypeAttributes, the gate for publishing them, is off.
 _KINDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("ints", _each(_plain)),
     ("bools", _each(_plain)),
@@ -32,7 +33,7 @@ _KINDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("string", _plain),
     ("version", library_semver.parse),
 )
-"""The fields of an attribute, the first that is set being taken."""
+"""The fields of an attribute; the first that is set counts."""
 
 
 def device_value(
@@ -42,9 +43,9 @@ def device_value(
     *,
     allow_multiple_allocations: bool,
 ) -> dict[str, Any]:
-    """The value of a device whose attributes and capacity are those of a slice's JSON.
+    """The value of a device, from the attributes and capacity of a slice's JSON.
 
-    Raises CelError or KeyError when one of them is none that Kubernetes knows.
+    Raises CelError or KeyError for an attribute or a capacity of an unknown kind.
     """
     return {
         "driver": driver,
@@ -58,6 +59,7 @@ def _by_domain(
     named: Mapping[str, Mapping[str, Any]], driver: str, convert: Callable[[Mapping[str, Any]], Any]
 ) -> DomainMap:
     domains = DomainMap()
+    # A name without a domain is in the driver's domain: ``foo`` and ``DRIVER/foo`` are one key here.
     for name, value in named.items():
         domain, slash, identifier = name.partition("/")
         if not slash:

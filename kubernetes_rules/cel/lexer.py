@@ -1,4 +1,4 @@
-"""Splits the text of an expression into tokens, as CEL has them (cel-go, parser/gen/CEL.g4)."""
+"""Splits the text of an expression into CEL's tokens (cel-go, parser/gen/CEL.g4)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+# Possessive quantifiers such as ``*+`` never give characters back, so that long texts take linear time.
 _TOKEN = re.compile(
     rf"""
     (?P<space> [\t\ \r\n\f]+ | //[^\n]*+ )
@@ -32,7 +33,7 @@ _ESCAPED = re.compile(_ESCAPE)
 
 
 class SyntaxInvalid(ValueError):
-    """A text is no expression."""
+    """A text is not a CEL expression."""
 
 
 class Token(NamedTuple):
@@ -45,7 +46,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of a text, and one of kind ``end``. Raises SyntaxInvalid for what is none."""
+    """The tokens of a text, and one of kind ``end``. Raises SyntaxInvalid for other characters."""
     found: list[Token] = []
     position = 0
     while position < len(text):
@@ -64,10 +65,11 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def literal_string(token: str) -> str | bytes:
-    """What a string or bytes token stands for. Raises SyntaxInvalid for a code point that is none."""
+    """The value of a string or bytes token. Raises SyntaxInvalid for an invalid code point."""
     is_bytes = token[0] in "bB"
     body = token[1:] if is_bytes else token
     raw = body[0] in "rR"
+    # Line ends within a literal are read as "\n", whichever the text has.
     body = (body[1:] if raw else body).replace("\r\n", "\n").replace("\r", "\n")
     quotes = 3 if len(body) >= 6 and body[:3] in ('"""', "'''") else 1
     body = body[quotes:-quotes]

@@ -1,4 +1,4 @@
-"""All functions that a selector can call, by their names."""
+"""All functions that a selector can call, by name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from kubernetes_rules.cel import (
     optionals,
     times,
 )
-from kubernetes_rules.cel.library_values import method
-from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type
+from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type, method
 
 _AUTHORIZER = Type("kubernetes.authorization.Authorizer")
 _PATH_CHECK = Type("kubernetes.authorization.PathCheck")
@@ -53,10 +52,10 @@ _AUTHORIZATION = (
 _AUTHORIZATION_OVERLOADS = tuple(
     method(name, parameters, result, _never) for name, parameters, result in _AUTHORIZATION
 )
-"""Functions over authorization checks (k8s.io/apiserver/pkg/cel/library/authz.go), without an effect.
+"""Functions on authorization checks (k8s.io/apiserver/pkg/cel/library/authz.go), which always fail.
 
-A selector has no variable that holds an authorizer, so none of these ever gets the value that it needs. They
-are here because an expression over dynamic values that names them is valid.
+No variable of a selector holds an authorizer, so these never get a value that they take. They are here
+because an expression on dynamic values that names them is valid.
 """
 
 _CORE_OVERLOADS = (*operators.OVERLOADS, *conversions.OVERLOADS, *times.OVERLOADS, *optionals.OVERLOADS)
@@ -65,7 +64,7 @@ _OVERLOADS = (
     *library_quantity.OVERLOADS, *library_strings.OVERLOADS, *library_ip.OVERLOADS,
     *library_format.OVERLOADS, *library_semver.OVERLOADS, *library_lists.OVERLOADS,
 )  # fmt: skip
-"""In the order of k8s.io/apiserver/pkg/cel/environment: of several signatures that fit, the first counts."""
+"""In the order of k8s.io/apiserver/pkg/cel/environment: the first signature that fits counts."""
 
 
 def _by_name() -> dict[str, tuple[Overload, ...]]:
@@ -79,4 +78,4 @@ FUNCTIONS = _by_name()
 COUNTED_BY_SIGNATURE = frozenset(
     overload.name for overload in (*_CORE_OVERLOADS, *library_lists.EXTENSION_OVERLOADS)
 )
-"""The functions whose cost depends on which signature is called, unlike that of Kubernetes' own."""
+"""The functions whose cost depends on the signature; that of Kubernetes' own depends only on the name."""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from kubernetes_rules.cel.library_strings import quoted
 from kubernetes_rules.cel.library_urls import NotUrl, parse_request_uri, to_bytes
-from kubernetes_rules.cel.library_values import OpaqueValue, function, method, optional, regex_units
-from kubernetes_rules.cel.types import STRING, Type, list_of, optional_of
+from kubernetes_rules.cel.types import STRING, Type, function, list_of, method, optional_of
+from kubernetes_rules.cel.values import OpaqueValue, optional, regex_units
 
 _FORMAT_TYPE = Type("kubernetes.NamedFormat")
 
@@ -51,7 +51,7 @@ Errors = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat(OpaqueValue):
-    """A format: its name, what is wrong with a text by it, the size of its expression for the cost."""
+    """A format: its name, its check of a text, and the size of its regular expression for the cost."""
 
     type: ClassVar[Type] = _FORMAT_TYPE
 
@@ -60,12 +60,12 @@ class NamedFormat(OpaqueValue):
     regex_size: int = field(compare=False)
 
 
-def _against(
+def _mismatch(
     text: str, longest: int | None, pattern: str, rule: str, *examples: str, counted: str = "characters"
 ) -> Errors:
-    """What is wrong with a text that should match a pattern and be no longer than so many bytes.
+    """The errors of a text that should match a pattern and have at most ``longest`` bytes.
 
-    ``counted`` is what Kubernetes says that it counts; it counts bytes.
+    ``counted`` is the unit in the message of Kubernetes, which always counts bytes.
     """
     errors = []
     if longest is not None and len(to_bytes(text)) > longest:
@@ -77,29 +77,29 @@ def _against(
 
 
 def _label(text: str) -> Errors:
-    errors = _against(text, 63, _LABEL, _LABEL_RULE, "my-name", "123-abc")
+    errors = _mismatch(text, 63, _LABEL, _LABEL_RULE, "my-name", "123-abc")
     if errors and re.fullmatch(_SUBDOMAIN, text) and not re.fullmatch(_LABEL, text):
         return (*errors[:-1], "must not contain dots")
     return errors
 
 
 def _subdomain(text: str, counted: str = "characters") -> Errors:
-    return _against(text, 253, _SUBDOMAIN, _SUBDOMAIN_RULE, "example.com", counted=counted)
+    return _mismatch(text, 253, _SUBDOMAIN, _SUBDOMAIN_RULE, "example.com", counted=counted)
 
 
 def _label_1035(text: str) -> Errors:
-    return _against(text, 63, _LABEL_1035, _LABEL_1035_RULE, "my-name", "abc-123")
+    return _mismatch(text, 63, _LABEL_1035, _LABEL_1035_RULE, "my-name", "abc-123")
 
 
 def _label_value(text: str) -> Errors:
-    return _against(text, 63, f"({_NAME})?", _VALUE_RULE, "MyValue", "my_value", "12345", counted="bytes")
+    return _mismatch(text, 63, f"({_NAME})?", _VALUE_RULE, "MyValue", "my_value", "12345", counted="bytes")
 
 
 def _qualified_name(text: str) -> Errors:
     *prefixes, name = text.split("/")
-    wrong_name = _against(name, None, _NAME, _NAME_RULE, "MyName", "my.name", "123-abc")
+    wrong_name = _mismatch(name, None, _NAME, _NAME_RULE, "MyName", "my.name", "123-abc")
     if len(prefixes) > 1:
-        rule = _against("", None, _NAME, f"a valid label key {_NAME_RULE}", "MyName", "my.name", "123-abc")
+        rule = _mismatch("", None, _NAME, f"a valid label key {_NAME_RULE}", "MyName", "my.name", "123-abc")
         return (f"{rule[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
     errors = []
     if prefixes == [""]:
@@ -114,7 +114,7 @@ def _qualified_name(text: str) -> Errors:
 
 
 def _prefix_of(errors: Callable[[str], Errors]) -> Callable[[str], Errors]:
-    """For a text that something will be appended to: a dash at its end is no error."""
+    """The check of a prefix, to which more text will be appended: a dash at its end is not an error."""
 
     def prefix_errors(text: str) -> Errors:
         written = to_bytes(text)
@@ -172,7 +172,7 @@ FORMATS = {
     "date": NamedFormat("date", _unless(_is_date, "invalid date"), _DATETIME_REGEX_SIZE),
     "datetime": NamedFormat("datetime", _unless(_is_datetime, "invalid datetime"), _DATETIME_REGEX_SIZE),
 }
-"""The formats by the name that ``format.named`` takes; their own names differ, as in Kubernetes."""
+"""The formats by the name that ``format.named`` takes; as in Kubernetes, their own names differ."""
 
 
 def _named(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Functions over IP addresses and networks (k8s.io/apiserver/pkg/cel/library/ip.go and cidr.go)."""
+"""Functions on IP addresses and networks (k8s.io/apiserver/pkg/cel/library/ip.go and cidr.go)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubernetes_rules.cel.library_values import (
-    CHARACTERS_PER_UNIT,
-    Cost,
-    OpaqueValue,
-    function,
-    method,
-    size,
-    string_units,
-    traversed_string,
-)
-from kubernetes_rules.cel.types import BOOL, INT, STRING, CelError, Overload, Type
+from kubernetes_rules.cel import values
+from kubernetes_rules.cel.types import BOOL, INT, STRING, CelError, Cost, Overload, Type, function, method
 
 IP_TYPE = Type("net.IP")
 CIDR_TYPE = Type("net.CIDR")
@@ -30,8 +21,8 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
 @dataclass(frozen=True, slots=True)
-class Ip(OpaqueValue):
-    """An IPv4 or IPv6 address, neither with a zone nor an IPv4 one within IPv6."""
+class Ip(values.OpaqueValue):
+    """An IPv4 or IPv6 address, without a zone and not IPv4-mapped."""
 
     type: ClassVar[Type] = IP_TYPE
 
@@ -39,7 +30,7 @@ class Ip(OpaqueValue):
 
     @property
     def octets(self) -> int:
-        """Its size, which costs are counted by."""
+        """Its size, from which costs are computed."""
         return self.address.max_prefixlen // 8
 
     def __str__(self) -> str:
@@ -47,8 +38,8 @@ class Ip(OpaqueValue):
 
 
 @dataclass(frozen=True, slots=True)
-class Cidr(OpaqueValue):
-    """An address with a prefix length; the bits behind the prefix are kept and count in comparisons."""
+class Cidr(values.OpaqueValue):
+    """An address with a prefix length; the bits after the prefix are kept and count in comparisons."""
 
     type: ClassVar[Type] = CIDR_TYPE
 
@@ -57,7 +48,7 @@ class Cidr(OpaqueValue):
 
     @property
     def octets(self) -> int:
-        """The size of its prefix, which costs are counted by."""
+        """The size of its prefix, from which costs are computed."""
         return math.ceil(self.prefix_length / 8)
 
     def __str__(self) -> str:
@@ -65,7 +56,7 @@ class Cidr(OpaqueValue):
 
 
 def parse_ip(text: str) -> Ip:
-    """The address that a text is. Raises CelError when it is none, has a zone, or is IPv4 within IPv6."""
+    """The address of a text. Raises CelError for other text, a zone, and an IPv4-mapped IPv6 address."""
     try:
         address = ipaddress.ip_address(text) if text.isascii() and "%" not in text else None
     except ValueError:
@@ -78,7 +69,7 @@ def parse_ip(text: str) -> Ip:
 
 
 def parse_cidr(text: str) -> Cidr:
-    """The network that a text such as ``10.1.0.0/16`` is. Raises CelError when it is none."""
+    """The network of a text such as ``10.1.0.0/16``. Raises CelError for other text."""
     address, slash, length = text.rpartition("/")
     if (
         not slash
@@ -105,7 +96,7 @@ def _holds(parse: Callable[[str], object]) -> Callable[[str], bool]:
 
 
 def masked(cidr: Cidr) -> Cidr:
-    """The network with the bits behind its prefix cleared."""
+    """The network with the bits after its prefix cleared."""
     behind = cidr.address.max_prefixlen - cidr.prefix_length
     return Cidr(type(cidr.address)((int(cidr.address) >> behind) << behind), cidr.prefix_length)
 
@@ -149,11 +140,11 @@ def _is_global_unicast(ip: Ip) -> bool:
 
 def _contains_cost(masks_too: bool, parses: bool) -> Cost:
     def cost(arguments: tuple[Any, ...], _: Any) -> int:
-        octets = size(arguments[0])
-        units = math.ceil(float(octets + octets) * CHARACTERS_PER_UNIT)
+        octets = values.size(arguments[0])
+        units = math.ceil(float(octets + octets) * values.CHARACTERS_PER_UNIT)
         if masks_too:
-            units += math.ceil(float(octets) * CHARACTERS_PER_UNIT) + 1
-        return units + string_units(arguments[1]) if parses else units
+            units += math.ceil(float(octets) * values.CHARACTERS_PER_UNIT) + 1
+        return units + values.string_units(arguments[1]) if parses else units
 
     return cost
 
@@ -162,7 +153,7 @@ def _of_ip(name: str, result: Type, call: Callable[[Ip], Any]) -> Overload:
     return method(name, (IP_TYPE,), result, call)
 
 
-_once = traversed_string()
+_once = values.traversed_string()
 
 OVERLOADS = (
     function("ip", (STRING,), IP_TYPE, parse_ip, _once),
@@ -173,7 +164,7 @@ OVERLOADS = (
         (STRING,),
         BOOL,
         lambda text: str(parse_ip(text)) == text,
-        traversed_string(2),
+        values.traversed_string(2),
     ),
     _of_ip("family", INT, lambda ip: ip.address.version),
     _of_ip("isUnspecified", BOOL, lambda ip: int(ip.address) == 0),
@@ -192,11 +183,7 @@ OVERLOADS = (
         _contains_cost(masks_too=False, parses=True),
     ),
     method(
-        "containsIP",
-        (CIDR_TYPE, IP_TYPE),
-        BOOL,
-        contains_ip,
-        _contains_cost(masks_too=False, parses=False),
+        "containsIP", (CIDR_TYPE, IP_TYPE), BOOL, contains_ip, _contains_cost(masks_too=False, parses=False)
     ),
     method(
         "containsCIDR",

@@ -1,7 +1,7 @@
-"""Functions over lists.
+"""Functions on lists.
 
 Kubernetes' own come from k8s.io/apiserver/pkg/cel/library/lists.go (version 1). The others come from cel-go:
-ext/lists.go (version 3), and ext/sets.go for lists that are taken for sets.
+ext/lists.go (version 3), and ext/sets.go for lists used as sets.
 """
 
 from __future__ import annotations
@@ -10,43 +10,26 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from kubernetes_rules.cel.library_values import (
-    CALL_UNITS,
-    LIST_UNITS,
-    Cost,
-    add,
-    check_comparisons,
-    compare,
-    function,
-    is_comparable,
-    method,
-    size,
-    surely_equal,
-    traversed_value,
-    type_name,
-)
+from kubernetes_rules.cel import types, values
 from kubernetes_rules.cel.times import Duration
-from kubernetes_rules.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    CelError,
-    Uint,
-    list_of,
-    parameter,
-)
+from kubernetes_rules.cel.types import BOOL, INT, CelError, Cost, Uint, function, list_of, method
+from kubernetes_rules.cel.values import size, surely_equal, traversed_value
 
 _LARGEST_RANGE = 1_000_000
-_ELEMENTS = list_of(parameter("T"))
-_ANY = parameter("A")
-_COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_ELEMENTS = list_of(types.parameter("T"))
+_ANY = types.parameter("A")
+_COMPARABLE = (
+    INT,
+    types.UINT,
+    types.DOUBLE,
+    BOOL,
+    types.DURATION,
+    types.TIMESTAMP,
+    types.STRING,
+    types.BYTES,
+)
 
+# The thresholds of Go's sort package, zsortfunc.go.
 _LONGEST_INSERTION = 12
 _SHORTEST_NINTHER = 50
 _SHORTEST_SHIFTING = 50
@@ -55,18 +38,18 @@ _MOST_SHIFTS = 5
 
 
 def _is_sorted(elements: tuple[Any, ...]) -> bool:
-    """Whether no element is greater than the next. Raises CelError for elements without order."""
+    """Whether no element is greater than the next. Raises CelError for elements without an order."""
     _check_comparable(elements)
     return not any(_order(one, other) == 1 for one, other in pairwise(elements))
 
 
 def _lowest(elements: tuple[Any, ...]) -> Any:
-    """The first of the least elements. Raises CelError for an empty list, and elements without order."""
+    """The first of the least elements. Raises CelError for an empty list, and elements without an order."""
     return _best("min", elements, 1)
 
 
 def _highest(elements: tuple[Any, ...]) -> Any:
-    """The first of the greatest elements. Raises CelError for an empty list, and elements without order."""
+    """The first of the greatest elements. Raises CelError for an empty list and elements without an order."""
     return _best("max", elements, -1)
 
 
@@ -83,14 +66,14 @@ def _best(name: str, elements: tuple[Any, ...], worse: int) -> Any:
 
 def _check_comparable(elements: tuple[Any, ...]) -> None:
     for element in elements:
-        if not is_comparable(element):
-            raise CelError(f"no such overload: a {type_name(element)} has no order")
+        if not values.is_comparable(element):
+            raise CelError(f"no such overload: a {values.type_name(element)} has no order")
 
 
 def _order(left: Any, right: Any) -> int | None:
-    """-1, 0 or 1; None where the two have no order, which Kubernetes passes over."""
+    """-1, 0 or 1; None if the two have no order, which Kubernetes does not treat as an error here."""
     try:
-        return compare(left, right)
+        return values.compare(left, right)
     except CelError:
         return None
 
@@ -99,19 +82,19 @@ def _sum_from(zero: Any) -> Callable[[tuple[Any, ...]], Any]:
     def total(elements: tuple[Any, ...]) -> Any:
         result = zero
         for element in elements:
-            result = add(result, element)
+            result = values.add(result, element)
         return result
 
     return total
 
 
 def index_of(elements: tuple[Any, ...], wanted: Any) -> int:
-    """Where an equal element first is, or -1."""
+    """The position of the first equal element, or -1."""
     return next((index for index, element in enumerate(elements) if surely_equal(element, wanted)), -1)
 
 
 def _last_index_of(elements: tuple[Any, ...], wanted: Any) -> int:
-    """Where an equal element last is, or -1."""
+    """The position of the last equal element, or -1."""
     return max((index for index, element in enumerate(elements) if surely_equal(element, wanted)), default=-1)
 
 
@@ -122,15 +105,15 @@ def includes(target: Any, wanted: Any) -> bool:
     return surely_equal(target, wanted)
 
 
-def part(elements: tuple[Any, ...], start: int, end: int) -> tuple[Any, ...]:
-    """The elements from a position to before another. Raises CelError when one is outside."""
+def slice_of(elements: tuple[Any, ...], start: int, end: int) -> tuple[Any, ...]:
+    """The elements from ``start`` to before ``end``. Raises CelError if one is outside."""
     if not 0 <= start <= end <= len(elements):
         raise CelError(f"cannot slice({start}, {end}), list is length {len(elements)}")
     return elements[start:end]
 
 
 def flatten(elements: tuple[Any, ...], depth: int = 1) -> tuple[Any, ...]:
-    """The elements, lists replaced by theirs, so many levels deep. Raises CelError for a negative depth."""
+    """The elements, with lists replaced by their elements down to ``depth``. Raises CelError if negative."""
     if depth < 0:
         raise CelError("level must be non-negative")
     flat: list[Any] = []
@@ -143,8 +126,8 @@ def flatten(elements: tuple[Any, ...], depth: int = 1) -> tuple[Any, ...]:
 
 
 def distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first of each of the equal elements. Raises CelError for very large lists."""
-    check_comparisons(len(elements) ** 2)
+    """The elements without those that equal an earlier one. Raises CelError for very large lists."""
+    values.check_comparisons(len(elements) ** 2)
     kept: list[Any] = []
     for element in elements:
         if not any(surely_equal(element, other) for other in kept):
@@ -153,26 +136,26 @@ def distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _numbers_below(end: int) -> tuple[int, ...]:
-    """The integers from 0 on. Raises CelError for a negative end, and one above a million."""
+    """The integers from 0 to before ``end``. Raises CelError for a negative end, and one above a million."""
     if not 0 <= end <= _LARGEST_RANGE:
         raise CelError(f"lists.range: a size of {end} is not within 0 and {_LARGEST_RANGE}")
     return tuple(range(end))
 
 
 def _sort_by(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The elements in the order of their keys. Raises CelError for keys without order or of several types."""
+    """The elements sorted by their keys. Raises CelError for keys without an order or of several types."""
     if len(elements) != len(keys):
         raise CelError(f"@sortByAssociatedKeys() expected as many keys as elements, {len(elements)}")
     if not keys:
         return elements
     _check_comparable(keys[:1])
-    if len(set(map(type_name, keys))) > 1:
+    if len(set(map(values.type_name, keys))) > 1:
         raise CelError("list elements must have the same type")
     return tuple(elements[index] for index in sorted_order(keys, lambda one, other: _order(one, other) == -1))
 
 
 def sort(elements: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The elements in ascending order. Raises CelError for elements without order or of several types."""
+    """The elements in ascending order. Raises CelError for elements without an order or of several types."""
     if len(set(map(type, elements))) == 1 and isinstance(elements[0], int | str | bytes):
         return tuple(sorted(elements))
     return _sort_by(elements, elements)
@@ -183,24 +166,24 @@ def _has(elements: tuple[Any, ...], wanted: Any) -> bool:
 
 
 def contains(elements: tuple[Any, ...], subset: tuple[Any, ...]) -> bool:
-    """Whether each element of the subset is among the elements. Raises CelError for very large lists."""
-    check_comparisons(len(elements) * len(subset))
+    """Whether the elements contain each element of the subset. Raises CelError for very large lists."""
+    values.check_comparisons(len(elements) * len(subset))
     return all(_has(elements, wanted) for wanted in subset)
 
 
 def intersects(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     """Whether an element is in both. Raises CelError for very large lists."""
-    check_comparisons(len(left) * len(right))
+    values.check_comparisons(len(left) * len(right))
     return any(_has(right, wanted) for wanted in left)
 
 
 def equivalent(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
-    """Whether both have the same elements, however often."""
+    """Whether both have the same elements, in any order and number."""
     return contains(left, right) and contains(right, left)
 
 
 def _list_units(elements: int, factor: float) -> int:
-    return int(elements * (1.0 if factor < 0 else factor)) + CALL_UNITS + LIST_UNITS
+    return int(elements * (1.0 if factor < 0 else factor)) + values.CALL_UNITS + values.LIST_UNITS
 
 
 def _result_cost(_: tuple[Any, ...], result: Any) -> int:
@@ -212,7 +195,7 @@ def _flatten_cost(arguments: tuple[Any, ...], _: Any) -> int:
 
 
 def _comparison_cost(which: int) -> Cost:
-    """Each element of an argument compared with each; strings cost a little more."""
+    """The cost of comparing each element of an argument with each other; strings cost a little more."""
 
     def cost(arguments: tuple[Any, ...], _: Any) -> int:
         elements = arguments[which]
@@ -223,25 +206,25 @@ def _comparison_cost(which: int) -> Cost:
 
 
 def _cost_times(factor: int) -> Cost:
-    return lambda arguments, _: CALL_UNITS + size(arguments[0]) * size(arguments[1]) * factor
+    return lambda arguments, _: values.CALL_UNITS + size(arguments[0]) * size(arguments[1]) * factor
 
 
 _KUBERNETES_OVERLOADS = (
     *(method("isSorted", (list_of(kind),), BOOL, _is_sorted, traversed_value) for kind in _COMPARABLE),
     method("sum", (list_of(INT),), INT, _sum_from(0), traversed_value),
-    method("sum", (list_of(UINT),), UINT, _sum_from(Uint(0)), traversed_value),
-    method("sum", (list_of(DOUBLE),), DOUBLE, _sum_from(0.0), traversed_value),
-    method("sum", (list_of(DURATION),), DURATION, _sum_from(Duration(0)), traversed_value),
+    method("sum", (list_of(types.UINT),), types.UINT, _sum_from(Uint(0)), traversed_value),
+    method("sum", (list_of(types.DOUBLE),), types.DOUBLE, _sum_from(0.0), traversed_value),
+    method("sum", (list_of(types.DURATION),), types.DURATION, _sum_from(Duration(0)), traversed_value),
     *(method("max", (list_of(kind),), kind, _highest, traversed_value) for kind in _COMPARABLE),
     *(method("min", (list_of(kind),), kind, _lowest, traversed_value) for kind in _COMPARABLE),
     method("indexOf", (list_of(_ANY), _ANY), INT, index_of, traversed_value),
     method("lastIndexOf", (list_of(_ANY), _ANY), INT, _last_index_of, traversed_value),
-    method("includes", (DYN, DYN), BOOL, includes, traversed_value),
+    method("includes", (types.DYN, types.DYN), BOOL, includes, traversed_value),
 )
 _LIST_OVERLOADS = (
-    method("slice", (_ELEMENTS, INT, INT), _ELEMENTS, part, _result_cost),
+    method("slice", (_ELEMENTS, INT, INT), _ELEMENTS, slice_of, _result_cost),
     method("flatten", (list_of(_ELEMENTS),), _ELEMENTS, flatten, _flatten_cost),
-    method("flatten", (list_of(DYN), INT), list_of(DYN), flatten, _flatten_cost),
+    method("flatten", (list_of(types.DYN), INT), list_of(types.DYN), flatten, _flatten_cost),
     *(method("sort", (list_of(kind),), list_of(kind), sort, _comparison_cost(0)) for kind in _COMPARABLE),
     *(
         method("@sortByAssociatedKeys", (_ELEMENTS, list_of(kind)), _ELEMENTS, _sort_by, _comparison_cost(1))
@@ -268,10 +251,10 @@ def sorted_order(keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> lis
 
 
 class GoSort:
-    """Sorts as Go's sort.Slice does: pattern-defeating quicksort, which orders equal keys in its own way.
+    """Sorts like Go's sort.Slice: pattern-defeating quicksort, which orders equal keys in its own way.
 
-    ``sortBy`` in a selector shows that order for more than twelve elements, so it has to be the same here.
-    Works on the positions of the keys; a part of them is given as ``[first, end)``.
+    With more than twelve elements the result of ``sortBy`` shows that order, so it has to be the same here.
+    It sorts the positions of the keys; a part of them is ``[first, end)``.
     """
 
     def __init__(self, keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> None:
@@ -286,7 +269,7 @@ class GoSort:
         self.order[i], self.order[j] = self.order[j], self.order[i]
 
     def sort(self, first: int, end: int, bad_choices_left: int) -> None:
-        """Sorts a part; after so many bad choices of a pivot by heap sort, lest it takes quadratic time."""
+        """Sort a part; after too many bad pivots by heap sort, so that the time does not become quadratic."""
         balanced = partitioned = True
         while end - first > _LONGEST_INSERTION:
             length = end - first
@@ -334,7 +317,7 @@ class GoSort:
             root = child
 
     def heap_sort(self, first: int, end: int) -> None:
-        """Sorts a part, slower on average but never quadratically."""
+        """Sort a part, slower on average but never in quadratic time."""
         length = end - first
         for i in range((length - 1) // 2, -1, -1):
             self._sift_down(i, length, first)
@@ -352,7 +335,7 @@ class GoSort:
         return i, j
 
     def _partition(self, first: int, end: int, pivot: int) -> tuple[int, bool]:
-        """Moves what is less than the pivot before it; gives its position, and whether all was so already."""
+        """Move keys less than the pivot before it; returns its position, and whether nothing was moved."""
         self._swap(first, pivot)
         i, j, untouched = first + 1, end - 1, True
         while True:
@@ -365,7 +348,7 @@ class GoSort:
         return j, untouched
 
     def _partition_equal(self, first: int, end: int, pivot: int) -> int:
-        """Moves what equals the pivot to the front, nothing being less; gives where the rest begins."""
+        """Move keys equal to the pivot to the front; none is less. Returns where the rest begins."""
         self._swap(first, pivot)
         i, j = first + 1, end - 1
         while True:
@@ -376,7 +359,7 @@ class GoSort:
             i, j = i + 1, j - 1
 
     def _insert_few(self, first: int, end: int) -> bool:
-        """Tries to sort what is nearly sorted with a few shifts; whether that did it."""
+        """Try to sort a nearly sorted part with a few shifts; returns whether it is sorted."""
         i = first + 1
         for _ in range(_MOST_SHIFTS):
             while i < end and not self._less(i, i - 1):
@@ -399,6 +382,7 @@ class GoSort:
             self._swap(j, j - 1)
 
     def _break_patterns(self, first: int, end: int) -> None:
+        # Go uses a xorshift generator seeded with the length, so the order is the same each time.
         length = end - first
         random, modulus = length, 1 << length.bit_length()
         middle = first + length // 4 * 2
@@ -410,7 +394,7 @@ class GoSort:
             self._swap(i, first + (other - length if other >= length else other))
 
     def _choose_pivot(self, first: int, end: int) -> tuple[int, int]:
-        """A position of a middling key, and how many of the keys looked at were out of order."""
+        """The position of a middling key, and how many of the compared keys were out of order."""
         quarter, swaps = (end - first) // 4, 0
         candidates = [first + quarter, first + 2 * quarter, first + 3 * quarter]
         if end - first >= _SHORTEST_NINTHER:

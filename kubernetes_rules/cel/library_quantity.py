@@ -1,4 +1,4 @@
-"""Functions over quantities such as ``80Gi`` (k8s.io/apiserver/pkg/cel/library/quantity.go)."""
+"""Functions on quantities such as ``80Gi`` (k8s.io/apiserver/pkg/cel/library/quantity.go)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import ClassVar
 
 from kubernetes_rules import quantity as api
-from kubernetes_rules.cel.library_values import OpaqueValue, function, method, traversed_string
-from kubernetes_rules.cel.types import BOOL, DOUBLE, INT, STRING, CelError, Type
+from kubernetes_rules.cel.types import BOOL, DOUBLE, INT, STRING, CelError, Type, function, method
+from kubernetes_rules.cel.values import OpaqueValue, traversed_string
 
 QUANTITY = Type("kubernetes.Quantity")
 
@@ -17,8 +17,8 @@ QUANTITY = Type("kubernetes.Quantity")
 class Quantity(OpaqueValue):
     """An exact number.
 
-    ``computed`` marks what add and sub give: Kubernetes compares it by ``==`` only as the left operand,
-    as the right one it is an error.
+    ``computed``: it is the result of add or sub. Kubernetes compares such a value by ``==`` only as the left
+    operand; as the right one it is an error.
     """
 
     type: ClassVar[Type] = QUANTITY
@@ -33,7 +33,7 @@ class Quantity(OpaqueValue):
 
 
 def parse(text: str) -> Quantity:
-    """The quantity that a text is. Raises CelError when it is none."""
+    """The quantity of a text. Raises CelError for other text."""
     try:
         return Quantity(api.Quantity.parse(text))
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Functions that search with RE2 expressions (k8s.io/apiserver/pkg/cel/library/regex.go).
 
-RE2 is Google's own, in linear time: Python's expressions mean other things and can run for ages.
+They use Google's RE2, like Go's in linear time. Python's expressions have another syntax and can take
+exponential time.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from kubernetes_rules.cel.library_values import method, regex_units, size
-from kubernetes_rules.cel.types import INT, STRING, CelError, list_of
+from kubernetes_rules.cel.types import INT, STRING, CelError, list_of, method
+from kubernetes_rules.cel.values import regex_units, size
 
 _ESCAPED = re.compile(r"\\(.)")
 
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> Any:
-    """The compiled expression. Raises CelError when it is none."""
+    """The compiled expression. Raises CelError for an invalid one."""
     import re2  # type: ignore[import-untyped]  # google-re2 has no stubs
 
+    # RE2 in C++ matches a single byte by \C; Go's regexp does not have it.
     if "C" in _ESCAPED.findall(pattern):
-        raise CelError(r"invalid escape sequence: \C")  # single bytes, which Go does not offer
+        raise CelError(r"invalid escape sequence: \C")
     options = re2.Options()
     options.log_errors = False
     try:
@@ -31,20 +33,21 @@ def compiled(pattern: str) -> Any:
 
 
 def find(text: str, pattern: str) -> str:
-    """The first match, empty if there is none. Raises CelError for a wrong expression."""
+    """The first match, empty if there is none. Raises CelError for an invalid expression."""
     match = compiled(pattern).search(text)
     return "" if match is None else str(match[0])
 
 
 def find_all(text: str, pattern: str, count: int = -1) -> tuple[str, ...]:
-    """The matches, at most so many if not negative. Raises CelError for a wrong expression."""
+    """The matches, at most ``count`` if not negative. Raises CelError for an invalid expression."""
     matches: list[str] = []
     last_end = -1
     for match in compiled(pattern).finditer(text):
         if 0 <= count <= len(matches):
             break
         start, end = match.span()
-        if start < end or start != last_end:  # Go passes over an empty match right behind another
+        # Go skips an empty match right after another match.
+        if start < end or start != last_end:
             matches.append(match[0])
         last_end = end
     return tuple(matches)

@@ -1,4 +1,4 @@
-"""Functions over semantic versions such as ``1.2.3-rc.1`` (k8s.io/apiserver/pkg/cel/library/semverlib.go)."""
+"""Functions on semantic versions such as ``1.2.3-rc.1`` (k8s.io/apiserver/pkg/cel/library/semverlib.go)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kubernetes_rules.cel.library_values import OpaqueValue, function, method, traversed_string
-from kubernetes_rules.cel.types import BOOL, INT, STRING, CelError, Type
+from kubernetes_rules.cel.types import BOOL, INT, STRING, CelError, Type, function, method
+from kubernetes_rules.cel.values import OpaqueValue, traversed_string
 
 SEMVER = Type("kubernetes.Semver")
 
@@ -18,9 +18,9 @@ _DIGITS_OF_UINT64 = 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class Semver(OpaqueValue):
-    """A version by semver.org 2.0.0. Its build metadata is not part of comparisons and is not kept.
+    """A version by semver.org 2.0.0, without its build metadata, which does not count in comparisons.
 
-    ``before`` orders pre-releases: a version without comes after those with; numbers come before words.
+    ``before`` orders pre-releases: the release itself comes after them, and numbers come before words.
     """
 
     type: ClassVar[Type] = SEMVER
@@ -35,7 +35,7 @@ _NO_PRERELEASE = ((2, 0, ""),)
 
 
 def parse(text: str) -> Semver:
-    """The version that a text is, strictly. Raises CelError when it is none."""
+    """The version of a text in strict form. Raises CelError for other text."""
     parts = text.split(".", 2)
     if len(parts) != 3:
         raise CelError(f"{text[:64]!r} is not a version: no major.minor.patch found")
@@ -48,7 +48,7 @@ def parse(text: str) -> Semver:
 
 
 def parse_normalized(text: str, normalize: bool) -> Semver:
-    """As parse; normalized first if asked: without leading v and zeros, missing numbers being 0."""
+    """Like parse, if wanted after normalization: leading v and zeros removed, missing numbers 0."""
     if not normalize:
         return parse(text)
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
@@ -91,7 +91,7 @@ def compare(left: Semver, right: Semver) -> int:
 
 
 def _as_int64(number: int) -> int:
-    """Kubernetes turns a uint64 into an int64, large ones become negative."""
+    """Kubernetes converts a uint64 to an int64, so that large ones become negative."""
     return number - 2**64 if number >= 2**63 else number
 
 

@@ -1,4 +1,4 @@
-"""Functions over strings (cel-go ext/strings.go, version 2). Positions count characters, not bytes."""
+"""Functions on strings (cel-go ext/strings.go, version 2). Positions count characters, not bytes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from kubernetes_rules.cel.library_values import (
-    check_length,
-    function,
-    method,
-    string_units,
-    traversed_string,
-    traversed_value,
-    type_name,
-)
-from kubernetes_rules.cel.types import DYN, INT, STRING, CelError, Type, Uint, list_of
+from kubernetes_rules.cel import values
+from kubernetes_rules.cel.types import DYN, INT, STRING, CelError, Type, Uint, function, list_of, method
 
 _DEFAULT_PRECISION = 6
 _LARGEST_PRECISION = 1_000_000
@@ -36,7 +28,7 @@ _ESCAPES = {
     "\\": r"\\",
     '"': r"\"",
 }
-"""How the characters are written between quotes that have an escape of their own."""
+"""The characters that have an escape of their own between quotes."""
 
 _TIME_TYPES = ("google.protobuf.Timestamp", "google.protobuf.Duration")
 TYPES_OF_VERBS = {
@@ -51,7 +43,7 @@ TYPES_OF_VERBS = {
     "X": frozenset({"int", "uint", "string", "bytes"}),
     "o": frozenset({"int", "uint"}),
 }
-"""The names of the types that a literal argument of each verb may have, for the check before running."""
+"""The types that the arguments of each verb may have, by name; the check before running uses them too."""
 
 _WHITE_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -62,7 +54,7 @@ _QUOTE_ESCAPES = str.maketrans(_ESCAPES)
 
 
 class Clause(NamedTuple):
-    """One ``%`` of a format text: the text before it, its verb, its precision if given."""
+    """One ``%`` of a format text: the text before it, its verb, and its precision if given."""
 
     before: str
     verb: str
@@ -70,9 +62,9 @@ class Clause(NamedTuple):
 
 
 def clauses(text: str, argument_count: int) -> Iterator[Clause]:
-    """The clauses of a format text, the last without a verb being what follows.
+    """The clauses of a format text, and the text after them as one without a verb.
 
-    Raises CelError for a wrong clause, and for one without an argument.
+    Raises CelError for an invalid clause, and for one without an argument.
     """
     before, position, index = "", 0, 0
     while match := _CLAUSE.search(text, position):
@@ -107,18 +99,18 @@ def _verb_of(match: re.Match[str]) -> tuple[str, int | None]:
     return verb, precision
 
 
-def format_values(text: str, values: tuple[Any, ...]) -> str:
+def format_values(text: str, arguments: tuple[Any, ...]) -> str:
     """The text with its clauses replaced by the values.
 
-    Raises CelError for a wrong clause or value, and past LARGEST_STRING.
+    Raises CelError for an invalid clause or value, and as check_length does.
     """
     parts, length = [], 0
-    for index, clause in enumerate(clauses(text, len(values))):
+    for index, clause in enumerate(clauses(text, len(arguments))):
         parts.append(clause.before)
         if clause.verb:
-            parts.append(_VERBS[clause.verb](values[index], clause))
+            parts.append(_VERBS[clause.verb](arguments[index], clause))
             length += len(parts[-1])
-            check_length(length)
+            values.check_length(length)
     return "".join(parts)
 
 
@@ -129,7 +121,7 @@ def _string(value: Any, _: Clause) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value that is no list and no map as a text."""
+    """A value other than a list or a map as a text."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -147,16 +139,16 @@ def _plain(value: Any) -> str:
             raise CelError("invalid UTF-8 in bytes, cannot convert to string") from error
     if isinstance(value, Type):
         return value.name
-    if type_name(value) in TYPES_OF_VERBS["s"]:
+    if values.type_name(value) in TYPES_OF_VERBS["s"]:
         return str(value)
     raise CelError(
         "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, "
-        f"durations, and timestamps, was given {type_name(value)}"
+        f"durations, and timestamps, was given {values.type_name(value)}"
     )
 
 
 def shortest_double(value: float) -> str:
-    """A double with the fewest digits that tell it apart, as Go's strconv.FormatFloat(v, 'g', -1, 64)."""
+    """A double with the fewest digits that identify it, as by Go's strconv.FormatFloat(v, 'g', -1, 64)."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -182,7 +174,7 @@ def _literal(value: Any) -> str:
         return quoted(value)
     if isinstance(value, bytes):
         return f"b{quoted(_plain(value))}"
-    name = type_name(value)
+    name = values.type_name(value)
     if name not in TYPES_OF_VERBS["s"]:
         raise CelError(f"no formatting function for {name}")
     if name in _TIME_TYPES:
@@ -192,12 +184,12 @@ def _literal(value: Any) -> str:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str | int):
-        raise CelError(f"no formatting function for map key of type {type_name(key)}")
+        raise CelError(f"no formatting function for map key of type {values.type_name(key)}")
     return quoted(key) if isinstance(key, str) else _plain(key)
 
 
 def quoted(text: str) -> str:
-    """A text between double quotes, as Go's strconv.Quote writes it."""
+    """A text between double quotes, as written by Go's strconv.Quote."""
     return f'"{"".join(map(_escaped, text))}"'
 
 
@@ -236,7 +228,7 @@ def _hexadecimal(value: Any, clause: Clause) -> str:
 
 def _integer(value: Any, complaint: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | Uint):
-        raise CelError(f"{complaint}, was given {type_name(value)}")
+        raise CelError(f"{complaint}, was given {values.type_name(value)}")
     return int(value)
 
 
@@ -244,7 +236,7 @@ def _double(value: Any, name: str) -> float:
     if isinstance(value, str) and value in _SPECIAL_TEXTS:
         return _SPECIAL_TEXTS[value]
     if not isinstance(value, float):
-        raise CelError(f"{name} clause can only be used on doubles, was given {type_name(value)}")
+        raise CelError(f"{name} clause can only be used on doubles, was given {values.type_name(value)}")
     return value
 
 
@@ -261,7 +253,7 @@ def _fixed(value: Any, clause: Clause) -> str:
 
 
 def _scientific(value: Any, clause: Clause) -> str:
-    """Always six places: what is given as precision only widens the text, to the left (as in Kubernetes)."""
+    """Always six places: as in Kubernetes, the precision is only the least width of the text."""
     number = _double(value, "scientific")
     if math.isfinite(number):
         mantissa, exponent = f"{number or 0.0:.{_DEFAULT_PRECISION}e}".split("e")
@@ -284,13 +276,13 @@ _VERBS: Mapping[str, Callable[[Any, Clause], str]] = {
 
 
 def _char_at(text: str, index: int) -> str:
-    """The character at a position, none at the end. Raises CelError outside."""
+    """The character at a position, empty at the end. Raises CelError outside."""
     _check_within(text, index)
     return text[index : index + 1]
 
 
 def index_of(text: str, part: str, offset: int = 0) -> int:
-    """Where a part first occurs from a position on, or -1. Raises CelError for a negative position."""
+    """The first position of a part from an offset on, or -1. Raises CelError for a negative offset."""
     if offset < 0:
         raise CelError(f"index out of range: {offset}")
     if not part:
@@ -299,12 +291,12 @@ def index_of(text: str, part: str, offset: int = 0) -> int:
 
 
 def _last_index_of(text: str, part: str) -> int:
-    """Where a part last occurs, or -1."""
+    """The last position of a part, or -1."""
     return text.rfind(part)
 
 
 def _last_index_of_from(text: str, part: str, offset: int) -> int:
-    """Where a part last occurs at or before a position, or -1. Raises CelError for a negative position."""
+    """The last position of a part up to an offset, or -1. Raises CelError for a negative offset."""
     if offset < 0:
         raise CelError(f"index out of range: {offset}")
     if not part:
@@ -313,18 +305,15 @@ def _last_index_of_from(text: str, part: str, offset: int) -> int:
 
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
-    """The text with up to so many occurrences replaced; all if negative.
-
-    Raises CelError past LARGEST_STRING.
-    """
+    """The text with up to ``count`` occurrences replaced, all if negative; raises as check_length does."""
     found = text.count(old)
     times = found if count < 0 else min(found, count)
-    check_length(len(text) + times * (len(new) - len(old)))
+    values.check_length(len(text) + times * (len(new) - len(old)))
     return text.replace(old, new, count)
 
 
 def split(text: str, separator: str, count: int = -1) -> tuple[str, ...]:
-    """The parts between separators, at most so many if not negative; single characters without separator."""
+    """The parts between separators, at most ``count`` if not negative; single characters without one."""
     if count == 0:
         return ()
     if separator:
@@ -335,7 +324,7 @@ def split(text: str, separator: str, count: int = -1) -> tuple[str, ...]:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
-    """The characters from a position to before another. Raises CelError when one is outside."""
+    """The characters from ``start`` to before ``end``. Raises CelError if one is outside."""
     if end is not None and start > end:
         raise CelError(f"invalid substring range. start: {start}, end: {end}")
     _check_within(text, start)
@@ -345,11 +334,11 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def join(parts: tuple[Any, ...], separator: str = "") -> str:
-    """The parts in one string. Raises CelError when one is no string, and past LARGEST_STRING."""
+    """The parts in one string. Raises CelError if one is not a string, and as check_length does."""
     for part in parts:
         if not isinstance(part, str):
-            raise CelError(f"join: invalid input of type {type_name(part)}")
-    check_length(sum(map(len, parts)) + len(separator) * len(parts))
+            raise CelError(f"join: invalid input of type {values.type_name(part)}")
+    values.check_length(sum(map(len, parts)) + len(separator) * len(parts))
     return separator.join(parts)
 
 
@@ -359,19 +348,19 @@ def _check_within(text: str, index: int) -> None:
 
 
 def _joined_cost(_: tuple[Any, ...], result: Any) -> int:
-    return string_units(result, 2)
+    return values.string_units(result, 2)
 
 
-_once = traversed_string()
-_twice = traversed_string(2)
+_once = values.traversed_string()
+_twice = values.traversed_string(2)
 _strings = list_of(STRING)
 
 OVERLOADS = (
     method("charAt", (STRING, INT), STRING, _char_at),
-    method("indexOf", (STRING, STRING), INT, index_of, traversed_value),
-    method("indexOf", (STRING, STRING, INT), INT, index_of, traversed_value),
-    method("lastIndexOf", (STRING, STRING), INT, _last_index_of, traversed_value),
-    method("lastIndexOf", (STRING, STRING, INT), INT, _last_index_of_from, traversed_value),
+    method("indexOf", (STRING, STRING), INT, index_of, values.traversed_value),
+    method("indexOf", (STRING, STRING, INT), INT, index_of, values.traversed_value),
+    method("lastIndexOf", (STRING, STRING), INT, _last_index_of, values.traversed_value),
+    method("lastIndexOf", (STRING, STRING, INT), INT, _last_index_of_from, values.traversed_value),
     method("lowerAscii", (STRING,), STRING, lambda text: text.translate(_LOWER), _once),
     method("replace", (STRING, STRING, STRING), STRING, replace, _twice),
     method("replace", (STRING, STRING, STRING, INT), STRING, replace, _twice),

@@ -1,4 +1,4 @@
-"""Functions over URLs (k8s.io/apiserver/pkg/cel/library/urls.go)."""
+"""Functions on URLs (k8s.io/apiserver/pkg/cel/library/urls.go), which are parsed as by Go's net/url."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from kubernetes_rules.cel import types
 from kubernetes_rules.cel.library_strings import quoted
-from kubernetes_rules.cel.library_values import OpaqueValue, function, method, traversed_string
-from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type, list_of, map_of
+from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type, function, method
+from kubernetes_rules.cel.values import OpaqueValue, traversed_string
 
 _URL_TYPE = Type("kubernetes.URL")
 
@@ -33,26 +34,26 @@ _SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Url(OpaqueValue):
-    """An absolute URL; two are equal when they are written equally after normalization."""
+    """An absolute URL; two are equal if their normalized texts are."""
 
     type: ClassVar[Type] = _URL_TYPE
 
     parts: ParsedUrl
 
     def equals(self, other: object) -> bool:
-        """Whether both are written equally. Raises CelError for another type."""
+        """Whether both have the same normalized text. Raises CelError for another type."""
         if not isinstance(other, Url):
             raise CelError("no such overload")
         return bytes(self.parts) == bytes(other.parts)
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of a string, also of one that came from a URL and is no UTF-8."""
+    """The bytes of a string, also of one that came from a URL and is not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def parse(text: str) -> Url:
-    """The URL that a text is. Raises CelError when it is none, or a relative one."""
+    """The URL of a text. Raises CelError for other text, and for a relative URL."""
     try:
         parse_request_uri(to_bytes(text))
         return Url(_parse_url(to_bytes(text)))
@@ -92,12 +93,12 @@ OVERLOADS = (
     _part("getHostname", lambda parts: parts.hostname),
     _part("getPort", lambda parts: parts.port),
     _part("getEscapedPath", lambda parts: parts.escaped_path),
-    method("getQuery", (_URL_TYPE,), map_of(STRING, list_of(STRING)), _query),
+    method("getQuery", (_URL_TYPE,), types.map_of(STRING, types.list_of(STRING)), _query),
 )
 
 
 class NotUrl(ValueError):
-    """A text is no URL; the message says why, in the words of net/url."""
+    """A text is not a URL; the message says why, in the words of net/url."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class ParsedUrl:
 
     @property
     def escaped_path(self) -> bytes:
-        """The path as written where that is a valid form of it, else escaped again."""
+        """The path as written if that is a valid escape of it, else escaped again."""
         if self.path == b"*":
             return b"*"
         return _as_written(self.raw_path, self.path, "path")
@@ -131,15 +132,17 @@ class ParsedUrl:
 
     @property
     def port(self) -> bytes:
-        """The digits of the port, none if there is no numeric one."""
+        """The digits of the port, empty if there is no numeric one."""
         return _split_host_port(self.host)[1]
 
     def query_values(self) -> dict[bytes, list[bytes]]:
         """The values of each key of the query; malformed parts are left out."""
         values: dict[bytes, list[bytes]] = {}
+        # net/url parses no query with more parameters.
         if self.query.count(b"&") >= 10_000:
             return values
         for pair in self.query.split(b"&"):
+            # net/url no longer accepts a semicolon as a separator, and drops such a part.
             if not pair or b";" in pair:
                 continue
             name, _, value = pair.partition(b"=")
@@ -188,7 +191,7 @@ def _escape(text: bytes, part: str) -> bytes:
 
 
 def unescape(text: bytes, part: str) -> bytes:
-    """The text with ``%xx`` decoded. Raises NotUrl for a wrong escape, or a character no host may have."""
+    """The text with ``%xx`` decoded. Raises NotUrl for a wrong escape, and for other characters in a host."""
     for match in (_HOST_TOKEN if part in ("host", "zone") else _ESCAPE).finditer(text):
         found = match[0]
         if not found.startswith(b"%"):
@@ -213,7 +216,7 @@ def _shown(text: bytes) -> str:
 
 
 def _split_host_port(host: bytes) -> tuple[bytes, bytes]:
-    """The host without brackets, and the port; no port unless it is numeric."""
+    """The host without brackets, and the port, empty unless it is numeric."""
     name, colon, port = host.rpartition(b":")
     if not colon or not _PORT.fullmatch(b":" + port):
         name, port = host, b""

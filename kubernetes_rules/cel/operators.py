@@ -1,6 +1,6 @@
 """The operators and the standard functions of CEL (cel-go, common/stdlib/standard.go).
 
-What a call costs is that of cel-go, interpreter/runtimecost.go.
+Their costs are those of cel-go, interpreter/runtimecost.go.
 """
 
 from __future__ import annotations
@@ -10,41 +10,15 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kubernetes_rules.cel import types, values
 from kubernetes_rules.cel.frame import Aborted
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_semver import Semver
-from kubernetes_rules.cel.library_values import (
-    Optional,
-    compare,
-    equal,
-    regex_units,
-    size,
-    string_units,
-    surely_equal,
-    type_name,
-)
 from kubernetes_rules.cel.times import Duration, Timestamp, difference, duration, timestamp
-from kubernetes_rules.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    CelError,
-    Overload,
-    Type,
-    Uint,
-    list_of,
-    map_of,
-    parameter,
-)
+from kubernetes_rules.cel.types import BOOL, DOUBLE, INT, UINT, CelError, Overload, Uint, function, method
 
-A, B = parameter("A"), parameter("B")
-LIST, MAP = list_of(A), map_of(A, B)
+A, B = types.parameter("A"), types.parameter("B")
+LIST, MAP = types.list_of(A), types.map_of(A, B)
 _INT = (-(2**63), 2**63 - 1)
 _UINT = (0, 2**64 - 1)
 _NUMBERS = (DOUBLE, INT, UINT)
@@ -64,7 +38,7 @@ def _whole(number: int, kind: type[int]) -> int:
 def _arithmetic(
     integers: Callable[[int, int], int], doubles: Callable[[float, float], float] | None
 ) -> Callable[[Any, Any], Any]:
-    """An operation over two numbers of one type."""
+    """An operation on two numbers of one type: CEL has no arithmetic between int, uint and double."""
 
     def call(left: Any, right: Any) -> Any:
         kind = type(left)
@@ -110,11 +84,11 @@ _modulo = _arithmetic(_remainder, None)
 
 
 class Gathered(list[Any]):
-    """The list that a macro is making, to which elements are appended in place."""
+    """The list that a macro builds; elements are appended in place."""
 
 
 def add(left: Any, right: Any) -> Any:
-    """``left + right``. Raises CelError on overflow, and for values that have no sum."""
+    """``left + right``. Raises CelError on overflow, and for values that cannot be added."""
     kind = type(left)
     if kind is Gathered and isinstance(right, tuple | Gathered):
         left.extend(right)
@@ -132,7 +106,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def _subtract(left: Any, right: Any) -> Any:
-    """``left - right``. Raises CelError on overflow, and for values that have no difference."""
+    """``left - right``. Raises CelError on overflow, and for values that cannot be subtracted."""
     if isinstance(right, Duration):
         if isinstance(left, Duration):
             return duration(left.nanoseconds - right.nanoseconds)
@@ -144,7 +118,7 @@ def _subtract(left: Any, right: Any) -> Any:
 
 
 def _negate(value: Any) -> Any:
-    """``-value``. Raises CelError on overflow, and for what has no sign."""
+    """``-value``. Raises CelError on overflow, and for values that cannot be negated."""
     if type(value) is int:
         return _whole(-value, int)
     if type(value) is float:
@@ -155,7 +129,7 @@ def _negate(value: Any) -> Any:
 
 
 def _invert(value: Any) -> bool:
-    """``!value``. Raises CelError for what is no bool."""
+    """``!value``. Raises CelError unless it is a bool."""
     if value is True:
         return False
     if value is False:
@@ -164,189 +138,169 @@ def _invert(value: Any) -> bool:
 
 
 def _not_equal(left: Any, right: Any) -> bool:
-    """``left != right``, which is true where ``==`` would fail."""
-    return not surely_equal(left, right)
+    """``left != right``, which is true if ``==`` would fail."""
+    return not values.surely_equal(left, right)
 
 
 def _in_list(wanted: Any, elements: Any) -> bool:
-    """Whether an element equals the wanted value, or a map has the key."""
+    """``wanted in elements``: whether a list has an equal element, or a map the key."""
     if isinstance(elements, Mapping):
         return find(elements, wanted) is not MISSING
     if not isinstance(elements, tuple):
         raise CelError("no such overload")
-    return any(surely_equal(wanted, element) for element in elements)
+    return any(values.surely_equal(wanted, element) for element in elements)
 
 
 MISSING = object()
 
 
 class DeviceMap(dict[str, Any]):
-    """A map that belongs to the device: its keys are strings, and a key of another type is just not there."""
+    """A map of the device. Its keys are strings; a key of another type is missing and not an error."""
 
     __slots__ = ()
 
 
-def check_hashable(key: Any, values: Any) -> None:
-    """Raises Aborted for a key that Kubernetes cannot look up: there, that is a crash which is caught."""
-    if isinstance(key, bytes | Semver) and values and not isinstance(values, DeviceMap):
+def check_hashable(key: Any, entries: Any) -> None:
+    """Raises Aborted for a key that Kubernetes cannot look up: there it is a Go panic, which is recovered."""
+    if isinstance(key, bytes | Semver) and entries and not isinstance(entries, DeviceMap):
         raise Aborted("bytes and versions cannot be looked up")
 
 
-def find(values: Mapping[Any, Any], key: Any) -> Any:
-    """The value of a key, MISSING if it has none. Numbers of any type find each other, bools only bools."""
-    check_hashable(key, values)
+def find(entries: Mapping[Any, Any], key: Any) -> Any:
+    """The value of a key, MISSING if there is none. Numbers of any type match by value, bools only bools."""
+    check_hashable(key, entries)
     try:
-        value = values.get(key, MISSING)
+        value = entries.get(key, MISSING)
     except TypeError:
         return MISSING
     if value is not MISSING and type(key) is not str and isinstance(key, int | float):
         is_bool = isinstance(key, bool)
-        if not any(isinstance(one, bool) is is_bool and one == key for one in values):
+        if not any(isinstance(one, bool) is is_bool and one == key for one in entries):
             return MISSING
     return value
 
 
 def _size_of(value: Any) -> int:
-    """The number of characters, bytes, elements or entries. Raises CelError for what has no size."""
+    """The number of characters, bytes, elements or entries. Raises CelError for other values."""
     if isinstance(value, str | bytes | tuple | Mapping):
         return len(value)
     raise CelError("no such overload")
 
 
 def matches(text: Any, pattern: Any) -> bool:
-    """Whether an RE2 expression matches a part of the text. Raises CelError for a wrong expression."""
+    """Whether an RE2 expression matches a part of the text. Raises CelError for an invalid expression."""
     if not isinstance(text, str) or not isinstance(pattern, str):
         raise CelError("no such overload")
     return compiled(pattern).search(text) is not None
 
 
-def _shorter(arguments: tuple[Any, ...], _: Any) -> int:
-    return math.ceil(min(map(size, arguments)) * 0.1)
+def _shorter_units(arguments: tuple[Any, ...], _: Any) -> int:
+    return math.ceil(min(map(values.size, arguments)) * 0.1)
 
 
 def equality_units(arguments: tuple[Any, ...], _: Any) -> int:
-    """What ``==`` and ``!=`` cost."""
-    return math.ceil(min(_held_size(arguments[0]), _held_size(arguments[1])) * 0.1)
+    """The cost of ``==`` and ``!=``."""
+    return math.ceil(min(_unwrapped_size(arguments[0]), _unwrapped_size(arguments[1])) * 0.1)
 
 
-def _held_size(value: Any) -> int:
-    while isinstance(value, Optional) and value.present:
+def _unwrapped_size(value: Any) -> int:
+    while isinstance(value, values.Optional) and value.present:
         value = value.value
-    return size(value)
+    return values.size(value)
 
 
-def _both(arguments: tuple[Any, ...], _: Any) -> int:
-    return math.ceil((size(arguments[0]) + size(arguments[1])) * 0.1)
+def _both_units(arguments: tuple[Any, ...], _: Any) -> int:
+    return math.ceil((values.size(arguments[0]) + values.size(arguments[1])) * 0.1)
 
 
 def _contains_units(arguments: tuple[Any, ...], _: Any) -> int:
-    return string_units(arguments[0]) * string_units(arguments[1])
+    return values.string_units(arguments[0]) * values.string_units(arguments[1])
 
 
-def _second(arguments: tuple[Any, ...], _: Any) -> int:
-    return string_units(arguments[1])
+def _second_units(arguments: tuple[Any, ...], _: Any) -> int:
+    return values.string_units(arguments[1])
 
 
-def _elements(arguments: tuple[Any, ...], _: Any) -> int:
-    return size(arguments[1])
+def _element_units(arguments: tuple[Any, ...], _: Any) -> int:
+    return values.size(arguments[1])
 
 
 def _matches_units(arguments: tuple[Any, ...], _: Any) -> int:
-    return regex_units(arguments[0], size(arguments[1]))
-
-
-def _function(name: str, parameters: tuple[Type, ...], result: Type, call: Any, cost: Any = None) -> Overload:
-    return Overload(name, receiver=False, parameters=parameters, result=result, call=call, cost=cost)
-
-
-def _method(name: str, parameters: tuple[Type, ...], result: Type, call: Any, cost: Any = None) -> Overload:
-    return Overload(name, receiver=True, parameters=parameters, result=result, call=call, cost=cost)
+    return values.regex_units(arguments[0], values.size(arguments[1]))
 
 
 def _comparisons(name: str, holds: Callable[[Any, Any], bool]) -> tuple[Overload, ...]:
     def call(left: Any, right: Any) -> bool:
         if type(left) is int and type(right) is int:
             return holds(left, right)
-        return holds(compare(left, right), 0)
+        return holds(values.compare(left, right), 0)
 
     return (
-        *(_function(name, pair, BOOL, call) for pair in _NUMERIC_PAIRS),
-        *(_function(name, (kind, kind), BOOL, call, _shorter) for kind in (STRING, BYTES)),
-        *(_function(name, (kind, kind), BOOL, call) for kind in (TIMESTAMP, DURATION)),
+        *(function(name, pair, BOOL, call) for pair in _NUMERIC_PAIRS),
+        *(function(name, (kind, kind), BOOL, call, _shorter_units) for kind in (types.STRING, types.BYTES)),
+        *(function(name, (kind, kind), BOOL, call) for kind in (types.TIMESTAMP, types.DURATION)),
     )
 
 
-def _unary(name: str, kinds: tuple[Type, ...], call: Any) -> tuple[Overload, ...]:
-    return tuple(_function(name, (kind,), kind, call) for kind in kinds)
+def _unary(name: str, kinds: tuple[types.Type, ...], call: Any) -> tuple[Overload, ...]:
+    return tuple(function(name, (kind,), kind, call) for kind in kinds)
 
 
-def _binary(name: str, kinds: tuple[Type, ...], call: Any) -> tuple[Overload, ...]:
-    return tuple(_function(name, (kind, kind), kind, call) for kind in kinds)
+def _binary(name: str, kinds: tuple[types.Type, ...], call: Any) -> tuple[Overload, ...]:
+    return tuple(function(name, (kind, kind), kind, call) for kind in kinds)
 
 
 def never_called(*_: Any) -> Any:
-    """Stands for what the evaluator does itself."""
+    """The implementation of what the planner evaluates itself; only its signature is used."""
     raise CelError("no such overload")
 
 
-def _starts(text: str, start: str) -> bool:
-    return text.startswith(start)
-
-
-def _ends(text: str, end: str) -> bool:
-    return text.endswith(end)
-
-
-def _contains(text: str, part: str) -> bool:
-    return part in text
-
-
-def _type_value(value: Any) -> Type:
-    """What ``type(value)`` gives."""
-    return Type(type_name(value))
+def _type_value(value: Any) -> types.Type:
+    """``type(value)``."""
+    return types.Type(values.type_name(value))
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    _function("_?_:_", (BOOL, A, A), A, never_called),
-    _function("_&&_", (BOOL, BOOL), BOOL, never_called),
-    _function("_||_", (BOOL, BOOL), BOOL, never_called),
-    _function("!_", (BOOL,), BOOL, _invert),
-    _function("@not_strictly_false", (BOOL,), BOOL, never_called),
-    _function("_==_", (A, A), BOOL, equal, equality_units),
-    _function("_!=_", (A, A), BOOL, _not_equal, equality_units),
-    _function("_+_", (BYTES, BYTES), BYTES, add, _both),
-    *_binary("_+_", (DOUBLE, DURATION), add),
-    _function("_+_", (DURATION, TIMESTAMP), TIMESTAMP, add),
-    _function("_+_", (TIMESTAMP, DURATION), TIMESTAMP, add),
-    _function("_+_", (INT, INT), INT, add),
-    _function("_+_", (LIST, LIST), LIST, add),
-    _function("_+_", (STRING, STRING), STRING, add, _both),
-    _function("_+_", (UINT, UINT), UINT, add),
+    function("_?_:_", (BOOL, A, A), A, never_called),
+    function("_&&_", (BOOL, BOOL), BOOL, never_called),
+    function("_||_", (BOOL, BOOL), BOOL, never_called),
+    function("!_", (BOOL,), BOOL, _invert),
+    function("@not_strictly_false", (BOOL,), BOOL, never_called),
+    function("_==_", (A, A), BOOL, values.equal, equality_units),
+    function("_!=_", (A, A), BOOL, _not_equal, equality_units),
+    function("_+_", (types.BYTES, types.BYTES), types.BYTES, add, _both_units),
+    *_binary("_+_", (DOUBLE, types.DURATION), add),
+    function("_+_", (types.DURATION, types.TIMESTAMP), types.TIMESTAMP, add),
+    function("_+_", (types.TIMESTAMP, types.DURATION), types.TIMESTAMP, add),
+    function("_+_", (INT, INT), INT, add),
+    function("_+_", (LIST, LIST), LIST, add),
+    function("_+_", (types.STRING, types.STRING), types.STRING, add, _both_units),
+    function("_+_", (UINT, UINT), UINT, add),
     *_binary("_/_", _NUMBERS, divide),
     *_binary("_%_", (INT, UINT), _modulo),
     *_binary("_*_", _NUMBERS, multiply),
     *_unary("-_", (DOUBLE, INT), _negate),
-    *_binary("_-_", (DOUBLE, DURATION, INT), _subtract),
-    _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, _subtract),
-    _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, _subtract),
-    _function("_-_", (UINT, UINT), UINT, _subtract),
+    *_binary("_-_", (DOUBLE, types.DURATION, INT), _subtract),
+    function("_-_", (types.TIMESTAMP, types.DURATION), types.TIMESTAMP, _subtract),
+    function("_-_", (types.TIMESTAMP, types.TIMESTAMP), types.DURATION, _subtract),
+    function("_-_", (UINT, UINT), UINT, _subtract),
     *_comparisons("_<_", operator.lt),
     *_comparisons("_<=_", operator.le),
     *_comparisons("_>_", operator.gt),
     *_comparisons("_>=_", operator.ge),
-    _function("_[_]", (LIST, INT), A, never_called),
-    _function("_[_]", (MAP, A), B, never_called),
-    _function("@in", (A, LIST), BOOL, _in_list, _elements),
-    _function("@in", (A, MAP), BOOL, _in_list),
-    _function("in", (A, LIST), BOOL, _in_list, _elements),
-    _function("in", (A, MAP), BOOL, _in_list),
-    *(_function("size", (kind,), INT, _size_of) for kind in (BYTES, LIST, MAP, STRING)),
-    *(_method("size", (kind,), INT, _size_of) for kind in (BYTES, LIST, MAP, STRING)),
-    _function("type", (A,), Type("type", (A,)), _type_value),
-    _function("dyn", (A,), DYN, lambda value: value),
-    _method("contains", (STRING, STRING), BOOL, _contains, _contains_units),
-    _method("startsWith", (STRING, STRING), BOOL, _starts, _second),
-    _method("endsWith", (STRING, STRING), BOOL, _ends, _second),
-    _function("matches", (STRING, STRING), BOOL, matches, _matches_units),
-    _method("matches", (STRING, STRING), BOOL, matches, _matches_units),
+    function("_[_]", (LIST, INT), A, never_called),
+    function("_[_]", (MAP, A), B, never_called),
+    function("@in", (A, LIST), BOOL, _in_list, _element_units),
+    function("@in", (A, MAP), BOOL, _in_list),
+    function("in", (A, LIST), BOOL, _in_list, _element_units),
+    function("in", (A, MAP), BOOL, _in_list),
+    *(function("size", (kind,), INT, _size_of) for kind in (types.BYTES, LIST, MAP, types.STRING)),
+    *(method("size", (kind,), INT, _size_of) for kind in (types.BYTES, LIST, MAP, types.STRING)),
+    function("type", (A,), types.Type("type", (A,)), _type_value),
+    function("dyn", (A,), types.DYN, lambda value: value),
+    method("contains", (types.STRING, types.STRING), BOOL, operator.contains, _contains_units),
+    method("startsWith", (types.STRING, types.STRING), BOOL, str.startswith, _second_units),
+    method("endsWith", (types.STRING, types.STRING), BOOL, str.endswith, _second_units),
+    function("matches", (types.STRING, types.STRING), BOOL, matches, _matches_units),
+    method("matches", (types.STRING, types.STRING), BOOL, matches, _matches_units),
 )

@@ -1,37 +1,28 @@
-"""Functions over values that may be absent (cel-go, cel/library.go: OptionalTypes)."""
+"""Functions on optional values (cel-go, cel/library.go: OptionalTypes)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes_rules.cel.library_values import Optional, function, method
+from kubernetes_rules.cel import types
 from kubernetes_rules.cel.operators import MISSING, Gathered, find, never_called
 from kubernetes_rules.cel.times import Duration, Timestamp
-from kubernetes_rules.cel.types import (
-    BOOL,
-    DYN,
-    INT,
-    STRING,
-    CelError,
-    list_of,
-    map_of,
-    optional_of,
-    parameter,
-)
+from kubernetes_rules.cel.types import CelError, function, method
+from kubernetes_rules.cel.values import Optional
 
-_V = parameter("V")
-_K = parameter("K")
-_OPTIONAL = optional_of(_V)
-_LIST = list_of(_V)
-_MAP = map_of(_K, _V)
+_V = types.parameter("V")
+_K = types.parameter("K")
+_OPTIONAL = types.optional_of(_V)
+_LIST = types.list_of(_V)
+_MAP = types.map_of(_K, _V)
 _YEAR_ONE = -62_135_596_800 * 1_000_000_000
 
 NONE = Optional(present=False)
 
 
 def some(value: Any) -> Optional:
-    """A present value."""
+    """An optional with a value."""
     return Optional(present=True, value=value)
 
 
@@ -42,13 +33,14 @@ def _is_zero(value: Any) -> bool:
         return len(value) == 0
     if isinstance(value, Duration):
         return value.nanoseconds == 0
+    # Go's zero time is the beginning of the year 1, not of 1970.
     if isinstance(value, Timestamp):
         return value.nanoseconds == _YEAR_ONE
     return isinstance(value, int | float) and value == 0
 
 
 def _value_of(value: Any) -> Any:
-    """The value. Raises CelError when it is absent."""
+    """The value of an optional. Raises CelError if it has none."""
     if not value.present:
         raise CelError("optional.none() dereference")
     return value.value
@@ -61,7 +53,7 @@ def _unwrap(elements: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def insert(values: Any, *entry: Any) -> Any:
-    """A map with one more key, or those of another map. Raises CelError when a key is there already."""
+    """A map with one more key, or those of another map. Raises CelError if it has such a key already."""
     entries = ((entry[0], entry[1]),) if len(entry) == 2 else tuple(entry[0].items())
     made = values if isinstance(values, GatheredMap) else dict(values)
     for key, value in entries:
@@ -75,11 +67,11 @@ def insert(values: Any, *entry: Any) -> Any:
 
 
 class GatheredMap(dict[Any, Any]):
-    """The map that a macro is making, into which entries are put in place."""
+    """The map that a macro builds; entries are added in place."""
 
 
 def finished(value: Any) -> Any:
-    """What a macro made, as a value that does not change any more."""
+    """The result of a macro as a value that no longer changes."""
     if type(value) is Gathered:
         return tuple(value)
     return dict(value) if type(value) is GatheredMap else value
@@ -92,20 +84,20 @@ OVERLOADS = (
     ),
     function("optional.none", (), _OPTIONAL, lambda: NONE),
     method("value", (_OPTIONAL,), _V, _value_of),
-    method("hasValue", (_OPTIONAL,), BOOL, lambda value: value.present),
+    method("hasValue", (_OPTIONAL,), types.BOOL, lambda value: value.present),
     method("or", (_OPTIONAL, _OPTIONAL), _OPTIONAL, never_called),
     method("orValue", (_OPTIONAL, _V), _V, never_called),
-    function("_?._", (DYN, STRING), _OPTIONAL, never_called),
-    function("_[?_]", (_LIST, INT), _OPTIONAL, never_called),
-    function("_[?_]", (optional_of(_LIST), INT), _OPTIONAL, never_called),
+    function("_?._", (types.DYN, types.STRING), _OPTIONAL, never_called),
+    function("_[?_]", (_LIST, types.INT), _OPTIONAL, never_called),
+    function("_[?_]", (types.optional_of(_LIST), types.INT), _OPTIONAL, never_called),
     function("_[?_]", (_MAP, _K), _OPTIONAL, never_called),
-    function("_[?_]", (optional_of(_MAP), _K), _OPTIONAL, never_called),
-    function("_[_]", (optional_of(_LIST), INT), _OPTIONAL, never_called),
-    function("_[_]", (optional_of(_MAP), _K), _OPTIONAL, never_called),
+    function("_[?_]", (types.optional_of(_MAP), _K), _OPTIONAL, never_called),
+    function("_[_]", (types.optional_of(_LIST), types.INT), _OPTIONAL, never_called),
+    function("_[_]", (types.optional_of(_MAP), _K), _OPTIONAL, never_called),
     method("last", (_LIST,), _OPTIONAL, lambda values: some(values[-1]) if values else NONE),
     method("first", (_LIST,), _OPTIONAL, lambda values: some(values[0]) if values else NONE),
-    function("optional.unwrap", (list_of(_OPTIONAL),), _LIST, _unwrap),
-    method("unwrapOpt", (list_of(_OPTIONAL),), _LIST, _unwrap),
+    function("optional.unwrap", (types.list_of(_OPTIONAL),), _LIST, _unwrap),
+    method("unwrapOpt", (types.list_of(_OPTIONAL),), _LIST, _unwrap),
     function("cel.@mapInsert", (_MAP, _K, _V), _MAP, insert),
     function("cel.@mapInsert", (_MAP, _MAP), _MAP, insert),
 )

@@ -9,45 +9,17 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kubernetes_rules.cel import syntax
 from kubernetes_rules.cel.lexer import SyntaxInvalid, Token, literal_string, tokens_of
-from kubernetes_rules.cel.syntax import (
-    ACCUMULATOR,
-    UNUSED,
-    Call,
-    Fold,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Node,
-    Select,
-)
+from kubernetes_rules.cel.syntax import Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
 from kubernetes_rules.cel.types import Uint
 
 _DEEPEST = 250
-"""How deep a rule of the grammar may be nested in itself."""
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
+"""How deep a rule of the grammar may be nested in itself (cel-go: defaultMaxRecursionDepth)."""
+_RESERVED = frozenset((
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+    "namespace", "return", "var", "void", "while",
+))  # fmt: skip
 _RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 _OPERATORS = {"in": "@in", "==": "_==_", "!=": "_!=_"}
@@ -56,7 +28,7 @@ _INSERT = "cel.@mapInsert"
 
 
 def parse(text: str) -> Node:
-    """The tree of an expression. Raises SyntaxInvalid for what is none, RecursionError for deep nesting."""
+    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting."""
     parser = _Parser(tokens_of(text))
     tree = parser.expression()
     parser.expect("end")
@@ -69,7 +41,7 @@ def _operator_name(operator: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens; the methods are named after the rules of the grammar."""
+    """Recursive descent over the tokens; its methods are named after the rules of the grammar."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -123,6 +95,7 @@ class _Parser:
             condition = self._logical("||")
             if not self._taken("?"):
                 return condition
+            # In the grammar only the last operand may itself be a conditional without parentheses.
             truthy = self._logical("||")
             self.expect(":")
             falsy = self.expression()
@@ -133,6 +106,7 @@ class _Parser:
         first = self._logical("&&") if operator == "||" else self._relation()
         if self._kind() != operator:
             return first
+        # A chain becomes one call with many terms, so that long chains are not nested deeply.
         terms = [first]
         while self._taken(operator):
             terms.append(self._logical("&&") if operator == "||" else self._relation())
@@ -164,12 +138,14 @@ class _Parser:
     def _unary(self) -> Node:
         start = self._next.start
         sign = self._kind()
+        # In the grammar a minus right before a number belongs to the literal: -2^63 has no positive form.
         if sign not in ("!", "-") or (sign == "-" and self._kind(1) in ("int", "float")):
             return self._member()
         count = 0
         while self._taken(sign):
             count += 1
         operand = self._member()
+        # Signs cancel out in pairs.
         if count % 2 == 0:
             return operand
         return Call(f"{sign}_", None, [operand], start=start, end=self._end())
@@ -241,7 +217,8 @@ class _Parser:
         arguments = self._arguments()
         return _expanded(Call(dot + name, None, arguments, start=start, end=self._end()))
 
-    def _message(self) -> MessageLiteral | None:
+    def _message(self) -> syntax.MessageLiteral | None:
+        # ``a.b{`` begins a message and ``a.b`` a name: only looking ahead tells which.
         ahead = 1 if self._kind() == "." else 0
         while (
             self._kind(ahead) == "ident" and self._kind(ahead + 1) == "." and self._kind(ahead + 2) == "ident"
@@ -263,7 +240,7 @@ class _Parser:
             self._taken(",")
         self.expect("}")
         name = "".join(word.text for word in words)
-        return MessageLiteral(name, fields, start=words[0].start, end=self._end())
+        return syntax.MessageLiteral(name, fields, start=words[0].start, end=self._end())
 
     def _list(self, start: int) -> Node:
         elements: list[Node] = []
@@ -294,7 +271,7 @@ class _Parser:
         return MapLiteral(entries, start=start, end=self._end())
 
     def _only_comma(self, after_elements: bool) -> None:
-        """Takes the comma that may be alone in an empty list or map."""
+        """Take the comma that may be alone in an empty list or map; the grammar has ``[,]``."""
         if not after_elements:
             self._taken(",")
 
@@ -335,9 +312,9 @@ def _integer(text: str, lowest: int, highest: int) -> int:
 
 
 def _expanded(call: Call) -> Node:
-    """What a call is when its name is a macro's, else the call itself.
+    """The expansion of a call of a macro; any other call itself.
 
-    Raises SyntaxInvalid when it is a macro with arguments that it cannot have.
+    Raises SyntaxInvalid for a macro with invalid arguments.
     """
     expand = _MACROS.get((call.function, len(call.arguments), call.target is not None))
     node = expand(call) if expand else None
@@ -352,13 +329,14 @@ def _call(function: str, *arguments: Node) -> Call:
 
 
 def _accumulator() -> Ident:
-    return Ident(ACCUMULATOR)
+    return Ident(syntax.ACCUMULATOR)
 
 
 def _variable(node: Node) -> str:
     if not isinstance(node, Ident):
         raise SyntaxInvalid(f"the argument at character {node.start} must be a simple name")
-    if node.name in (ACCUMULATOR, "__result__"):
+    # "__result__" was the accumulator's name in older versions of cel-go.
+    if node.name in (syntax.ACCUMULATOR, "__result__"):
         raise SyntaxInvalid(f"{node.name} at character {node.start} is the macro's own variable")
     return node.name
 
@@ -371,7 +349,8 @@ def _two_variables(call: Call) -> tuple[str, str]:
 
 
 def _target(call: Call) -> Node:
-    return call.target or Ident("")  # the macros that use it are found for calls with a target only
+    # Macros that use this are only found for calls that have a target.
+    return call.target or Ident("")
 
 
 def _has(call: Call) -> Node:
@@ -402,13 +381,15 @@ def _quantifier(call: Call) -> Node:
         condition = Literal(value=True)
         step = _call("_?_:_", predicate, _call("_+_", _accumulator(), Literal(1)), _accumulator())
         result = _call("_==_", _accumulator(), Literal(1))
-    return Fold(_target(call), first, second, ACCUMULATOR, initial, condition, step, result)
+    return Fold(_target(call), first, second, syntax.ACCUMULATOR, initial, condition, step, result)
 
 
 def _gather(call: Call, first: str, second: str, initial: Node, step: Node, predicate: Node | None) -> Node:
     if predicate is not None:
         step = _call("_?_:_", predicate, step, _accumulator())
-    return Fold(_target(call), first, second, ACCUMULATOR, initial, Literal(value=True), step, _accumulator())
+    return Fold(
+        _target(call), first, second, syntax.ACCUMULATOR, initial, Literal(value=True), step, _accumulator()
+    )
 
 
 def _appended(element: Node) -> Node:
@@ -447,10 +428,12 @@ def _transform_map_entry(call: Call) -> Node:
 
 
 def _bound(name: Node, value: Node, body: Node) -> Node:
-    """A fold over nothing, whose accumulator is the variable."""
+    """``name = value`` within ``body``: a fold over nothing, whose accumulator is the variable."""
     if not isinstance(name, Ident):
         raise SyntaxInvalid(f"the argument at character {name.start} must be a simple name")
-    return Fold(ListLiteral([]), UNUSED, "", name.name, value, Literal(value=False), Ident(name.name), body)
+    return Fold(
+        ListLiteral([]), syntax.UNUSED, "", name.name, value, Literal(value=False), Ident(name.name), body
+    )
 
 
 def _bind(call: Call) -> Node | None:
@@ -469,7 +452,7 @@ def _optional_map(call: Call) -> Node:
 
 
 def _sort_by(call: Call) -> Node | None:
-    """``x.sortBy(v, key)``: bound to a variable of its own, its keys are mapped and sorted along."""
+    """``x.sortBy(v, key)``: x is bound to a variable, its keys are computed by map() and sorted with it."""
     name = "@__sortBy_input__"
     variable, key = call.arguments
     if not isinstance(variable, Ident):

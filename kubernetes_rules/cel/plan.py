@@ -1,6 +1,6 @@
 """Turns a checked tree into closures that evaluate it (cel-go, interpreter/planner.go).
 
-Folds are what the parser makes of macros (cel-go, interpreter/interpretable.go: evalFold).
+The parser turns macros into folds (cel-go, interpreter/interpretable.go: evalFold).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubernetes_rules.cel import syntax
 from kubernetes_rules.cel.attributes import Attribute, Choice, Path, Step, evaluator, resolver, tested
 from kubernetes_rules.cel.calls import callee, planned_call, text_equality
 from kubernetes_rules.cel.checker import DEVICE as DEVICE_TYPE
@@ -16,24 +17,12 @@ from kubernetes_rules.cel.checker import TypeInvalid
 from kubernetes_rules.cel.conversions import NAMES
 from kubernetes_rules.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame, check_cost
 from kubernetes_rules.cel.library_regex import compiled
-from kubernetes_rules.cel.library_values import Optional, surely_equal
 from kubernetes_rules.cel.operators import Gathered, check_hashable
 from kubernetes_rules.cel.optionals import GatheredMap, finished
-from kubernetes_rules.cel.syntax import (
-    ACCUMULATOR,
-    UNUSED,
-    Call,
-    Fold,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Select,
-    Variable,
-)
 from kubernetes_rules.cel.types import CelError, Type
+from kubernetes_rules.cel.values import Optional, surely_equal
 
+# ListCreateBaseCost and MapCreateBaseCost of cel-go, common/cost.go.
 _LIST_UNITS = 10
 _MAP_UNITS = 30
 _PARSERS = frozenset(("quantity", "semver", "ip", "cidr", "url"))
@@ -42,7 +31,7 @@ _PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that is known before anything runs; it costs nothing."""
+    """A value that is known before the expression runs; it costs nothing."""
 
     value: Any
 
@@ -51,37 +40,37 @@ Plan = Constant | Path | Choice | Evaluate
 
 
 class Planner:
-    """Plans one tree; ``slots`` is how long a frame has to be. ``final`` gives a type with nothing open."""
+    """Plans one tree. ``slots`` is the length that a frame needs; ``final`` is ``Checker.final``."""
 
     def __init__(self, final: Callable[[Type], Type]) -> None:
         self._final = final
         self.slots = FIRST_SLOT
-        self._readers: dict[Variable, Evaluate] = {}
-        self._bound: set[Variable] = set()
+        self._readers: dict[syntax.Variable, Evaluate] = {}
+        self._bound: set[syntax.Variable] = set()
 
-    def planned(self, node: Node) -> Evaluate:
-        """What evaluates a part. Raises TypeInvalid when a constant in it is wrong."""
+    def planned(self, node: syntax.Node) -> Evaluate:
+        """The evaluation of a part. Raises TypeInvalid if a constant in it is wrong."""
         return _evaluate(self._plan(node))
 
-    def _plan(self, node: Node) -> Plan:
+    def _plan(self, node: syntax.Node) -> Plan:
         match node:
-            case Literal():
+            case syntax.Literal():
                 return Constant(node.value)
-            case Ident():
+            case syntax.Ident():
                 return self._ident(node)
-            case Select():
+            case syntax.Select():
                 return self._select(node)
-            case Call():
+            case syntax.Call():
                 return self._call(node)
-            case ListLiteral():
+            case syntax.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case syntax.MapLiteral():
                 return self._map(node)
-            case Fold():
+            case syntax.Fold():
                 return self._fold(node)
         raise TypeInvalid("an unknown kind of expression")
 
-    def _ident(self, node: Ident) -> Plan:
+    def _ident(self, node: syntax.Ident) -> Plan:
         variable = node.meaning
         if isinstance(variable, Type):
             return Constant(variable)
@@ -91,14 +80,14 @@ class Planner:
             return Path(_read_slot(DEVICE), device=variable.type == DEVICE_TYPE)
         return Path(self._readers.get(variable) or _read_slot(variable.slot))
 
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: syntax.Select) -> Plan:
         if node.constant is not None:
             return Constant(node.constant)
         attribute = _attribute(self._plan(node.operand))
         attribute = attribute.followed_by(Step(node.field, test=node.test_only))
         return tested(attribute) if node.test_only else attribute
 
-    def _call(self, node: Call) -> Plan:
+    def _call(self, node: syntax.Call) -> Plan:
         plans = [self._plan(argument) for argument in node.all_arguments()]
         special = _special(node, plans)
         if special is not None:
@@ -106,21 +95,21 @@ class Planner:
         name = node.function
         constant = plans[0].value if plans and isinstance(plans[0], Constant) else None
         if name in NAMES and plans and isinstance(plans[0], Constant):
-            return _folded(node, constant)
+            return _constant_call(node, constant)
         call = planned_call(node, [_evaluate(plan) for plan in plans])
         if name == "_+_" and (slot := self._bound_slot(node)) >= 0:
             return _appending(call, slot)
         return _parsed_once(call) if name in _PARSERS and constant is not None else call
 
-    def _bound_slot(self, node: Call) -> int:
-        """Where the bound variable lies that a chain of ``+`` begins with, -1 for others."""
+    def _bound_slot(self, node: syntax.Call) -> int:
+        """The slot of the bound variable at the begin of a chain of ``+``, -1 for other calls."""
         first = node.arguments[0]
-        while isinstance(first, Call) and first.function == "_+_":
+        while isinstance(first, syntax.Call) and first.function == "_+_":
             first = first.arguments[0]
-        variable = first.meaning if isinstance(first, Ident) else None
-        return variable.slot if isinstance(variable, Variable) and variable in self._bound else -1
+        variable = first.meaning if isinstance(first, syntax.Ident) else None
+        return variable.slot if isinstance(variable, syntax.Variable) and variable in self._bound else -1
 
-    def _list(self, node: ListLiteral) -> Plan:
+    def _list(self, node: syntax.ListLiteral) -> Plan:
         plans = [self._plan(element) for element in node.elements]
         if not node.optional and all(isinstance(plan, Constant) for plan in plans):
             return Constant(tuple(plan.value for plan in plans if isinstance(plan, Constant)))
@@ -135,14 +124,14 @@ class Planner:
             for index, evaluate in enumerate(evaluates):
                 value = evaluate(frame)
                 if index in optional:
-                    elements.extend(_held(value))
+                    elements.extend(_optional_values(value))
                 else:
                     elements.append(value)
             return tuple(elements)
 
         return run
 
-    def _map(self, node: MapLiteral) -> Plan:
+    def _map(self, node: syntax.MapLiteral) -> Plan:
         plans = [(self._plan(key), self._plan(value), optional) for key, value, optional in node.entries]
         entries = [(_evaluate(key), _evaluate(value), optional) for key, value, optional in plans]
 
@@ -151,11 +140,12 @@ class Planner:
             made: dict[Any, Any] = {}
             for key, evaluate, optional in entries:
                 place, value = key(frame), evaluate(frame)
-                held = _held(value) if optional else (value,)
+                present = _optional_values(value) if optional else (value,)
                 check_hashable(place, entries)
                 try:
-                    if held:
-                        made[place] = held[0]
+                    # An optional entry without a value removes an earlier entry with its key.
+                    if present:
+                        made[place] = present[0]
                     else:
                         made.pop(place, None)
                 except TypeError as error:
@@ -170,26 +160,30 @@ class Planner:
                 raise TypeInvalid(f"the map at character {node.start}: {error}") from error
         return run
 
-    def _slot(self, variable: Variable) -> int:
+    def _slot(self, variable: syntax.Variable) -> int:
         variable.slot = self.slots
         self.slots += 1
         return variable.slot
 
-    def _fold(self, node: Fold) -> Plan:
+    def _fold(self, node: syntax.Fold) -> Plan:
         accumulator = node.gathered
         initial = self._plan(node.initial)
         items = self.planned(node.items)
         slot = self._slot(accumulator)
         self.slots += 1
         evaluate_initial = _evaluate(initial)
-        if node.accumulator == ACCUMULATOR and isinstance(initial, Constant) and initial.value in ((), {}):
+        if (
+            node.accumulator == syntax.ACCUMULATOR
+            and isinstance(initial, Constant)
+            and initial.value in ((), {})
+        ):
             evaluate_initial = _gathering(initial.value)
         self._readers[accumulator] = _accumulator_reader(slot, evaluate_initial)
-        if node.variable == UNUSED:
+        if node.variable == syntax.UNUSED:
             self.planned(node.step)
             self._bound.add(accumulator)
             result = self.planned(node.result)
-            return bind(PlannedFold(items, result, result, result, slot, -1, -1))
+            return _binding(slot, result)
         places = [self._slot(variable) for variable in node.item_variables]
         condition, step = self.planned(node.condition), self.planned(node.step)
         result = self.planned(node.result)
@@ -197,13 +191,13 @@ class Planner:
         return _over_items(PlannedFold(items, condition, step, result, slot, places[0], second))
 
 
-def _special(node: Call, plans: list[Plan]) -> Plan | None:
+def _special(node: syntax.Call, plans: list[Plan]) -> Plan | None:
     """The plan of an operator that does not just call a function with values; None for other calls."""
     match node.function:
         case "_&&_":
-            return _decided([_evaluate(plan) for plan in plans], by=False)
+            return _short_circuit([_evaluate(plan) for plan in plans], by=False)
         case "_||_":
-            return _decided([_evaluate(plan) for plan in plans], by=True)
+            return _short_circuit([_evaluate(plan) for plan in plans], by=True)
         case "_?_:_":
             return Choice(_evaluate(plans[0]), _attribute(plans[1]), _attribute(plans[2]))
         case "_[_]" | "_[?_]" | "_?._":
@@ -211,17 +205,18 @@ def _special(node: Call, plans: list[Plan]) -> Plan | None:
         case "@not_strictly_false":
             return _not_strictly_false(_evaluate(plans[0]))
         case "or" | "orValue":
-            return _alternative(_evaluate(plans[0]), _evaluate(plans[1]), node.function == "orValue")
+            return _optional_or(_evaluate(plans[0]), _evaluate(plans[1]), node.function == "orValue")
     second = plans[1] if len(plans) == 2 or node.function == "findAll" else None
     return _with_constant(node, plans, second.value) if isinstance(second, Constant) else None
 
 
-def _with_constant(node: Call, plans: list[Plan], value: Any) -> Plan | None:
-    """The plan of a call whose second argument is a known value, where that makes a difference."""
+def _with_constant(node: syntax.Call, plans: list[Plan], value: Any) -> Plan | None:
+    """The plan of a call whose second argument is a constant, None if that makes no difference."""
     if node.function == "@in" and len(node.overloads) == 1:
         return _membership(plans[0], value)
     if node.function == "_==_" and type(value) is str:
         return text_equality(_evaluate(plans[0]), value, node.overloads)
+    # A literal pattern is compiled now: an invalid one makes the whole expression invalid.
     if node.function in _PATTERN_FUNCTIONS:
         _check_pattern(value)
         return planned_call(node, [_evaluate(plan) for plan in plans], reads_text=True)
@@ -254,8 +249,8 @@ def _step(plan: Plan, *, optional: bool) -> Step:
     return Step(compute=compute, optional=optional)
 
 
-def _decided(terms: list[Evaluate], *, by: bool) -> Evaluate:
-    """``&&`` is decided by the first false term, ``||`` by the first true one, whatever failed before."""
+def _short_circuit(terms: list[Evaluate], *, by: bool) -> Evaluate:
+    """``&&`` is false with the first false term, ``||`` true with the first true one, even after an error."""
     decided, other = by, not by
 
     def run(frame: Frame) -> bool:
@@ -288,7 +283,7 @@ def _not_strictly_false(term: Evaluate) -> Evaluate:
     return run
 
 
-def _alternative(first: Evaluate, second: Evaluate, unwraps: bool) -> Evaluate:
+def _optional_or(first: Evaluate, second: Evaluate, unwraps: bool) -> Evaluate:
     def run(frame: Frame) -> Any:
         value = first(frame)
         if not isinstance(value, Optional):
@@ -301,7 +296,7 @@ def _alternative(first: Evaluate, second: Evaluate, unwraps: bool) -> Evaluate:
 
 
 def _membership(plan: Plan, elements: Any) -> Plan | None:
-    """``in`` over a written list of plain values, which costs nothing; None for other lists."""
+    """``in`` with a literal list of plain values, which costs nothing; None for other lists."""
     if not isinstance(elements, tuple):
         return None
     if not elements:
@@ -336,7 +331,7 @@ def _check_pattern(pattern: Any) -> None:
             raise TypeInvalid(str(error)) from error
 
 
-def _folded(node: Call, value: Any) -> Constant:
+def _constant_call(node: syntax.Call, value: Any) -> Constant:
     try:
         return Constant(callee(node.function, node.overloads)(value))
     except CelError as error:
@@ -344,7 +339,7 @@ def _folded(node: Call, value: Any) -> Constant:
 
 
 def _parsed_once(call: Evaluate) -> Evaluate:
-    """The value of a call on written text, found now; it costs the same each time."""
+    """A call on a literal text, made now; it still costs the same at each evaluation."""
     frame: Frame = [0, 0]
     try:
         value = call(frame)
@@ -359,22 +354,20 @@ def _parsed_once(call: Evaluate) -> Evaluate:
     return run
 
 
-def _held(value: Any) -> tuple[Any, ...]:
+def _optional_values(value: Any) -> tuple[Any, ...]:
+    """The value of an optional element, if it has one."""
     if not isinstance(value, Optional):
         raise CelError("cannot initialize an optional element from a value that is not optional")
     return (value.value,) if value.present else ()
 
 
-class Unset:
-    """Says that the accumulator has not been looked at yet: its first value is computed only then."""
-
-
-_UNSET = Unset()
+_UNSET = object()
+"""The accumulator before it is first read: its first value is computed only then."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFold:
-    """The parts of a fold, and where its variables lie. ``second`` is -1 where there is one variable."""
+    """The parts of a fold, and the slots of its variables. ``second`` is -1 if there is one variable."""
 
     items: Evaluate
     condition: Evaluate
@@ -386,9 +379,9 @@ class PlannedFold:
 
 
 def _accumulator_reader(slot: int, initial: Evaluate) -> Evaluate:
-    """Reads an accumulator; it raises the error that the accumulator holds, if it holds one.
+    """Reads an accumulator, or raises the error that it holds.
 
-    The slot behind it says whether it began as an empty list.
+    The slot after it says whether it began as an empty list.
     """
 
     def read(frame: Frame) -> Any:
@@ -411,14 +404,13 @@ def _first_value(initial: Evaluate, frame: Frame) -> Any:
 
 
 def _gathering(initial: Any) -> Evaluate:
-    """Gives a list or a map that the macro fills in place."""
+    """An empty list or map that the macro fills in place."""
     kind = Gathered if isinstance(initial, tuple) else GatheredMap
     return lambda _: kind()
 
 
-def bind(fold: PlannedFold) -> Evaluate:
-    """A fold over nothing: its result, with a variable."""
-    slot, result = fold.accumulator, fold.result
+def _binding(slot: int, result: Evaluate) -> Evaluate:
+    """A fold over nothing (cel.bind): its result, with a variable."""
 
     def run(frame: Frame) -> Any:
         frame[slot] = _UNSET
@@ -428,7 +420,7 @@ def bind(fold: PlannedFold) -> Evaluate:
 
 
 def _appending(call: Evaluate, slot: int) -> Evaluate:
-    """``x + list`` of a bound variable: cel-go changes the variable too, if it began as an empty list."""
+    """``x + list`` for a bound variable x: if it began as an empty list, cel-go changes the variable too."""
 
     def run(frame: Frame) -> Any:
         value = call(frame)
@@ -440,7 +432,7 @@ def _appending(call: Evaluate, slot: int) -> Evaluate:
 
 
 def _over_items(fold: PlannedFold) -> Evaluate:
-    """A fold over a list, or a map's keys; with two variables over indices or keys, and values."""
+    """A fold over a list or a map's keys; with two variables, over indexes or keys and their values."""
     condition, step, slot, first, second = (
         fold.condition,
         fold.step,
@@ -456,19 +448,20 @@ def _over_items(fold: PlannedFold) -> Evaluate:
             frame[first] = one
             if second >= 0:
                 frame[second] = other
-            if not _goes_on(condition, frame):
+            if not _continues(condition, frame):
                 break
             try:
                 frame[slot] = step(frame)
             except CelError as error:
                 frame[slot] = error
+            # Loops are what makes an expression expensive, so the limit is checked in each round.
             check_cost(frame)
         return finished(fold.result(frame))
 
     return run
 
 
-def _goes_on(condition: Evaluate, frame: Frame) -> bool:
+def _continues(condition: Evaluate, frame: Frame) -> bool:
     try:
         return condition(frame) is not False
     except CelError:
@@ -476,6 +469,7 @@ def _goes_on(condition: Evaluate, frame: Frame) -> bool:
 
 
 def _pairs(items: Any, two: bool) -> Iterable[tuple[Any, Any]]:
+    """One or two variables for each round; the second is unused if there is one."""
     if isinstance(items, Mapping):
         return tuple(items.items())
     if isinstance(items, tuple):

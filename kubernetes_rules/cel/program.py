@@ -1,6 +1,6 @@
-"""Compiles the text of an expression over one variable, and evaluates it.
+"""Compiles an expression on one variable, and evaluates it.
 
-Literals that are wrong although their types fit are refused here (cel-go, cel/validator.go). This module
+It also refuses literals that are wrong although their types fit (cel-go, cel/validator.go). This module
 imports everything that takes long to import, so a process that compiles no expression does not import it.
 """
 
@@ -9,40 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubernetes_rules.cel import syntax
 from kubernetes_rules.cel.checker import Checker, TypeInvalid
 from kubernetes_rules.cel.frame import Aborted, Evaluate, check_cost
 from kubernetes_rules.cel.lexer import SyntaxInvalid
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
-from kubernetes_rules.cel.library_values import Optional
 from kubernetes_rules.cel.parser import parse
 from kubernetes_rules.cel.plan import Planner
-from kubernetes_rules.cel.syntax import (
-    Call,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Variable,
-    children,
-    descendants,
-)
+from kubernetes_rules.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
 from kubernetes_rules.cel.types import BOOL, DYN, CelError, Type
+from kubernetes_rules.cel.values import Optional
 
 
 class NoValue(Exception):
-    """An expression has no value: something failed, or it costs too much."""
+    """An evaluation failed, or costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation gave: a value, usually a bool, and the units it cost."""
+    """The result of one evaluation: a value, usually a bool, and the units it cost."""
 
     value: Any
     cost: int
 
     def truth(self) -> bool | None:
-        """The value if it is true or false, or an optional that holds one of them; else None."""
+        """The value if it is a bool, or an optional with a bool; else None."""
         value = self.value
         while isinstance(value, Optional) and value.present:
             value = value.value
@@ -51,7 +43,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. ``parts`` are those joined by ``&&`` with their text. Thread-safe."""
+    """A compiled expression. ``parts`` are the terms joined by ``&&``, with their text. Thread-safe."""
 
     evaluate: Evaluate = field(repr=False)
     slots: int
@@ -59,6 +51,7 @@ class Program:
 
     def run(self, value: Any, part: Evaluate | None = None) -> Evaluation:
         """Evaluates the program, or a part of it, for a value of the variable. Raises NoValue."""
+        # COST, WORK and DEVICE, then the slots of variables.
         frame = [0, 0, value] + [None] * self.slots
         try:
             result = (part or self.evaluate)(frame)
@@ -71,13 +64,13 @@ class Program:
 
 
 def compile_program(expression: str, variable: str, kind: Type) -> Program:
-    """The program that gives true or false for a variable of a type.
+    """The program of an expression that is true or false of a variable.
 
-    Raises SyntaxInvalid when the text is no expression, TypeInvalid when it cannot be right.
+    Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the value.
     """
     try:
         tree = parse(expression)
-        checker = Checker({variable: Variable(variable, kind)})
+        checker = Checker({variable: syntax.Variable(variable, kind)})
         result = checker.final(checker.check(tree))
         _check_literals(checker, tree)
         if result not in (BOOL, DYN):
@@ -93,7 +86,8 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
 
 def _check_literals(checker: Checker, tree: Node) -> None:
     """Raises TypeInvalid for lists and maps of several types, wrong regular expressions and format texts."""
-    exempt = {id(node) for call in _format_calls(tree) for node in descendants(call)}
+    # Kubernetes compiles with HomogeneousAggregateLiterals, which exempts the arguments of format().
+    exempt = {id(node) for call in _format_calls(tree) for node in syntax.descendants(call)}
     for node in checker.nodes:
         match node:
             case ListLiteral() if id(node) not in exempt:
@@ -108,8 +102,9 @@ def _check_literals(checker: Checker, tree: Node) -> None:
                 _check_same([_kind(checker, key, optional=False) for key, _, _ in node.entries], node)
                 _check_same([_kind(checker, value, optional) for _, value, optional in node.entries], node)
             case Call(function="matches", arguments=[Literal(value=str() as pattern), *_]):
+                # cel-go checks the first argument, which in matches(a, b) is the text, not the pattern.
                 try:
-                    compiled(pattern)  # of matches(a, b) it is a, as in cel-go
+                    compiled(pattern)
                 except CelError as error:
                     raise TypeInvalid(
                         f"the argument at character {node.arguments[0].start}: {error}"
@@ -121,7 +116,7 @@ def _check_literals(checker: Checker, tree: Node) -> None:
 
 
 def _format_calls(tree: Node) -> list[Call]:
-    return [node for node in descendants(tree) if isinstance(node, Call) and node.function == "format"]
+    return [node for node in syntax.descendants(tree) if isinstance(node, Call) and node.function == "format"]
 
 
 def _check_format(checker: Checker, text: str, values: ListLiteral) -> None:
@@ -142,7 +137,7 @@ def _check_verb(checker: Checker, verb: str, node: Node) -> None:
     if kind != "dyn" and kind not in TYPES_OF_VERBS[verb]:
         raise TypeInvalid(f"%{verb} at character {node.start} is no format for {kind}")
     if verb == "s" and isinstance(node, ListLiteral | MapLiteral):
-        for part in children(node):
+        for part in syntax.children(node):
             _check_verb(checker, verb, part)
 
 
@@ -151,7 +146,7 @@ def _kind(checker: Checker, node: Node, optional: bool) -> Type:
     if not optional:
         return kind
     if not kind.parameters:
-        # Kubernetes' own check crashes here: to refuse the expression keeps it out of a scheduler.
+        # The check in Kubernetes panics here. Refusing the expression keeps it out of a scheduler.
         raise TypeInvalid(f"whether the value at character {node.start} is optional is not known")
     return kind.parameters[0]
 

@@ -1,4 +1,4 @@
-"""Device selectors: CEL expressions over one device, as the Kubernetes scheduler evaluates them.
+"""Device selectors: CEL expressions on one device, as the Kubernetes scheduler evaluates them.
 
 The environment is that of k8s.io/dynamic-resource-allocation/cel for stored expressions.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class SelectorInvalid(RuleError):
-    """An expression is no selector: Kubernetes refuses it when it is written."""
+    """An expression is not a valid selector; the API server refuses objects with it."""
 
     retryable = False
 
 
 class SelectorFailed(RuleError):
-    """A selector has no answer for a device, and so the scheduler gives up on the pod."""
+    """A selector fails on a device, for which the scheduler fails the pod on all nodes."""
 
     retryable = False
 
@@ -34,8 +34,8 @@ class SelectorFailed(RuleError):
 class TooCostly(Exception):
     """The selectors of one answer took more processor time than ``selectors_within`` allows.
 
-    ``expression`` is the selector that took most of it. This is no RuleError, so nothing takes it for a
-    verdict about the device or the node at hand.
+    ``expression`` is the selector that took most of it. This is not a RuleError, so nothing takes it for a
+    verdict on a device or a node.
     """
 
     def __init__(self, seconds: float, expression: str) -> None:
@@ -48,7 +48,7 @@ class _Budget:
     seconds: float
     left_seconds: float
     spent_seconds: dict[str, float] = field(default_factory=dict)
-    """How much of it each selector took."""
+    """The processor time of each selector."""
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
@@ -56,7 +56,7 @@ _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def selectors_within(seconds: float) -> Iterator[None]:
-    """Let this thread's selectors take so much processor time together, then raise TooCostly.
+    """Limit the processor time of all selectors of this thread together; past it they raise TooCostly.
 
     Kubernetes accepts a selector that costs up to a million units for each device: 0.3 s here, which a node
     of a hundred devices turns into half a minute.
@@ -70,9 +70,9 @@ def selectors_within(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class SelectorDevice:
-    """What a selector can see of a device.
+    """What a selector can see of a device; its name, pool and node are not part of it.
 
-    ``attributes`` and ``capacity`` are those of a device of a ResourceSlice, as its JSON has them:
+    ``attributes`` and ``capacity`` are the JSON of a device in a ResourceSlice:
     ``{"model": {"string": "H100"}}``, ``{"memory": {"value": "80Gi"}}``.
     """
 
@@ -83,7 +83,7 @@ class SelectorDevice:
     _values: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def values(self) -> dict[str, Any]:
-        """The value of ``device``. Raises SelectorFailed when an attribute is none that Kubernetes knows."""
+        """The value of ``device``. Raises SelectorFailed for an attribute of an unknown kind."""
         if not self._values:
             from kubernetes_rules.cel.device import device_value
             from kubernetes_rules.cel.types import CelError
@@ -115,8 +115,8 @@ class Selector:
     def matches(self, device: SelectorDevice) -> bool:
         """Whether the selector selects the device.
 
-        Raises SelectorFailed when it has no answer: a key that is not there and was not tested for, a
-        result that is neither true nor false, more cost than allowed.
+        Raises SelectorFailed for a missing key that was not tested for, for a result that is neither true
+        nor false, and for more cost than allowed.
         """
         evaluation = self.evaluated(device)
         truth = evaluation.truth()
@@ -125,14 +125,14 @@ class Selector:
         return truth
 
     def evaluated(self, device: SelectorDevice) -> Evaluation:
-        """The value and its cost. Raises SelectorFailed when there is none."""
+        """The value and its cost. Raises SelectorFailed if the evaluation fails."""
         try:
             return self._run(device.values())
         except self._no_value as error:
             raise self._failed(str(error), _kept_elsewhere(str(error), device)) from error
 
     def false_parts(self, device: SelectorDevice) -> tuple[str, ...]:
-        """The text of those parts joined by ``&&`` that are not true of the device, or that fail for it."""
+        """The texts of those terms joined by ``&&`` that are not true of the device, or fail on it."""
         values = device.values()
         return tuple(text for text, part in self._program.parts if not self._is_true(part, values))
 
@@ -165,7 +165,7 @@ class Selector:
 
 
 def _kept_elsewhere(reason: str, device: SelectorDevice) -> str | None:
-    """What to write for a key that is not among the attributes but among the capacities, or the reverse."""
+    """What to write instead if a missing attribute is a capacity, or a missing capacity an attribute."""
     missing = reason.removeprefix("no such key: ")
     attribute, capacity = (_domain_of(missing, keys) for keys in (device.attributes, device.capacity))
     if capacity is not None and attribute is None:
@@ -177,17 +177,18 @@ def _kept_elsewhere(reason: str, device: SelectorDevice) -> str | None:
 
 
 def _domain_of(name: str, keys: Iterable[str]) -> str | None:
-    """The domain of the first of these keys that has this name, "" for the driver's own, None without one."""
+    """The domain of the first key with this name, "" for the driver's own; None if no key has it."""
     split = (key.rpartition("/") for key in keys)
     return next((domain for domain, _, last in split if last == name), None)
 
 
 @lru_cache(maxsize=1000)
 def compile_selector(expression: str) -> Selector:
-    """The selector that a text is; raises SelectorInvalid with what is wrong in it.
+    """The selector of an expression; raises SelectorInvalid with what is wrong in it.
 
-    Its length is the API server's to limit, when the selector is written.
+    The length is not checked: the API server limits it when the selector is written.
     """
+    # These import all of CEL and RE2: a process that compiles no selector must not pay for that.
     from kubernetes_rules.cel.checker import DEVICE
     from kubernetes_rules.cel.program import NoValue, compile_program
 

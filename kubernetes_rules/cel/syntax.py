@@ -1,7 +1,7 @@
-"""The tree of a parsed expression, after its macros are expanded (cel-spec, langdef.md).
+"""The tree of a parsed expression, with its macros expanded (cel-spec, langdef.md).
 
-``start`` and ``end`` are the place of a part in the source text, in characters. ``type`` is set by the
-checker.
+``start`` and ``end`` are the position of a part in the source text, in characters. The checker sets
+``type``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from kubernetes_rules.cel.types import DYN, Overload, Type
 
 ACCUMULATOR = "@result"
-"""The variable that a macro gathers its result in; no source text can name it."""
+"""The variable in which a macro builds its result; no source text can name it."""
 UNUSED = "#unused"
 
 
@@ -35,7 +35,7 @@ class Literal(Node):
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """One variable; two of the same name are two. ``slot`` is where its value lies while evaluating."""
+    """One variable; two of the same name are different. ``slot`` is the index of its value in the frame."""
 
     name: str
     type: Type = DYN
@@ -44,7 +44,7 @@ class Variable:
 
 @dataclass(slots=True, eq=False)
 class Ident(Node):
-    """A variable, or the name of a type: the checker sets ``meaning`` to which of them."""
+    """A name; the checker sets ``meaning`` to the variable or the type."""
 
     name: str
     meaning: Variable | Type = DYN
@@ -62,7 +62,7 @@ class Select(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Node):
-    """A function or an operator. ``overloads`` are those that the checker found to fit."""
+    """A function or an operator. ``overloads`` are the signatures that fit; the checker sets them."""
 
     function: str
     target: Node | None
@@ -99,9 +99,9 @@ class MessageLiteral(Node):
 
 @dataclass(slots=True, eq=False)
 class Fold(Node):
-    """What most macros become: goes over ``items``, as cel-go's comprehension does.
+    """The expansion of most macros: a loop over ``items`` (cel-go: ComprehensionExpr).
 
-    ``gathered`` and ``item_variables`` are the variables behind the names, set by the checker.
+    The checker sets ``gathered`` and ``item_variables``, the variables of the accumulator and the items.
     """
 
     items: Node
@@ -117,7 +117,7 @@ class Fold(Node):
 
 
 def children(node: Node) -> list[Node]:
-    """The parts that a part is directly made of."""
+    """The direct parts of a part."""
     match node:
         case Select():
             return [node.operand]
@@ -135,7 +135,7 @@ def children(node: Node) -> list[Node]:
 
 
 def descendants(node: Node) -> Iterator[Node]:
-    """The part and all that it is made of."""
+    """The part itself and all parts below it."""
     waiting = [node]
     while waiting:
         found = waiting.pop()

@@ -1,4 +1,4 @@
-"""Timestamps and durations to the nanosecond, and functions over them.
+"""Timestamps and durations to the nanosecond, and functions on them.
 
 As in cel-go, common/types/timestamp.go and duration.go.
 """
@@ -12,16 +12,17 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kubernetes_rules.cel.types import DURATION, INT, STRING, TIMESTAMP, CelError, Overload, Type
+from kubernetes_rules.cel.types import DURATION, INT, STRING, TIMESTAMP, CelError, Overload, method
 
 _NANOSECONDS = 10**9
 _NEAR_BEGIN, _NEAR_END = -62_000_000_000, 253_000_000_000
-"""Seconds from 1970, beyond which a time zone may lead out of the years 1 to 9999 that datetime has."""
+"""Seconds since 1970 beyond which a time zone may lead out of the years 1 to 9999, the range of datetime."""
 _LOWEST, _HIGHEST = -62_135_596_800, 253_402_300_799
-"""The seconds from 1970 at which the years 1 and 9999 begin and end."""
-_DAY = 2 * 24 * 3600
+"""The seconds since 1970 at the beginning of year 1 and the end of year 9999."""
+_TWO_DAYS = 2 * 24 * 3600
 _DAYS_OF_400_YEARS = 146_097
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# As lenient as Go's time.Parse: the hour may have one digit, and a comma may precede the fraction.
 _RFC_3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
@@ -43,7 +44,7 @@ class Duration:
         return Duration(total)
 
     def __str__(self) -> str:
-        """Its seconds as a double, such as ``1.5s``."""
+        """The seconds as a double, such as ``1.5s``."""
         whole, rest = divmod(abs(self.nanoseconds), _NANOSECONDS)
         seconds = whole + rest / 1e9
         text = f"{Decimal(repr(seconds)):f}".removesuffix(".0")
@@ -58,7 +59,7 @@ class Timestamp:
     offset_seconds: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        """As RFC 3339 has it, without zeros at the end of the fraction."""
+        """In the form of RFC 3339, without zeros at the end of the fraction."""
         seconds, rest = divmod(self.nanoseconds, _NANOSECONDS)
         seconds += self.offset_seconds
         # The calendar repeats every 400 years.
@@ -72,26 +73,29 @@ class Timestamp:
 
 
 def duration(nanoseconds: int) -> Duration:
-    """A duration. Raises CelError when it does not fit 64 bits."""
+    """A duration. Raises CelError if it does not fit 64 bits."""
     if not -(2**63) <= nanoseconds < 2**63:
         raise CelError("duration overflow")
     return Duration(nanoseconds)
 
 
 def timestamp(nanoseconds: int, offset_seconds: int = 0) -> Timestamp:
-    """A moment. Raises CelError outside the years 1 to 9999."""
+    """A point in time. Raises CelError outside the years 1 to 9999."""
     if not _LOWEST <= nanoseconds // _NANOSECONDS <= _HIGHEST:
         raise CelError("timestamp overflow")
     return Timestamp(nanoseconds, offset_seconds)
 
 
 def difference(left: Timestamp, right: Timestamp) -> Duration:
-    """The time between two moments. Raises CelError when it is more than a duration can hold."""
+    """The time between two timestamps. Raises CelError if a duration cannot hold it."""
     return duration(left.nanoseconds - right.nanoseconds)
 
 
 def parse_duration(text: str) -> Duration:
-    """What Go's time.ParseDuration makes of ``1h30m``, ``-1.5s`` or ``0``. Raises CelError for others."""
+    """The duration of ``1h30m``, ``-1.5s`` or ``0``, read as by Go's time.ParseDuration.
+
+    Raises CelError for other text.
+    """
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return Duration(0)
@@ -112,7 +116,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """What RFC 3339 text such as ``2026-01-02T03:04:05Z`` stands for. Raises CelError for other text."""
+    """The timestamp of RFC 3339 text such as ``2026-01-02T03:04:05Z``. Raises CelError for other text."""
     match = _RFC_3339.fullmatch(text)
     if match is None:
         raise CelError(f"{text[:64]!r} is no timestamp such as 2026-01-02T03:04:05Z")
@@ -133,13 +137,11 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def _local(moment: Timestamp, zone: str) -> tuple[datetime, int]:
-    """The moment in a time zone, and the years to be added to it; what is finer than a second is left out.
-
-    At both ends of the calendar a time zone leads out of the years that datetime has; 400 years further
-    the calendar is the same. Raises CelError for an unknown zone.
-    """
+    """The time in a zone, to the second, and the years to add to it. Raises CelError for an unknown zone."""
     seconds, place = moment.nanoseconds // _NANOSECONDS, _zone(zone)
-    years = 400 if seconds > _HIGHEST - _DAY else -400 if seconds < _LOWEST + _DAY else 0
+    # Near both ends of the calendar a time zone leads out of the years of datetime. The calendar repeats
+    # every 400 years, so such times are computed 400 years away.
+    years = 400 if seconds > _HIGHEST - _TWO_DAYS else -400 if seconds < _LOWEST + _TWO_DAYS else 0
     shifted = _EPOCH + (timedelta(seconds=seconds) - timedelta(days=years * _DAYS_OF_400_YEARS // 400))
     return shifted.astimezone(place), years
 
@@ -192,19 +194,12 @@ def _quotient(divisor: int) -> Callable[[Duration], int]:
     return whole
 
 
-def _method(name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., object]) -> Overload:
-    return Overload(name, receiver=True, parameters=parameters, result=result, call=call)
-
-
 def _part_overloads(name: str, part: Callable[[datetime], int]) -> tuple[Overload, ...]:
     def call(moment: Timestamp, zone: str = "UTC") -> int:
         local, years = _local(moment, zone)
         return part(local) + (years if name == "getFullYear" else 0)
 
-    return (
-        _method(name, (TIMESTAMP,), INT, call),
-        _method(name, (TIMESTAMP, STRING), INT, call),
-    )
+    return (method(name, (TIMESTAMP,), INT, call), method(name, (TIMESTAMP, STRING), INT, call))
 
 
 def _milliseconds(moment: Timestamp, zone: str = "UTC") -> int:
@@ -214,10 +209,10 @@ def _milliseconds(moment: Timestamp, zone: str = "UTC") -> int:
 
 OVERLOADS: tuple[Overload, ...] = (
     *(overload for name, part in _PARTS.items() for overload in _part_overloads(name, part)),
-    _method("getMilliseconds", (TIMESTAMP,), INT, _milliseconds),
-    _method("getMilliseconds", (TIMESTAMP, STRING), INT, _milliseconds),
-    _method("getHours", (DURATION,), INT, _quotient(3600 * _NANOSECONDS)),
-    _method("getMinutes", (DURATION,), INT, _quotient(60 * _NANOSECONDS)),
-    _method("getSeconds", (DURATION,), INT, _quotient(_NANOSECONDS)),
-    _method("getMilliseconds", (DURATION,), INT, _quotient(1_000_000)),
+    method("getMilliseconds", (TIMESTAMP,), INT, _milliseconds),
+    method("getMilliseconds", (TIMESTAMP, STRING), INT, _milliseconds),
+    method("getHours", (DURATION,), INT, _quotient(3600 * _NANOSECONDS)),
+    method("getMinutes", (DURATION,), INT, _quotient(60 * _NANOSECONDS)),
+    method("getSeconds", (DURATION,), INT, _quotient(_NANOSECONDS)),
+    method("getMilliseconds", (DURATION,), INT, _quotient(1_000_000)),
 )

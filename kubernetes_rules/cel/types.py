@@ -12,7 +12,7 @@ from typing import Any
 
 
 class CelError(Exception):
-    """An expression has no value: what CEL calls an error value. ``&&`` and ``||`` can absorb it."""
+    """An expression has no value; CEL calls this an error value. ``&&`` and ``||`` can absorb it."""
 
 
 class Uint(int):
@@ -62,7 +62,7 @@ def optional_of(value: Type) -> Type:
 
 
 def type_of(value: Type) -> Type:
-    """The type of a type, as ``type(1)`` has it."""
+    """The type of a type, such as that of ``type(1)``."""
     return Type("type", (value,))
 
 
@@ -71,14 +71,18 @@ def parameter(name: str) -> Type:
     return Type(f"<{name}>")
 
 
+Cost = Callable[[tuple[Any, ...], Any], int]
+"""Computes the units that a call costs, from its arguments and its result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overload:
     """One signature of a function, and what it does.
 
-    ``receiver`` functions are called as ``a.f(b)``, ``a`` being the first of ``parameters``; the others as
-    ``f(a, b)``. ``call`` gets the values and raises CelError where CEL gives an error. ``cost`` gives the
-    units that a call costs from its arguments and its result, by the rules of the Kubernetes libraries
-    (k8s.io/apiserver/pkg/cel/library/cost.go); None is one unit.
+    ``receiver`` functions are called as ``a.f(b)``, where ``a`` is the first of ``parameters``; the others as
+    ``f(a, b)``. ``call`` gets the values and raises CelError for a CEL error. ``cost`` computes the units of
+    a call from its arguments and its result, by the rules of k8s.io/apiserver/pkg/cel/library/cost.go; None
+    is one unit.
     """
 
     name: str
@@ -86,4 +90,18 @@ class Overload:
     parameters: tuple[Type, ...]
     result: Type
     call: Callable[..., Any]
-    cost: Callable[[tuple[Any, ...], Any], int] | None = None
+    cost: Cost | None = None
+
+
+def function(
+    name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., Any], cost: Cost | None = None
+) -> Overload:
+    """The signature of ``f(a, b)``."""
+    return Overload(name, receiver=False, parameters=parameters, result=result, call=call, cost=cost)
+
+
+def method(
+    name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., Any], cost: Cost | None = None
+) -> Overload:
+    """The signature of ``a.f(b)``, where ``a`` is the first of the parameters."""
+    return Overload(name, receiver=True, parameters=parameters, result=result, call=call, cost=cost)

@@ -1,8 +1,7 @@
-"""The rules that resource.k8s.io/v1 declares on its fields (the +k8s tags of its types), and what walks them.
+"""The rules declared on the fields of resource.k8s.io/v1 (the +k8s tags of its types), and their evaluation.
 
-A rule holds for a field of a type: that it is required, how many entries it has, by what its entries are
-told apart, which values and keys it takes, and of which type its entries are. On an update what has not
-changed is not checked again.
+A rule says whether a field is required, how many entries it may have, which keys its entries must not share,
+which values and keys it takes, and the type of its entries. An update does not check again what is unchanged.
 """
 
 from __future__ import annotations
@@ -11,30 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-    too_many,
-)
-from kubernetes_rules.validation.lists import duplicate_errors
-from kubernetes_rules.validation.names import (
-    dns_label,
-    dns_subdomain,
-    dns_subdomain_caseless,
-    fully_qualified_name_errors,
-    is_extended_resource_name,
-    is_uuid,
-    label_key,
-    pool_name_errors,
-)
+from kubernetes_rules.validation import field, names
+from kubernetes_rules.validation.field import FieldError
 
 Object = dict[str, Any]
 Check = Callable[[str, str], list[FieldError]]
-"""From a value and its path to its errors."""
+"""Takes a value and its path, returns its errors."""
 
 _UUID_TEXT = "must be a lowercase UUID in 8-4-4-4-12 format"
 _VALUE_BYTES = 64
@@ -43,11 +24,11 @@ _UNION = ("int", "bool", "string", "version", "ints", "bools", "strings", "versi
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field has to obey. ``shape`` says whether it is one value, a list or a map.
+    """The rule of a field, which is one value, a list or a map by its ``shape``.
 
-    ``most`` limits the entries, ``key`` names the fields that tell them apart (empty: the entry itself),
-    ``of`` the type of the value or of each entry. A ``pointer`` is checked when it is empty but there.
-    ``check`` looks at a text (in a list: at each), ``check_key`` at each key of a map.
+    ``most`` limits the entries. ``key`` names the fields that are unique among them (empty: the entry
+    itself). ``of`` is the type of the value or of each entry. A ``pointer`` in Go is checked even if its
+    value is empty. ``check`` is for a text, in a list for each; ``check_key`` for each key of a map.
     """
 
     shape: Literal["one", "list", "map"] = "one"
@@ -61,16 +42,16 @@ class Rule:
 
 
 def declared_errors(kind: str, item: Object, path: str, old: Object | None = None) -> list[FieldError]:
-    """The errors of ``item``, of the type ``kind``, by the declared rules; ``old`` is what it replaces."""
+    """The errors of ``item``, of the type ``kind``, by the declared rules; ``old`` is its earlier value."""
     errors: list[FieldError] = []
     if kind == "DeviceAttribute":
-        # An attribute may be present and empty, or be a list that is: neither has a value.
+        # Exactly one field must be set; an empty list counts as unset.
         present = [
             name for name in _UNION if (item.get(name) if name.endswith("s") else item.get(name) is not None)
         ]
         if len(present) != 1:
             shown = "{" + ", ".join(present) + "}" if present else ""
-            errors.append(invalid(path, shown, f"must specify exactly one of: {', '.join(_UNION)}"))
+            errors.append(field.invalid(path, shown, f"must specify exactly one of: {', '.join(_UNION)}"))
     for name, rule in RULES[kind].items():
         value, before = item.get(name), None if old is None else old.get(name)
         if old is None or value != before:
@@ -79,16 +60,18 @@ def declared_errors(kind: str, item: Object, path: str, old: Object | None = Non
 
 
 def _field_errors(rule: Rule, value: Any, path: str, old: Any) -> list[FieldError]:
+    # A field that is not a pointer in Go does not distinguish an empty value from an absent one.
     if not value and (value is None or not rule.pointer):
-        return [required(path)] if rule.required else []
+        return [field.required(path)] if rule.required else []
     if rule.most is not None and len(value) > rule.most:
-        return [too_many(path, len(value), rule.most)]
+        return [field.too_many(path, len(value), rule.most)]
     if rule.shape == "one":
         errors = rule.check(value, path) if rule.check else []
         return errors + (declared_errors(rule.of, value, path, old) if rule.of else [])
     if rule.shape == "map":
         return _map_errors(rule, value, path, old or {})
-    errors = [] if rule.key is None else duplicate_errors(value, path, lambda item: _key_of(rule, item))
+    # On an update entries are matched by key. Without a key, any change makes all entries new.
+    errors = [] if rule.key is None else field.duplicate_errors(value, path, lambda item: _key_of(rule, item))
     earlier = {} if rule.key is None else {_key_of(rule, item): item for item in old or []}
     for index, item in enumerate(value):
         before = None if rule.key is None else earlier.get(_key_of(rule, item))
@@ -117,35 +100,35 @@ def _key_of(rule: Rule, item: Any) -> Any:
 
 
 def _format(messages: Callable[[str], list[str]]) -> Check:
-    return lambda text, path: all_invalid(path, text, messages(text))
+    return lambda text, path: field.all_invalid(path, text, messages(text))
 
 
 def _enum(*values: str) -> Check:
-    return lambda text, path: [] if text in values else [not_supported(path, text, sorted(values))]
+    return lambda text, path: [] if text in values else [field.not_supported(path, text, sorted(values))]
 
 
 def _most_bytes(most: int) -> Check:
-    return lambda text, path: [] if len(text.encode()) <= most else [too_long(path, most)]
+    return lambda text, path: [] if len(text.encode()) <= most else [field.too_long(path, most)]
 
 
 def _driver(text: str, path: str) -> list[FieldError]:
-    errors = all_invalid(path, text, dns_subdomain_caseless(text))
-    return [*errors, too_long(path, 63)] if len(text) > 63 else errors
+    errors = field.all_invalid(path, text, names.dns_subdomain_caseless(text))
+    return [*errors, field.too_long(path, 63)] if len(text) > 63 else errors
 
 
 def _uuid(text: str, path: str) -> list[FieldError]:
-    return [] if is_uuid(text) else [invalid(path, text, _UUID_TEXT)]
+    return [] if names.is_uuid(text) else [field.invalid(path, text, _UUID_TEXT)]
 
 
 def _extended(text: str, path: str) -> list[FieldError]:
     return (
         []
-        if is_extended_resource_name(text)
-        else [invalid(path, text, "must be a valid extended resource name")]
+        if names.is_extended_resource_name(text)
+        else [field.invalid(path, text, "must be a valid extended resource name")]
     )
 
 
-_LABEL = _format(dns_label)
+_LABEL = _format(names.dns_label)
 _COUNTERS = Rule("map", required=True, check_key=_LABEL)
 _REQUESTS = Rule("list", most=32, key=())
 _EFFECT = _enum("None", "NoSchedule", "NoExecute")
@@ -193,16 +176,19 @@ RULES: dict[str, dict[str, Rule]] = {
         "firstAvailable": Rule("list", most=8, key=("name",), of="DeviceSubRequest"),
     },
     "ExactDeviceRequest": _REQUEST,
-    "DeviceSubRequest": {**_REQUEST, "deviceClassName": Rule(required=True, check=_format(dns_subdomain))},
+    "DeviceSubRequest": {
+        **_REQUEST,
+        "deviceClassName": Rule(required=True, check=_format(names.dns_subdomain)),
+    },
     "DeviceToleration": {
-        "key": Rule(check=_format(label_key)),
+        "key": Rule(check=_format(names.label_key)),
         "operator": Rule(check=_enum("Equal", "Exists")),
         "effect": Rule(check=_EFFECT),
     },
     "DeviceConstraint": {
         "requests": _REQUESTS,
-        "matchAttribute": Rule(pointer=True, check=fully_qualified_name_errors),
-        "distinctAttribute": Rule(pointer=True, check=fully_qualified_name_errors),
+        "matchAttribute": Rule(pointer=True, check=names.fully_qualified_name_errors),
+        "distinctAttribute": Rule(pointer=True, check=names.fully_qualified_name_errors),
     },
     "DeviceClaimConfiguration": {"requests": _REQUESTS, **_CONFIGURATION},
     "ResourceClaimStatus": {
@@ -217,7 +203,7 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "DeviceRequestAllocationResult": {
         "driver": Rule(required=True, check=_driver),
-        "pool": Rule(required=True, check=pool_name_errors),
+        "pool": Rule(required=True, check=names.pool_name_errors),
         "tolerations": _TOLERATIONS,
         "bindingConditions": _CONDITION_NAMES,
         "bindingFailureConditions": _CONDITION_NAMES,

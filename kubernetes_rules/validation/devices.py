@@ -7,31 +7,26 @@ import re
 from typing import Any
 
 from kubernetes_rules.quantity import Quantity
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    too_long,
-)
-from kubernetes_rules.validation.lists import list_errors, map_errors
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.names import dns_label, label_key, qualified_name_errors
 from kubernetes_rules.validation.node_selector import node_name_errors, node_selector_errors
 from kubernetes_rules.validation.taints import taint_errors
 
 Object = dict[str, Any]
 
+# ResourceSliceMaxAttributesAndCapacitiesPerDevice and DeviceAttributeMaxValueLength; the values of all
+# attributes, lists included, are limited too.
 _MOST_ENTRIES = 32
 _MOST_VALUES = 48
 _VALUE_BYTES = 64
+# A domain, a slash and an identifier: the longest key that an error message shows in full.
 _NAME_BYTES = 63 + 1 + 32
 _MOST_TAINTS = 16
 _MOST_CONDITIONS = 4
 _MOST_CONSUMED_SETS = 2
 _MOST_COUNTERS = 32
-_COUNTER_NAME_BYTES = 63
+
 _LISTS = ("bools", "ints", "strings", "versions")
 
 _NUMBER = r"(0|[1-9]\d*)"
@@ -48,69 +43,62 @@ _MOST_INT64 = 2**63 - 1
 def device_errors(device: Object, old: Object | None, path: str, *, own_nodes: bool) -> list[FieldError]:
     """The errors of a device beside those of the declared rules.
 
-    ``old`` is the device of that name before an update: what has not changed of its capacity and its taints
-    is not checked again. ``own_nodes`` says that each device of the slice has its own node selection.
+    ``old`` is the device of that name before an update; unchanged capacity and taints are not checked again.
+    ``own_nodes``: the slice has perDeviceNodeSelection.
     """
     name = device.get("name") or ""
-    errors = all_invalid(f"{path}.name", name, dns_label(name)) + _size_errors(device, path)
-    errors += map_errors(
-        device.get("attributes"),
-        f"{path}.attributes",
-        None,
-        qualified_name_errors,
-        _attribute_errors,
-        _NAME_BYTES,
+    errors = field.all_invalid(f"{path}.name", name, dns_label(name)) + _size_errors(device, path)
+    errors += field.map_errors(
+        device.get("attributes"), f"{path}.attributes", qualified_name_errors, _attribute_errors, _NAME_BYTES
     )
     if old is None or old.get("capacity") != device.get("capacity"):
         shareable = device.get("allowMultipleAllocations") is True
-        errors += map_errors(
+        errors += field.map_errors(
             device.get("capacity"),
             f"{path}.capacity",
-            None,
             qualified_name_errors,
             lambda value, here: _capacity_errors(value or {}, here, shareable=shareable),
             _NAME_BYTES,
         )
     if old is None or old.get("taints") != device.get("taints"):
-        errors += list_errors(device.get("taints"), f"{path}.taints", _MOST_TAINTS, taint_errors)
+        errors += field.list_errors(device.get("taints"), f"{path}.taints", taint_errors, most=_MOST_TAINTS)
     errors += _consumption_errors(device.get("consumesCounters") or [], f"{path}.consumesCounters")
     errors += _node_errors(device, path, own_nodes=own_nodes)
     return errors + binding_errors(device, path)
 
 
 def counter_map_errors(counters: Object | None, path: str) -> list[FieldError]:
-    """The errors of the counters of a set: how many there are; their names have a declared rule."""
-    return map_errors(
-        counters, path, _MOST_COUNTERS, lambda _key, _path: [], lambda _item, _path: [], _COUNTER_NAME_BYTES
-    )
+    """The errors of the number of counters in a set; a declared rule checks their names."""
+    count = len(counters or {})
+    return [field.too_many(path, count, _MOST_COUNTERS)] if count > _MOST_COUNTERS else []
 
 
 def binding_errors(holder: Object, path: str) -> list[FieldError]:
-    """The errors of the binding conditions of a device, or of the result that copies them."""
+    """The errors of the binding conditions of a device, or of an allocation result, which copies them."""
 
     def check(text: str, here: str) -> list[FieldError]:
-        return all_invalid(here, text, label_key(text))
+        return field.all_invalid(here, text, label_key(text))
 
     good, bad = (holder.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions"))
     errors: list[FieldError] = []
     for name, names in (("bindingConditions", good), ("bindingFailureConditions", bad)):
         if len(names) <= _MOST_CONDITIONS:
-            errors += list_errors(names, f"{path}.{name}", None, check)
+            errors += field.list_errors(names, f"{path}.{name}", check)
         errors += [
-            duplicate(f"{path}.{name}[{index}]", text)
+            field.duplicate(f"{path}.{name}[{index}]", text)
             for index, text in enumerate(names)
             if text in names[:index]
         ]
     for index, text in enumerate(bad):
         if text in good:
             rule = "bindingFailureConditions must not overlap with bindingConditions"
-            errors.append(invalid(f"{path}.bindingFailureConditions[{index}]", text, rule))
+            errors.append(field.invalid(f"{path}.bindingFailureConditions[{index}]", text, rule))
     if bad and not good:
         rule = "bindingConditions are required to use bindingFailureConditions"
-        errors.append(invalid(f"{path}.bindingConditions", good, rule))
+        errors.append(field.invalid(f"{path}.bindingConditions", good, rule))
     if good and not bad:
         rule = "bindingFailureConditions are required to use bindingConditions"
-        errors.append(invalid(f"{path}.bindingFailureConditions", bad, rule))
+        errors.append(field.invalid(f"{path}.bindingFailureConditions", bad, rule))
     return errors
 
 
@@ -120,14 +108,14 @@ def _size_errors(device: Object, path: str) -> list[FieldError]:
     entries = len(attributes) + len(capacity)
     if entries > _MOST_ENTRIES:
         text = f"the total number of attributes and capacities must not exceed {_MOST_ENTRIES}"
-        errors.append(invalid(path, entries, text))
+        errors.append(field.invalid(path, entries, text))
     values = sum(
         sum(len((attribute or {}).get(name) or []) for name in _LISTS) or 1
         for attribute in attributes.values()
     )
     if values > _MOST_VALUES:
         text = f"the total number of attribute values must not exceed {_MOST_VALUES}"
-        errors.append(invalid(path, values, text))
+        errors.append(field.invalid(path, values, text))
     return errors
 
 
@@ -136,12 +124,12 @@ def _attribute_errors(attribute: Object, path: str) -> list[FieldError]:
     attribute = attribute or {}
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None and len(text.encode()) > _VALUE_BYTES:
-        errors.append(too_long(f"{path}.string", _VALUE_BYTES))
+        errors.append(field.too_long(f"{path}.string", _VALUE_BYTES))
     if version is not None:
         errors += _version_errors(version, f"{path}.version")
     for name in _LISTS:
         if attribute.get(name) == []:
-            errors.append(invalid(f"{path}.{name}", [], "must not be empty if specified"))
+            errors.append(field.invalid(f"{path}.{name}", [], "must not be empty if specified"))
     for index, item in enumerate(attribute.get("versions") or []):
         errors += _version_errors(item, f"{path}.versions[{index}]")
     return errors
@@ -150,9 +138,9 @@ def _attribute_errors(attribute: Object, path: str) -> list[FieldError]:
 def _version_errors(version: str, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if not _SEMVER.fullmatch(version):
-        errors.append(invalid(path, version, "must be a string compatible with semver.org spec 2.0.0"))
+        errors.append(field.invalid(path, version, "must be a string compatible with semver.org spec 2.0.0"))
     if len(version.encode()) > _VALUE_BYTES:
-        errors.append(too_long(path, _VALUE_BYTES))
+        errors.append(field.too_long(path, _VALUE_BYTES))
     return errors
 
 
@@ -174,16 +162,16 @@ def _node_errors(device: Object, path: str, *, own_nodes: bool) -> list[FieldErr
             "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to "
             "true in the ResourceSlice spec"
         )
-        return [invalid(path, None, text)]
+        return [field.invalid(path, None, text)]
     errors: list[FieldError] = []
     if name:
         errors += node_name_errors(name, f"{path}.nodeName")
     elif name is not None:
-        errors.append(invalid(f"{path}.nodeName", "", "must not be empty"))
+        errors.append(field.invalid(f"{path}.nodeName", "", "must not be empty"))
     if selector is not None:
         errors += node_selector_errors(selector, f"{path}.nodeSelector")
     if everywhere is False:
-        errors.append(invalid(f"{path}.allNodes", everywhere, "must be either unset or set to true"))
+        errors.append(field.invalid(f"{path}.allNodes", everywhere, "must be either unset or set to true"))
     given = {"nodeName": bool(name), "nodeSelector": selector is not None, "allNodes": everywhere is True}
     chosen = [f"`{key}`" for key, is_set in given.items() if is_set]
     text = (
@@ -191,32 +179,32 @@ def _node_errors(device: Object, path: str, *, own_nodes: bool) -> list[FieldErr
         "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
     )
     if not chosen:
-        errors.append(required(path, text))
+        errors.append(field.required(path, text))
     elif len(chosen) > 1:
-        errors.append(invalid(path, "{" + ", ".join(chosen) + "}", text))
+        errors.append(field.invalid(path, "{" + ", ".join(chosen) + "}", text))
     return errors
 
 
 def _capacity_errors(capacity: Object, path: str, *, shareable: bool) -> list[FieldError]:
-    """The errors of one DeviceCapacity; only a device that many may hold has request policies."""
+    """The errors of one DeviceCapacity; ``shareable`` is the device's allowMultipleAllocations."""
     policy = capacity.get("requestPolicy")
     if policy is None:
         return []
     here = f"{path}.requestPolicy"
     if not shareable:
-        return [forbidden(here, "allowMultipleAllocations must be true")]
+        return [field.forbidden(here, "allowMultipleAllocations must be true")]
     values, span = policy.get("validValues") or [], policy.get("validRange")
     if values and span is not None:
         text = (
             'exactly one policy can be specified, cannot specify "validValues" and "validRange" '
             "at the same time"
         )
-        return [forbidden(here, text)]
+        return [field.forbidden(here, text)]
     kind = "validValues" if values else "validRange" if span is not None else None
     if kind is None:
         return []
     if policy.get("default") is None:
-        return [required(f"{here}.default", f"required when {kind} is defined")]
+        return [field.required(f"{here}.default", f"required when {kind} is defined")]
     default, most = _quantity(policy["default"]), _quantity(capacity.get("value"))
     if values:
         return _options_errors(default, most, [_quantity(value) for value in values], f"{here}.validValues")
@@ -224,13 +212,13 @@ def _capacity_errors(capacity: Object, path: str, *, shareable: bool) -> list[Fi
 
 
 def _quantity(text: Any) -> Quantity:
-    """A decoded quantity: absent is 0, a bare number is its text."""
+    """A quantity as Go decodes it: absent is 0, and a JSON number is read as its text."""
     return Quantity.parse("0" if text is None else str(text))
 
 
 def _options_errors(default: Quantity, most: Quantity, values: list[Quantity], path: str) -> list[FieldError]:
     errors = [
-        invalid(f"{path}[{index + 1}]", str(after), "values must be sorted in ascending order")
+        field.invalid(f"{path}[{index + 1}]", str(after), "values must be sorted in ascending order")
         for index, (value, after) in enumerate(itertools.pairwise(values))
         if value.value > after.value
     ]
@@ -238,13 +226,16 @@ def _options_errors(default: Quantity, most: Quantity, values: list[Quantity], p
     def check(option: Quantity, here: str) -> list[FieldError]:
         if option.value <= most.value:
             return []
-        return [invalid(here, str(option), f"option is larger than capacity value: {most}")]
+        return [field.invalid(here, str(option), f"option is larger than capacity value: {most}")]
 
-    errors += list_errors(values, path, _MOST_OPTIONS, check, lambda option: str(option.scaled(0)))
+    # Options are duplicates if their integer values are the same.
+    errors += field.list_errors(
+        values, path, check, most=_MOST_OPTIONS, key=lambda option: str(option.scaled(0))
+    )
     found = len(values) <= _MOST_OPTIONS and any(value.value == default.value for value in values)
     if not found:
         errors.append(
-            invalid(path, str(default), "default value is not valid according to the requestPolicy")
+            field.invalid(path, str(default), "default value is not valid according to the requestPolicy")
         )
     return errors
 
@@ -254,12 +245,12 @@ def _range_errors(default: Quantity, most: Quantity, span: Object, path: str) ->
         None if span.get(name) is None else _quantity(span[name]) for name in ("min", "max", "step")
     )
     if low is None:
-        return [required(f"{path}.min", "required when validRange is defined")]
+        return [field.required(f"{path}.min", "required when validRange is defined")]
     errors: list[FieldError] = []
 
     def check(wrong: bool, name: str, value: Quantity, text: str) -> None:
         if wrong:
-            errors.append(invalid(f"{path}.{name}", str(value), text))
+            errors.append(field.invalid(f"{path}.{name}", str(value), text))
 
     check(low.value > most.value, "min", low, f"min is larger than capacity value: {most}")
     check(default.value < low.value, "default", default, f"default is less than min: {low}")
@@ -277,24 +268,29 @@ def _step_errors(
 ) -> list[FieldError]:
     here = f"{path}.step"
     if step.value <= 0:
-        return [invalid(here, str(step), "must be greater than zero")]
+        return [field.invalid(here, str(step), "must be greater than zero")]
     errors: list[FieldError] = []
     first = low.plus(step)
     if first.value > most.value:
-        errors.append(invalid(here, str(step), f"one step {first} is larger than capacity value: {most}"))
+        errors.append(
+            field.invalid(here, str(step), f"one step {first} is larger than capacity value: {most}")
+        )
+    # The multiples of the step are computed with int64, so all of these have to fit.
     named = {"default": default, "min": low, "max": high, "step": step}
     unsafe: list[FieldError] = []
     for name, value in named.items():
         if value is None:
             continue
         if value.value < 0:
-            unsafe.append(invalid(f"{path}.{name}", str(value), "must be greater than or equal to 0"))
+            unsafe.append(field.invalid(f"{path}.{name}", str(value), "must be greater than or equal to 0"))
         elif value.value > _MOST_INT64:
-            unsafe.append(invalid(f"{path}.{name}", str(value), f"must not be larger than {_MOST_INT64}"))
+            unsafe.append(
+                field.invalid(f"{path}.{name}", str(value), f"must not be larger than {_MOST_INT64}")
+            )
     if unsafe:
         return errors + unsafe
     for value in (default, high):
         if value is not None and (value.scaled(0) - low.scaled(0)) % step.scaled(0):
             text = f"value is not a multiple of a given step ({step}) from ({low})"
-            errors.append(invalid(here, str(value), text))
+            errors.append(field.invalid(here, str(value), text))
     return errors

@@ -1,4 +1,4 @@
-"""Says what is wrong with names as apimachinery's content rules do: each function answers with messages.
+"""Checks names, labels and keys by apimachinery's rules; the functions return messages or field errors.
 
 The rules are those of k8s.io/apimachinery/pkg/api/validate/content and strfmt.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from kubernetes_rules.validation.errors import FieldError, all_invalid, invalid, required, too_long
+from kubernetes_rules.validation.field import FieldError, all_invalid, invalid, required, too_long
 
 LABEL_BYTES = 63
 SUBDOMAIN_BYTES = 253
@@ -42,7 +42,7 @@ def _pattern(text: str, pattern: str, *examples: str) -> str:
 
 
 def dns_label(text: str, counted: str = "bytes") -> list[str]:
-    """What is wrong with an RFC 1123 label; older rules call the bytes that they count ``characters``."""
+    """The messages for an invalid RFC 1123 label; older rules count bytes but call them ``characters``."""
     wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} {counted}"]
     if not _LABEL_RE.fullmatch(text):
         if _SUBDOMAIN_RE.fullmatch(text):
@@ -53,7 +53,7 @@ def dns_label(text: str, counted: str = "bytes") -> list[str]:
 
 
 def dns_subdomain(text: str, counted: str = "bytes") -> list[str]:
-    """What is wrong with a lower case RFC 1123 subdomain; ``counted`` is as for ``dns_label``."""
+    """The messages for an invalid lower case RFC 1123 subdomain; ``counted`` is as for ``dns_label``."""
     rule = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
     )
@@ -61,7 +61,7 @@ def dns_subdomain(text: str, counted: str = "bytes") -> list[str]:
 
 
 def dns_subdomain_caseless(text: str) -> list[str]:
-    """What is wrong with an RFC 1123 subdomain in any case."""
+    """The messages for an invalid RFC 1123 subdomain in any case."""
     rule = f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and {_ENDS}"
     return _subdomain(text, _CASELESS_RE, rule, "Example.com", "bytes")
 
@@ -74,7 +74,7 @@ def _subdomain(text: str, pattern: re.Pattern[str], rule: str, example: str, cou
 
 
 def label_key(text: str) -> list[str]:
-    """What is wrong with the key of a label, also called a qualified name."""
+    """The messages for an invalid label key, also called a qualified name."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         rule = "a valid label key " + _pattern(_KEY_TEXT, _KEY, "MyName", "my.name", "123-abc")
@@ -94,7 +94,7 @@ def label_key(text: str) -> list[str]:
 
 
 def label_value(text: str) -> list[str]:
-    """What is wrong with the value of a label."""
+    """The messages for an invalid label value."""
     wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} bytes"]
     if not _VALUE_RE.fullmatch(text):
         rule = (
@@ -105,13 +105,13 @@ def label_value(text: str) -> list[str]:
     return wrong
 
 
-def prefix_label_key(text: str) -> list[str]:
-    """What is wrong with the key of a label where upper case does not matter: that of an annotation."""
+def annotation_key(text: str) -> list[str]:
+    """The messages for an invalid annotation key: a label key in any case."""
     return label_key(text.lower())
 
 
 def port_name(text: str) -> list[str]:
-    """What is wrong with the name of a port (an IANA service name)."""
+    """The messages for an invalid port name (an IANA service name)."""
     checks = (
         (_bytes(text) <= PORT_NAME_BYTES, f"must be no more than {PORT_NAME_BYTES} characters"),
         (
@@ -126,7 +126,7 @@ def port_name(text: str) -> list[str]:
 
 
 def environment_name(text: str) -> list[str]:
-    """What is wrong with the name of an environment variable, which may be almost anything."""
+    """The messages for an invalid name of an environment variable."""
     if all(" " <= character <= "~" and character != "=" for character in text):
         return []
     return [
@@ -135,7 +135,7 @@ def environment_name(text: str) -> list[str]:
 
 
 def config_key(text: str) -> list[str]:
-    """What is wrong with a key of a ConfigMap or a Secret."""
+    """The messages for an invalid key of a ConfigMap or a Secret."""
     wrong = [] if _bytes(text) <= SUBDOMAIN_BYTES else [f"must be no more than {SUBDOMAIN_BYTES} characters"]
     if not _CONFIG_KEY_RE.fullmatch(text):
         rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
@@ -148,7 +148,7 @@ def config_key(text: str) -> list[str]:
 
 
 def c_identifier_errors(text: str, path: str) -> list[FieldError]:
-    """The errors of the part of an attribute's name after the domain."""
+    """The errors of an attribute's name without its domain."""
     errors = [too_long(path, IDENTIFIER_BYTES)] if _bytes(text) > IDENTIFIER_BYTES else []
     if not _IDENTIFIER_RE.fullmatch(text):
         rule = (
@@ -160,7 +160,7 @@ def c_identifier_errors(text: str, path: str) -> list[FieldError]:
 
 
 def driver_name_errors(name: str, path: str) -> list[FieldError]:
-    """The errors of a driver's name, whose case does not matter."""
+    """The errors of a driver's name, which may be in any case."""
     if not name:
         return [required(path)]
     errors = [too_long(path, DRIVER_BYTES)] if _bytes(name) > DRIVER_BYTES else []
@@ -168,7 +168,7 @@ def driver_name_errors(name: str, path: str) -> list[FieldError]:
 
 
 def pool_name_errors(name: str, path: str) -> list[FieldError]:
-    """The errors of a pool's name: subdomains with slashes between."""
+    """The errors of a pool's name: subdomains separated by slashes."""
     if not name:
         return [required(path)]
     errors = [too_long(path, SUBDOMAIN_BYTES)] if _bytes(name) > SUBDOMAIN_BYTES else []
@@ -178,10 +178,11 @@ def pool_name_errors(name: str, path: str) -> list[FieldError]:
 
 
 def qualified_name_errors(name: str, path: str) -> list[FieldError]:
-    """The errors of an attribute's name; one with two slashes passes, as it does in Kubernetes."""
+    """The errors of the name of an attribute or a capacity (QualifiedName)."""
     parts = name.split("/")
     if len(parts) == 1:
         return c_identifier_errors(name, path)
+    # validateQualifiedName has no case for this, so that it passes.
     if len(parts) > 2:
         return []
     domain, identifier = parts
@@ -194,7 +195,7 @@ def qualified_name_errors(name: str, path: str) -> list[FieldError]:
 
 
 def fully_qualified_name_errors(name: str, path: str) -> list[FieldError]:
-    """The errors of an attribute's name that has to have a domain, which has to be in lower case."""
+    """The errors of an attribute's name that needs a domain, in lower case (FullyQualifiedName)."""
     errors = qualified_name_errors(name, path)
     domain, slash, rest = name.partition("/")
     if slash and "/" not in rest and domain and not errors:
@@ -207,12 +208,13 @@ def fully_qualified_name_errors(name: str, path: str) -> list[FieldError]:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether it is a UUID in lower case with its hyphens."""
+    """Whether the text is a UUID in lower case with hyphens."""
     return _UUID_RE.fullmatch(text) is not None
 
 
 def is_extended_resource_name(name: str) -> bool:
-    """Whether a pod may ask for a device class by this name (example.com/gpu)."""
+    """Whether a name is one of an extended resource, such as example.com/gpu."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
+    # ResourceQuota counts it under this name, which has to be valid too.
     return not label_key(f"requests.{name}")

@@ -1,10 +1,10 @@
-"""Checks node selectors and node names, as core/v1 has them."""
+"""Checks node selectors and node names of core/v1."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError, all_invalid, forbidden, invalid, required
+from kubernetes_rules.validation.field import FieldError, all_invalid, forbidden, invalid, required
 from kubernetes_rules.validation.names import dns_subdomain, label_key, label_value
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ def node_selector_errors(selector: Object, path: str) -> list[FieldError]:
 
 
 def node_selector_term_errors(term: Object, path: str, *, check_values: bool = True) -> list[FieldError]:
-    """The errors of a NodeSelectorTerm; a preference may have values that no label can have."""
+    """The errors of a NodeSelectorTerm; in a preference the values are not checked."""
     errors: list[FieldError] = []
     for number, expression in enumerate(term.get("matchExpressions") or []):
         here = f"{path}.matchExpressions[{number}]"

@@ -6,13 +6,13 @@ from typing import Any
 
 from kubernetes_rules.validation.declared import declared_errors
 from kubernetes_rules.validation.devices import counter_map_errors, device_errors
-from kubernetes_rules.validation.errors import FieldError, invalid, required
-from kubernetes_rules.validation.lists import list_errors
+from kubernetes_rules.validation.field import FieldError, invalid, list_errors, required
 from kubernetes_rules.validation.names import driver_name_errors, pool_name_errors
 from kubernetes_rules.validation.node_selector import node_name_errors, node_selector_errors
 
 Object = dict[str, Any]
 
+# ResourceSliceMaxDevices is 128; with taints, counters or list attributes a slice has at most 64 devices.
 _MOST_DEVICES = 128
 _MOST_ADVANCED_DEVICES = 64
 _MOST_COUNTER_SETS = 8
@@ -21,7 +21,7 @@ _UNSET_OR_TRUE = "must be either unset or set to true"
 
 
 def slice_spec_errors(spec: Object, old: Object | None, path: str = "spec") -> list[FieldError]:
-    """The errors of a ResourceSlice's spec; ``old`` is the one that it replaces."""
+    """The errors of a ResourceSlice's spec; ``old`` is the spec before an update."""
     pool = spec.get("pool") or {}
     errors = driver_name_errors(spec.get("driver") or "", f"{path}.driver") + _pool_errors(
         pool, f"{path}.pool"
@@ -37,9 +37,9 @@ def slice_spec_errors(spec: Object, old: Object | None, path: str = "spec") -> l
     errors += list_errors(
         devices,
         f"{path}.devices",
-        _MOST_ADVANCED_DEVICES if _is_advanced(devices or []) else _MOST_DEVICES,
         lambda device, here: device_errors(device, before.get(device.get("name")), here, own_nodes=own_nodes),
-        lambda device: device.get("name") or "",
+        most=_MOST_ADVANCED_DEVICES if _is_advanced(devices or []) else _MOST_DEVICES,
+        key=lambda device: device.get("name") or "",
     )
     if len(counters or []) <= _MOST_COUNTER_SETS:
         for index, counter_set in enumerate(counters or []):
@@ -60,7 +60,7 @@ def _pool_errors(pool: Object, path: str) -> list[FieldError]:
 
 
 def _kept_errors(spec: Object, old: Object, path: str) -> list[FieldError]:
-    """The errors of what a slice keeps for its life: pool, driver and node."""
+    """The errors of immutable fields: the pool's name, driver and node."""
     errors: list[FieldError] = []
     name = (spec.get("pool") or {}).get("name") or ""
     if name != ((old.get("pool") or {}).get("name") or ""):
@@ -105,7 +105,7 @@ def _node_errors(spec: Object, path: str) -> list[FieldError]:
 
 
 def _is_advanced(devices: list[Object]) -> bool:
-    """Whether a device has what makes it so large that fewer fit into a slice."""
+    """Whether a device has taints, counters or list attributes, which makes the limit of devices lower."""
     return any(
         device.get("taints")
         or device.get("consumesCounters")

@@ -1,8 +1,7 @@
-"""Checks how a workload makes its pods (selector, numbers, what may not change), and PodDisruptionBudgets.
+"""Checks workloads (selector, numbers, immutable fields) and PodDisruptionBudgets.
 
-The template is judged in ``kubernetes_rules.validation.pods``. Of Jobs the policies for failures, success and
-scheduling are let through. Go: pkg/apis/apps/validation, pkg/apis/batch/validation and
-pkg/apis/policy/validation.
+``kubernetes_rules.validation.pods`` checks their templates. The failure, success and scheduling policies of
+Jobs are not checked. Go: pkg/apis/apps/validation, pkg/apis/batch/validation and pkg/apis/policy/validation.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes_rules.selectors import selector_holds
-from kubernetes_rules.validation.errors import FieldError, forbidden, invalid, not_supported, required
+from kubernetes_rules.selectors import label_selector_matches
+from kubernetes_rules.validation.field import FieldError, forbidden, invalid, not_supported, required
 
 Json = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ _POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def controller_errors(workload: Json, old: Json | None) -> list[FieldError]:
-    """The errors of a workload with its defaults, new or in the place of ``old``, but for its template's."""
+    """The errors of a workload with its defaults, new or an update of ``old``, but not of its template."""
     kind, spec = workload["kind"], workload.get("spec") or {}
     errors = [
         invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
@@ -63,7 +62,7 @@ def _selector_errors(spec: Json) -> list[FieldError]:
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         return [invalid("spec.selector", selector, "empty selector is invalid for deployment")]
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if selector_holds(selector, labels):
+    if label_selector_matches(selector, labels):
         return []
     text = "`selector` does not match template `labels`"
     return [invalid("spec.template.metadata.labels", labels or None, text)]
@@ -102,14 +101,15 @@ def _job_errors(spec: Json, old: Json) -> list[FieldError]:
     if not old:
         return errors
     fixed = [*_IMMUTABLE_IN_JOB, *(["completions"] if mode != "Indexed" else [])]
-    if not old.get("suspend"):  # what is not begun yet may still be sent elsewhere
+    # While a Job is suspended, its pods may still be directed to other nodes.
+    if not old.get("suspend"):
         fixed.append("template")
     changed = [name for name in fixed if spec.get(name) != old.get(name)]
     return errors + [invalid(f"spec.{name}", spec.get(name), "field is immutable") for name in changed]
 
 
 def budget_errors(budget: Mapping[str, Any]) -> list[FieldError]:
-    """What is wrong with the spec of a new or changed budget; its selector is not looked at."""
+    """The errors of the spec of a new or changed budget; its selector is not checked."""
     spec = budget.get("spec") or {}
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     errors = []
@@ -131,7 +131,7 @@ def budget_errors(budget: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _number_errors(path: str, value: int | str, most_percent: int | None = None) -> list[FieldError]:
-    """What is wrong with a number of pods, or with a share of them in percent."""
+    """The errors of a number of pods or a percentage (IntOrString)."""
     if isinstance(value, int):
         return [invalid(path, value, "must be greater than or equal to 0")] if value < 0 else []
     if not _PERCENT.fullmatch(value):

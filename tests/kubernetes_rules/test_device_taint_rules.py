@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.taints import rule_selects, tainted_slices
+from kubernetes_rules.taints import taint_rule_selects, tainted_slices
 
 Json = dict[str, Any]
 
@@ -31,11 +31,11 @@ def rule(selector: Json, key: str = "broken") -> Json:
     ],
 )
 def test_what_a_rule_selects(selector: Json, selected: bool) -> None:
-    assert rule_selects(rule(selector), "d", "p", "gpu-0") is selected
+    assert taint_rule_selects(rule(selector), "d", "p", "gpu-0") is selected
 
 
 def test_a_rule_without_a_selector_is_about_nothing() -> None:
-    assert not rule_selects({"spec": {"taint": OWN}}, "d", "p", "gpu-0")
+    assert not taint_rule_selects({"spec": {"taint": OWN}}, "d", "p", "gpu-0")
 
 
 def test_taints_of_rules_come_behind_those_of_the_slice() -> None:

@@ -10,11 +10,11 @@ import pytest
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
     Scaled,
+    budget_selects,
     failed_status,
     needs_scale,
     new_status,
     seconds_to_recheck,
-    selects,
     unmanaged,
 )
 
@@ -58,7 +58,7 @@ def counted(
     ],
 )
 def test_a_budget_is_about_the_pods_that_it_selects(selector: Any, labels: Any, *, fits: bool) -> None:
-    assert selects(budget(selector=selector), {"metadata": {"labels": labels}}) is fits
+    assert budget_selects(budget(selector=selector), {"metadata": {"labels": labels}}) is fits
 
 
 def test_a_number_of_available_pods_is_counted_from_those_that_are_there() -> None:

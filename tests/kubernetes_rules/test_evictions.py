@@ -9,11 +9,11 @@ import pytest
 
 from kubernetes_rules.disruption_budgets import (
     is_processed,
+    may_evict_unready,
     may_ignore_budgets,
     refusal,
     status_after_eviction,
-    still_processed,
-    takes_nothing,
+    unprocessed_cause,
 )
 
 Object = dict[str, Any]
@@ -44,7 +44,7 @@ def test_a_budget_that_was_changed_is_looked_at_first() -> None:
     assert not is_processed(budget(observedGeneration=1))
     assert not is_processed(budget())
     assert is_processed(budget(observedGeneration=2))
-    assert still_processed(budget()) == "The disruption budget b is still being processed by the server."
+    assert unprocessed_cause(budget()) == "The disruption budget b is still being processed by the server."
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_the_refusal_says_what_the_budget_needs(status: Object, words: str | Non
 def test_a_pod_that_is_not_ready_takes_nothing_from_a_budget_that_is_met() -> None:
     met: Object = {"desiredHealthy": 1, "currentHealthy": 1}
 
-    assert takes_nothing(budget(**met), pod(ready=False))
-    assert not takes_nothing(budget(**met), pod())
-    assert not takes_nothing(budget(desiredHealthy=2, currentHealthy=1), pod(ready=False))
+    assert may_evict_unready(budget(**met), pod(ready=False))
+    assert not may_evict_unready(budget(**met), pod())
+    assert not may_evict_unready(budget(desiredHealthy=2, currentHealthy=1), pod(ready=False))
     always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    assert takes_nothing(budget(always, desiredHealthy=2, currentHealthy=1), pod(ready=False))
+    assert may_evict_unready(budget(always, desiredHealthy=2, currentHealthy=1), pod(ready=False))
 
 
 def test_an_eviction_takes_a_disruption_and_notes_the_pod() -> None:

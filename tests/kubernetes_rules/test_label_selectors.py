@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubernetes_rules.selectors import selector_text
+from kubernetes_rules.selectors import label_selector_text
 
 
 def test_a_selector_is_printed_sorted_by_its_keys() -> None:
@@ -14,6 +14,6 @@ def test_a_selector_is_printed_sorted_by_its_keys() -> None:
     ]
     selector = {"matchLabels": {"zone": "1", "app": "web"}, "matchExpressions": expressions}
 
-    assert selector_text(selector) == "app=web,!b,c in (x),d,tier notin (a,b),zone=1"
-    assert selector_text({}) == ""
-    assert selector_text(None) == ""
+    assert label_selector_text(selector) == "app=web,!b,c in (x),d,tier notin (a,b),zone=1"
+    assert label_selector_text({}) == ""
+    assert label_selector_text(None) == ""

@@ -8,16 +8,16 @@ import pytest
 
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
-    affinity_matches,
-    missing_label,
+    missing_node_label,
+    node_affinity_matches,
+    node_selector_matches,
     read_node,
-    selector_matches,
 )
 
 Json = dict[str, Any]
 
 NODE = read_node({"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8", "kind": "eight"}}})
-BOTH = pytest.mark.parametrize("matches", [selector_matches, affinity_matches])
+BOTH = pytest.mark.parametrize("matches", [node_selector_matches, node_affinity_matches])
 
 
 def demand(key: str, operator: str, *values: str) -> Json:
@@ -105,12 +105,12 @@ def test_a_malformed_term_is_told(matches: Any, term: Json) -> None:
 
 def test_beside_a_malformed_term_an_affinity_may_still_match_and_another_selector_may_not() -> None:
     mixed = selector(labels(demand("gpus", "Gt", "many")), labels(demand("zone", "In", "x")))
-    assert affinity_matches(mixed, NODE)
+    assert node_affinity_matches(mixed, NODE)
     with pytest.raises(NodeSelectorInvalid):
-        selector_matches(mixed, NODE)
+        node_selector_matches(mixed, NODE)
 
 
 def test_the_first_missing_label_is_told() -> None:
-    assert missing_label({"zone": "x"}, NODE) is None
-    assert missing_label({}, NODE) is None
-    assert missing_label({"zone": "y", "rack": "r"}, NODE) == ("rack", "r")
+    assert missing_node_label({"zone": "x"}, NODE) is None
+    assert missing_node_label({}, NODE) is None
+    assert missing_node_label({"zone": "y", "rack": "r"}, NODE) == ("rack", "r")

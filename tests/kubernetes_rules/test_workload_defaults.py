@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.defaults import UNLIMITED, defaulted_workload
+from kubernetes_rules.defaults import NO_LIMIT, defaulted_workload
 
 Object = dict[str, Any]
 
@@ -50,7 +50,7 @@ def test_a_job_that_says_more_keeps_it() -> None:
     queue = workload("Job", parallelism=3)["spec"]
     assert "completions" not in queue
     assert workload("Job", completions=3)["spec"]["parallelism"] == 1
-    assert workload("Job", backoffLimitPerIndex=1)["spec"]["backoffLimit"] == UNLIMITED
+    assert workload("Job", backoffLimitPerIndex=1)["spec"]["backoffLimit"] == NO_LIMIT
     assert workload("Job", podFailurePolicy={})["spec"]["podReplacementPolicy"] == "Failed"
     manual = workload("Job", manualSelector=True, selector={"matchLabels": {"a": "b"}})
     assert manual["spec"]["selector"] == {"matchLabels": {"a": "b"}}

@@ -1,1 +1,1 @@
-"""Compares what the project says about allocation, CEL and validation with what Kubernetes itself says."""
+"""Compares the project's rules for allocation, CEL and validation with Kubernetes itself."""

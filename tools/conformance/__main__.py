@@ -1,4 +1,4 @@
-"""The command: ``run`` looks for differences in random cases, ``record`` writes the golden vectors."""
+"""The command: ``run`` searches random cases for differences, ``record`` writes the golden vectors."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tools.conformance.pods import area as pods_area
 from tools.conformance.validation import area as validation_area
 
 _SHOWN = 5
+# Cases sent to the oracle at a time.
 _BATCH = 200
 _ORACLE = click.option(
     "--oracle",
@@ -43,11 +44,11 @@ AREAS: tuple[Area, ...] = (
 
 
 def cases(area: Area, seed: int) -> Iterator[Case]:
-    """The written cases, then random ones without end."""
+    """The written cases, then random ones without end; the same for the same seed."""
     yield from area.written()
-    chance = random.Random(f"{area.name} {seed}")  # noqa: S311 - no secret
+    rng = random.Random(f"{area.name} {seed}")  # noqa: S311 - no secret
     while True:
-        yield area.random(chance)
+        yield area.random(rng)
 
 
 @click.group()
@@ -61,7 +62,7 @@ def main() -> None:
 @click.option("--seed", default=1, show_default=True, help="Another seed, other cases.")
 @click.option("--area", "only", multiple=True, type=click.Choice([area.name for area in AREAS]))
 def run(oracle: Path, count: int, seed: int, only: tuple[str, ...]) -> None:
-    """Look for cases that are answered differently; exits 1 when there is one."""
+    """Look for cases that are answered differently; exits 1 if there is one."""
     different = 0
     for area in AREAS:
         if only and area.name not in only:

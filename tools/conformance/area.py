@@ -1,4 +1,4 @@
-"""One kind of question that is compared with Kubernetes: its cases, and how the answers are compared."""
+"""One area that is compared with Kubernetes: its cases, and how answers are compared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """One kind of question.
+    """One area that is compared.
 
     ``written`` are cases that a person wrote, each for one rule. ``random`` makes a case, the same one from
-    the same seed. ``difference`` describes how our answer to a case differs from the oracle's, as far as a
-    user could see it; None when it does not.
+    the same seed. ``difference`` describes how our answer to a case differs from the oracle's in a way that
+    a user could see, None if it does not.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Kubernetes' own answers to cases: from the oracle, or from golden vectors.
 
-The oracle is Kubernetes' allocator, CEL and validation behind a pipe, with one JSON line for each case and
-answer. Golden vectors are its answers kept as data, so that tests need no oracle.
+The oracle is a Go program with Kubernetes' allocator, CEL and validation. It reads a case and writes its
+answer as lines of JSON. Golden vectors are its answers in files, so that tests need no oracle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Oracle:
     """One running oracle; use it as a context manager. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConfigError when the binary cannot be started."""
+        """Start it. Raises ConfigError if that fails."""
         try:
             self._process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         except OSError as error:
@@ -42,16 +42,14 @@ class Oracle:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdout, self._process.stdin):
+            # close() flushes cases that were not sent yet; nobody reads them any more.
             try:
                 pipe.close()
             except BrokenPipeError:
-                continue  # the remaining questions are dropped
+                continue
 
     def ask(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Answer]]:
-        """Each case with its answer, in order; questions are sent ahead while answers are read.
-
-        Raises ConfigError when the oracle ends before it has answered.
-        """
+        """Each case with its answer, in order. Raises ConfigError if the oracle ends too early."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -62,9 +60,11 @@ class Oracle:
                 for case in asked:
                     stdin.write(json.dumps(case) + "\n")
                 stdin.flush()
+            # The pipe is broken or closed: the reader below finds no answer and reports that.
             except (BrokenPipeError, ValueError):
-                return  # the reading side notices, and says so
+                return
 
+        # A thread, because the pipes have small buffers: if both sides only wrote, both would block.
         Thread(target=send, name="oracle questions", daemon=True).start()
         for case in asked:
             line = stdout.readline()
@@ -74,14 +74,15 @@ class Oracle:
 
 
 def _vector_file(area: str) -> Path:
-    """Where the vectors of an area lie."""
+    """The file with the vectors of an area."""
     return _VECTORS / f"{area}.jsonl.gz"
 
 
 def write_vectors(area: str, answered: Iterable[tuple[Case, Answer]]) -> int:
-    """Write the vectors of an area, the same bytes for the same answers; returns how many there are."""
+    """Write the vectors of an area; returns their number. The same answers give the same bytes."""
     lines = [json.dumps({"case": case, "answer": answer}, sort_keys=True) for case, answer in answered]
     data = "".join(f"{line}\n" for line in lines).encode()
+    # Without the time in gzip's header, which would change the file each time.
     _vector_file(area).write_bytes(gzip.compress(data, mtime=0))
     return len(lines)
 

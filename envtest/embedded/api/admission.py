@@ -11,7 +11,7 @@ from typing import Any
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.api.store import Store
-from kubernetes_rules.validation.errors import FieldError, forbidden
+from kubernetes_rules.validation.field import FieldError, forbidden
 
 Object = dict[str, Any]
 

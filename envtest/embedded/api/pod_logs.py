@@ -15,8 +15,8 @@ from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
-from kubernetes_rules.validation.errors import FieldError, forbidden
-from kubernetes_rules.validation.errors import invalid as wrong
+from kubernetes_rules.validation.field import FieldError, forbidden
+from kubernetes_rules.validation.field import invalid as wrong
 
 Object = dict[str, Any]
 

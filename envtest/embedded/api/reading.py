@@ -15,8 +15,8 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
 from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
-from kubernetes_rules.selectors import requirement_holds
-from kubernetes_rules.validation.errors import forbidden, not_supported
+from kubernetes_rules.selectors import label_requirement_holds
+from kubernetes_rules.validation.field import forbidden, not_supported
 
 Object = dict[str, Any]
 
@@ -211,7 +211,7 @@ def _label_selector(text: str) -> Callable[[Object], bool]:
 
     def selects(item: Object) -> bool:
         labels = item.get("metadata", {}).get("labels") or {}
-        return all(requirement_holds(one, labels) for one in requirements)
+        return all(label_requirement_holds(one, labels) for one in requirements)
 
     return selects
 

@@ -15,13 +15,13 @@ from envtest.embedded.api.statuses import Refused, untyped
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules.disruption_budgets import (
     RETRY_SECONDS,
+    budget_selects,
     is_processed,
+    may_evict_unready,
     may_ignore_budgets,
     refusal,
-    selects,
     status_after_eviction,
-    still_processed,
-    takes_nothing,
+    unprocessed_cause,
 )
 
 Object = dict[str, Any]
@@ -127,7 +127,7 @@ def evict(store: Store, removal: Removal, pod: Object, options: Object, *, dry: 
     To be called while the store is held. Raises Refused (429 where the budget forbids it; 500).
     """
     budget = None if may_ignore_budgets(pod) else _budget_of(store, pod)
-    takes = budget is not None and not takes_nothing(budget, pod)
+    takes = budget is not None and not may_evict_unready(budget, pod)
     if budget is not None and takes:
         _check(budget)
     if dry:
@@ -146,7 +146,7 @@ def evict(store: Store, removal: Removal, pod: Object, options: Object, *, dry: 
 def _budget_of(store: Store, pod: Object) -> Object | None:
     """The one budget that selects the pod; raises Refused (500) where there are more."""
     budgets = store.in_namespace(_BUDGETS, pod["metadata"].get("namespace", ""))
-    found = [budget for budget in budgets if selects(budget, pod)]
+    found = [budget for budget in budgets if budget_selects(budget, pod)]
     if len(found) > 1:
         text = (
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -158,7 +158,7 @@ def _budget_of(store: Store, pod: Object) -> Object | None:
 def _check(budget: Object) -> None:
     """Raises Refused (429) where the budget allows no disruption, or is not looked at yet."""
     if not is_processed(budget):
-        details = {"causes": _causes(still_processed(budget)), "retryAfterSeconds": RETRY_SECONDS}
+        details = {"causes": _causes(unprocessed_cause(budget)), "retryAfterSeconds": RETRY_SECONDS}
         raise Refused(429, _VIOLATES, details=details)
     cause = refusal(budget)
     if cause is not None:

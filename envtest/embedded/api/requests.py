@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType
-from kubernetes_rules.validation.errors import FieldError, not_supported
-from kubernetes_rules.validation.errors import invalid as wrong
+from kubernetes_rules.validation.field import FieldError, not_supported
+from kubernetes_rules.validation.field import invalid as wrong
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 

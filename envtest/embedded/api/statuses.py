@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError
+from kubernetes_rules.validation.field import FieldError
 
 Object = dict[str, Any]
 

@@ -14,8 +14,8 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
-from kubernetes_rules.selectors import selector_text
-from kubernetes_rules.validation.errors import invalid as wrong
+from kubernetes_rules.selectors import label_selector_text
+from kubernetes_rules.validation.field import invalid as wrong
 
 Object = dict[str, Any]
 
@@ -35,7 +35,10 @@ def scale_of(item: Mapping[str, Any]) -> Object:
         "apiVersion": SCALE.api_version,
         "metadata": {key: metadata[key] for key in _SHOWN_METADATA if key in metadata},
         "spec": {"replicas": replicas} if replicas else {},
-        "status": {"replicas": status.get("replicas", 0), "selector": selector_text(spec.get("selector"))},
+        "status": {
+            "replicas": status.get("replicas", 0),
+            "selector": label_selector_text(spec.get("selector")),
+        },
     }
 
 

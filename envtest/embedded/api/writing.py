@@ -15,8 +15,8 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
-from kubernetes_rules.validation.errors import FieldError, required
-from kubernetes_rules.validation.errors import invalid as wrong
+from kubernetes_rules.validation.field import FieldError, required
+from kubernetes_rules.validation.field import invalid as wrong
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from kubernetes_rules.validation.workloads import budget_errors, controller_errors
 

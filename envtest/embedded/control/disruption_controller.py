@@ -25,11 +25,11 @@ from envtest.embedded.control.workloads.owned_pods import controller_uid
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
     Scaled,
+    budget_selects,
     failed_status,
     needs_scale,
     new_status,
     seconds_to_recheck,
-    selects,
     unmanaged,
 )
 
@@ -66,7 +66,9 @@ class EmbeddedDisruptionController(Controller):
         if is_deleted(budget):
             return None
         now, namespace = datetime.now(UTC), budget["metadata"]["namespace"]
-        mine = [pod for pod in pods if pod["metadata"]["namespace"] == namespace and selects(budget, pod)]
+        mine = [
+            pod for pod in pods if pod["metadata"]["namespace"] == namespace and budget_selects(budget, pod)
+        ]
         loose = unmanaged(mine) if needs_scale(budget) else []
         try:
             status = new_status(budget, mine, scales, now)

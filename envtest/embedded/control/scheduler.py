@@ -56,7 +56,12 @@ from kubernetes_rules.extended_resources import (
     provides,
 )
 from kubernetes_rules.pod_claims import controlling_pod
-from kubernetes_rules.selectors import NodeSelectorInvalid, missing_label, read_node, selector_matches
+from kubernetes_rules.selectors import (
+    NodeSelectorInvalid,
+    missing_node_label,
+    node_selector_matches,
+    read_node,
+)
 from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
 
 Object = dict[str, Any]
@@ -250,7 +255,7 @@ def _is_elsewhere(claim: Object, node: Object) -> bool:
     """Whether the devices of a claim cannot be used from the node. Raises SchedulingFailed."""
     selector = (claim.get("status", {}).get("allocation") or {}).get("nodeSelector")
     try:
-        return selector is not None and not selector_matches(selector, read_node(node))
+        return selector is not None and not node_selector_matches(selector, read_node(node))
     except NodeSelectorInvalid as error:
         raise SchedulingFailed(f'running PreFilter plugin "DynamicResources": {error.what}') from error
 
@@ -297,7 +302,7 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
         return "node(s) were unschedulable"
     if untolerated_taint(spec.get("taints") or (), tolerations):
         return "node(s) had untolerated taint(s)"
-    if missing_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
+    if missing_node_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
 

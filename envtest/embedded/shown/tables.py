@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubernetes_rules.selectors import selector_text
+from kubernetes_rules.selectors import label_selector_text
 
 _STATES = (
     *(("Complete", "Complete"), ("Failed", "Failed"), ("", "Terminating")),
@@ -78,7 +78,7 @@ def _of_pods(item: Object) -> list[str]:
     spec = item.get("spec") or {}
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or []
     listed = [",".join(one.get(name, "") for one in containers) for name in ("name", "image")]
-    return [*listed, selector_text(spec.get("selector"))]
+    return [*listed, label_selector_text(spec.get("selector"))]
 
 
 def _wanted(item: Object) -> int:

@@ -1,20 +1,20 @@
-"""Says what kube-apiserver 1.37 finds wrong with a pod, new or changed, and with the template of a workload.
+"""Finds the errors that kube-apiserver 1.37 finds in a pod, new or updated, or in a workload's template.
 
 The rules are those of ValidatePodCreate and ValidatePodUpdate in pkg/apis/core/validation, with the gates
-that are on by default. Pods are taken with their defaults (``kubernetes_rules.defaults``).
+that are on by default. Pods have their defaults (``kubernetes_rules.defaults``).
 
-Let through without a look are the contents of probes, lifecycle hooks, security contexts, resize policies,
-pod affinity, topology spread constraints, DNS configuration, host aliases, overridden host names, overhead,
-ephemeral containers, scheduling and eviction groups, variables from files, the annotations of AppArmor,
-seccomp and tolerations, and of volumes all but emptyDir, hostPath, secret, configMap, persistentVolumeClaim
-and image. Nor are there the rules for Windows.
+Not checked: probes, lifecycle hooks, security contexts, resize policies, pod affinity, topology spread
+constraints, DNS configuration, host aliases, overridden host names, overhead, ephemeral containers,
+scheduling and eviction groups, variables from files, the annotations of AppArmor, seccomp and tolerations,
+rules for Windows, and volumes other than emptyDir, hostPath, secret, configMap, persistentVolumeClaim and
+image.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError, forbidden, invalid, not_supported, required, unique
+from kubernetes_rules.validation.field import FieldError, forbidden, invalid, not_supported, required, unique
 from kubernetes_rules.validation.metadata import label_errors, metadata_errors, metadata_update_errors
 from kubernetes_rules.validation.pods.changes import changed_annotation_errors, changed_spec_errors
 from kubernetes_rules.validation.pods.claims import MIRROR
@@ -24,7 +24,7 @@ from kubernetes_rules.validation.pods.spec import pod_spec_errors
 Object = dict[str, Any]
 
 _MAKERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "DaemonSet": "DaemonSet"}
-"""The kinds whose pods run without end, and which of Kubernetes' kinds then makes them."""
+"""The kinds whose pods run without end, and the kind that error messages name."""
 
 _JOB_POLICIES = ("OnFailure", "Never")
 
@@ -45,7 +45,7 @@ def pod_errors(pod: Object) -> list[FieldError]:
 
 
 def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
-    """The errors of ``new`` in the place of ``old``: what is wrong with it, and what may not change."""
+    """The errors of ``new`` as an update of ``old``: what is wrong now, and forbidden changes."""
     errors = metadata_update_errors(new.get("metadata") or {}, old["metadata"])
     errors += _content_errors(new)
     errors += changed_annotation_errors(new.get("metadata") or {}, old["metadata"])
@@ -65,7 +65,7 @@ def _content_errors(pod: Object) -> list[FieldError]:
 def workload_errors(workload: Object) -> list[FieldError]:
     """The errors of the template of a Deployment, a ReplicaSet, a DaemonSet or a Job, on create and update.
 
-    The template has its defaults. The other fields of workloads are let through.
+    The template has its defaults. Other fields of the workload are not checked.
     """
     template, path = (workload.get("spec") or {}).get("template") or {}, "spec.template"
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
@@ -83,7 +83,8 @@ def workload_errors(workload: Object) -> list[FieldError]:
 
 
 def _policy_errors(kind: str, policy: str, path: str) -> list[FieldError]:
-    """A Job has to say whether a container that failed is started again; no default of it would do."""
+    """The errors of ``restartPolicy``."""
+    # A Job has to choose one: with the default, Always, its pods would never end.
     if kind != "Job":
         return [] if policy == "Always" else [not_supported(path, policy, ("Always",))]
     if policy in ("", "Always"):
@@ -92,7 +93,7 @@ def _policy_errors(kind: str, policy: str, path: str) -> list[FieldError]:
 
 
 def _annotation_errors(annotations: Object, spec: Object, path: str) -> list[FieldError]:
-    """The errors of the annotations that mean something to Kubernetes; their keys are checked elsewhere."""
+    """The errors of the values of annotations that Kubernetes reads; their keys are checked elsewhere."""
     errors: list[FieldError] = []
     if MIRROR in annotations and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
@@ -104,7 +105,7 @@ def _annotation_errors(annotations: Object, spec: Object, path: str) -> list[Fie
 
 
 def _is_cost(text: str) -> bool:
-    """Whether it is a 32 bit integer in the way that Kubernetes takes: no plus, no leading zero."""
+    """Whether the text is a 32 bit integer without a plus and without leading zeros."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         return False

@@ -1,6 +1,6 @@
 """Checks that an update of a pod changes only images, deadlines, tolerations and gates.
 
-Two parts of a spec are the same if apimachinery's semantic equality says so.
+Parts of a spec are compared by apimachinery's semantic equality.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from kubernetes_rules.quantity import Quantity
-from kubernetes_rules.validation.errors import FieldError, forbidden, invalid
+from kubernetes_rules.validation.field import FieldError, forbidden, invalid
 from kubernetes_rules.validation.pods.claims import MIRROR
 
 Object = dict[str, Any]
@@ -28,7 +28,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AMOUNTS = frozenset({"limits", "requests", "overhead"})
 _MAPS = _AMOUNTS | {"nodeSelector", "matchLabels", "labels", "annotations", "volumeAttributes", "options"}
 _STRUCTS = frozenset({"resources", "preference", "metadata", "podAffinityTerm"})
-"""Fields that are there even where nobody wrote them; other objects may be absent, which is not empty."""
+"""Fields that are structs in Go, so that absent and empty are the same; other objects are pointers."""
 _TELLING_ZEROS = frozenset(
     {
         "activeDeadlineSeconds",
@@ -57,13 +57,13 @@ _TELLING_ZEROS = frozenset(
         "tolerationSeconds",
     }
 )
-"""Fields in which zero, false and the empty text say something else than absence."""
+"""Fields that are pointers in Go, so that zero, false and the empty text differ from absence."""
 
 
 def changed_annotation_errors(
     new: Object, old: Object, path: str = "metadata.annotations"
 ) -> list[FieldError]:
-    """The errors of annotations that a pod keeps for its life; both are the pod's metadata."""
+    """The errors of changed annotations that are immutable; ``new`` and ``old`` are metadata."""
     errors: list[FieldError] = []
     now, before = new.get("annotations") or {}, old.get("annotations") or {}
     for key in sorted({*now, *before}):
@@ -78,9 +78,9 @@ def changed_annotation_errors(
 
 
 def changed_spec_errors(new: Object, old: Object, path: str = "spec") -> list[FieldError]:
-    """The errors of a spec that replaces ``old``.
+    """The errors of a spec as an update of ``old``.
 
-    A pod with scheduling gates may also get a narrower node selector and node affinity.
+    A pod with scheduling gates may also get a narrower node selector and node affinity (KEP-3838).
     """
     errors: list[FieldError] = []
     for kind in _LISTS:
@@ -106,7 +106,7 @@ def changed_spec_errors(new: Object, old: Object, path: str = "spec") -> list[Fi
 
 
 def _deadline_errors(new: Object, old: Object, path: str) -> list[FieldError]:
-    """A deadline may be set, and come nearer."""
+    """A deadline may be set, and made shorter."""
     now, before = new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
     if now is None:
         text = "must not update from a positive integer to nil value"
@@ -143,7 +143,7 @@ def _gate_errors(new: Object, old: Object, path: str) -> list[FieldError]:
 
 
 def _with_old_changeable(new: Object, old: Object) -> Object:
-    """The new spec with the old values of what may change."""
+    """The new spec with the old values of all fields that may change."""
     kept = {**new, "schedulingGates": old.get("schedulingGates"), "tolerations": old.get("tolerations")}
     kept["activeDeadlineSeconds"] = old.get("activeDeadlineSeconds")
     for kind in _LISTS:
@@ -165,7 +165,7 @@ def _with_old_placement(new: Object, old: Object) -> Object:
 
 
 def _narrowing_errors(new: Object, old: Object, path: str) -> list[FieldError]:
-    """The errors of a gated pod's node selector and node affinity, which may only get narrower."""
+    """The errors of a gated pod's node selector and node affinity, which may only become narrower."""
     errors: list[FieldError] = []
     labels, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in before.items()):
@@ -201,7 +201,7 @@ def _has_only_additions(term: Object, old: Object) -> bool:
 
 
 def _in_go(term: Object) -> Object:
-    """A term as Kubernetes shows it, with Go's names of the fields."""
+    """A term with Go's field names, as Kubernetes prints it."""
 
     def shown(requirements: list[Object] | None) -> list[Object] | None:
         if requirements is None:
@@ -216,7 +216,7 @@ def _in_go(term: Object) -> Object:
 
 
 def _difference(old: Object, new: Object) -> str:
-    """What changed, line by line with three lines around it."""
+    """A unified diff of the two specs, with three lines of context."""
     lines = difflib.unified_diff(_lines(old), _lines(new), lineterm="")
     return "\n".join(list(lines)[2:])
 
@@ -227,9 +227,9 @@ def _lines(spec: Object) -> list[str]:
 
 
 def same(one: Any, other: Any, path: tuple[str, ...] = ()) -> bool:
-    """Whether both mean the same: ``500m`` is ``0.5``, and an empty list or text is an absent one.
+    """Whether both mean the same: ``500m`` equals ``0.5``, and an empty list or text equals an absent one.
 
-    ``path`` are the names of the fields that lead to the parts.
+    ``path`` are the names of the fields that lead to them.
     """
     field = path[-1] if path else ""
     if isinstance(one, dict) or isinstance(other, dict):

@@ -1,24 +1,17 @@
-"""Checks which ResourceClaims a pod names, and which of them its containers use."""
+"""Checks the ResourceClaims of a pod, and the references of its containers to them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-)
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.names import dns_label, dns_subdomain
 
 Object = dict[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a pod that stands for one which a kubelet runs from a file."""
+"""The annotation of a mirror pod, which the kubelet creates for a static pod: one it runs from a file."""
 
 _NAMES = {"resourceClaimName": "ResourceClaimName", "resourceClaimTemplateName": "ResourceClaimTemplateName"}
 
@@ -34,16 +27,16 @@ def pod_claim_errors(entries: list[Object], annotations: Object, path: str) -> l
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         if MIRROR in annotations:
-            # "[]" is how Kubernetes writes the path of nothing.
-            errors.append(forbidden("[]", "static pods do not support resource claims"))
+            # Kubernetes gives an empty path here, which it prints as "[]".
+            errors.append(field.forbidden("[]", "static pods do not support resource claims"))
             continue
         here, name = f"{path}[{index}]", entry.get("name") or ""
         if not name:
-            errors.append(required(f"{here}.name"))
+            errors.append(field.required(f"{here}.name"))
         elif name in seen:
-            errors.append(duplicate(f"{here}.name", name))
+            errors.append(field.duplicate(f"{here}.name", name))
         else:
-            errors += all_invalid(f"{here}.name", name, dns_label(name, "characters"))
+            errors += field.all_invalid(f"{here}.name", name, dns_label(name, "characters"))
             seen.add(name)
         errors += _source_errors(entry, here)
     return errors
@@ -56,39 +49,40 @@ def container_claim_errors(claims: list[Object], known: set[str], path: str) -> 
     for index, claim in enumerate(claims):
         here, name, request = f"{path}[{index}]", claim.get("name") or "", claim.get("request") or ""
         if not name:
-            errors.append(required(here))
+            errors.append(field.required(here))
             continue
         if name in seen:
-            errors.append(duplicate(here, name))
+            errors.append(field.duplicate(here, name))
         else:
             key = f"{name}/{request}" if request else name
             if request:
-                errors += all_invalid(f"{here}.request", request, dns_label(request, "characters"))
+                errors += field.all_invalid(f"{here}.request", request, dns_label(request, "characters"))
             if key in seen:
-                errors.append(duplicate(here, key))
+                errors.append(field.duplicate(here, key))
+            # Without a request the claim means all its requests, so one of them before it is a duplicate.
             elif not request and any(other.partition("/")[0] == name for other in seen):
-                errors.append(duplicate(here, name))
+                errors.append(field.duplicate(here, name))
             seen.add(key)
         if name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
             text = f"must be one of the names in pod.spec.resourceClaims{listed}"
-            errors.append(not_found(here, name, text))
+            errors.append(field.not_found(here, name, text))
     return errors
 
 
 def _source_errors(entry: Object, path: str) -> list[FieldError]:
-    """A claim is named or made from a template, and not both."""
+    """An entry names either a claim or a template."""
     errors: list[FieldError] = []
     given = [key for key in _NAMES if entry.get(key) is not None]
     if len(given) != 1:
-        # Kubernetes shows the entry with Go's names of the fields.
+        # Kubernetes prints the entry with Go's field names.
         shown = {"Name": entry.get("name") or "", **{_NAMES[key]: entry.get(key) for key in _NAMES}}
         text = (
             "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             if given
             else "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
         )
-        errors.append(invalid(path, shown, text))
+        errors.append(field.invalid(path, shown, text))
     for key in given:
-        errors += all_invalid(f"{path}.{key}", entry[key], dns_subdomain(entry[key], "characters"))
+        errors += field.all_invalid(f"{path}.{key}", entry[key], dns_subdomain(entry[key], "characters"))
     return errors

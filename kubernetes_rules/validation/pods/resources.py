@@ -1,4 +1,4 @@
-"""Checks what containers and the pod request of resources, their limits, and that requests fit limits."""
+"""Checks the resources of containers and pods: names, amounts, and that requests fit their limits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from typing import Any
 
 from kubernetes_rules.pod_resources import COMPUTE, HUGE, amounts_of, container_total
 from kubernetes_rules.quantity import Quantity
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.names import is_extended_resource_name, label_key
 from kubernetes_rules.validation.pods.claims import container_claim_errors
 
@@ -49,11 +43,11 @@ def container_resource_errors(resources: Object, claims: set[str], path: str) ->
 
 
 def pod_resource_errors(resources: Object, claims: set[str], path: str) -> list[FieldError]:
-    """The errors of what a pod as a whole requests: compute resources, and no claims."""
+    """The errors of pod-level resources: only compute resources, and no claims."""
     errors: list[FieldError] = []
     if resources.get("claims") is not None:
         text = "claims may not be set for Resources at pod-level"
-        errors.append(forbidden(f"{path}.claims", text))
+        errors.append(field.forbidden(f"{path}.claims", text))
     return errors + _requirement_errors(resources, _pod_name_errors, claims, path)
 
 
@@ -70,30 +64,33 @@ def _requirement_errors(
         errors += _limit_errors(name, amount, limits.get(name), path)
     asked = {*limits, *requests}
     if any(name.startswith(HUGE) for name in asked) and not asked.intersection(COMPUTE):
-        errors.append(forbidden(path, "HugePages require cpu or memory"))
+        errors.append(field.forbidden(path, "HugePages require cpu or memory"))
     return errors + container_claim_errors(resources.get("claims") or [], claims, f"{path}.claims")
 
 
 def _limit_errors(name: str, amount: Quantity, limit: Quantity | None, path: str) -> list[FieldError]:
-    """What may be shared may have a lower request than its limit; GPUs and huge pages are no such thing."""
+    """The errors of a request and its limit."""
+    # IsOvercommitAllowed: of extended resources and huge pages the request has to equal the limit.
     shared = _is_native(name) and not name.startswith(HUGE)
     if limit is None:
         text = "Limit must be set for non overcommitable resources"
-        return [] if shared else [required(f"{path}.limits", text)]
+        return [] if shared else [field.required(f"{path}.limits", text)]
     if amount.value == limit.value or (shared and amount.value < limit.value):
         return []
     relation = "less than or equal to" if shared else "equal to"
-    return [invalid(f"{path}.requests", str(amount), f"must be {relation} {name} limit of {limit}")]
+    return [field.invalid(f"{path}.requests", str(amount), f"must be {relation} {name} limit of {limit}")]
 
 
 def _amount_errors(name: str, amount: Quantity, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if amount.value < 0:
-        errors.append(invalid(path, str(amount), "must be greater than or equal to 0"))
+        errors.append(field.invalid(path, str(amount), "must be greater than or equal to 0"))
     if (name in _WHOLE or is_extended_resource_name(name)) and amount.scaled(3) % 1000:
-        errors.append(invalid(path, str(amount), "must be an integer"))
+        errors.append(field.invalid(path, str(amount), "must be an integer"))
     if name.startswith(HUGE) and not _is_whole_pages(name, amount):
-        errors.append(invalid(path, str(amount), f"{amount} is not positive integer multiple of {name}"))
+        errors.append(
+            field.invalid(path, str(amount), f"{amount} is not positive integer multiple of {name}")
+        )
     return errors
 
 
@@ -109,23 +106,23 @@ def _container_name_errors(name: str, path: str) -> list[FieldError]:
     errors = _name_errors(name, path)
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(HUGE):
-            errors.append(invalid(path, name, "must be a standard resource for containers"))
+            errors.append(field.invalid(path, name, "must be a standard resource for containers"))
     elif not _is_native(name) and not is_extended_resource_name(name):
-        errors.append(invalid(path, name, "doesn't follow extended resource name standard"))
+        errors.append(field.invalid(path, name, "doesn't follow extended resource name standard"))
     return errors
 
 
 def _pod_name_errors(name: str, path: str) -> list[FieldError]:
     errors = _name_errors(name, path)
     if not errors and name not in COMPUTE and not name.startswith(HUGE):
-        errors.append(not_supported(path, name, ("cpu", HUGE, "memory")))
+        errors.append(field.not_supported(path, name, ("cpu", HUGE, "memory")))
     return errors
 
 
 def _name_errors(name: str, path: str) -> list[FieldError]:
-    errors = all_invalid(path, name, label_key(name))
+    errors = field.all_invalid(path, name, label_key(name))
     if not errors and "/" not in name and name not in _STANDARD and not _is_huge_quota(name):
-        errors.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+        errors.append(field.invalid(path, name, "must be a standard resource type or fully qualified"))
     return errors
 
 
@@ -134,14 +131,15 @@ def _is_huge_quota(name: str) -> bool:
 
 
 def _is_native(name: str) -> bool:
-    """Whether Kubernetes itself has it; a name without a domain counts as its own."""
+    """Whether the resource is one of Kubernetes itself; a name without a domain counts as such."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 def sum_errors(spec: Object, path: str) -> list[FieldError]:
-    """The errors of ``spec.resources``, at this path, beside what the containers ask for.
+    """The errors of pod-level resources (``path``) against those of the containers.
 
-    All requests together fit, and all limits of huge pages; each other limit fits by itself.
+    The sum of the requests has to fit, and the sum of the limits of huge pages. Of other resources each
+    container's limit has to fit by itself.
     """
     limits, requests = (amounts_of(spec["resources"], kind) for kind in ("limits", "requests"))
     errors: list[FieldError] = []
@@ -153,11 +151,11 @@ def sum_errors(spec: Object, path: str) -> list[FieldError]:
         for name in names:
             if name in total and total[name].value > whole[name].value:
                 text = f"must be greater than or equal to aggregate container {kind} of {total[name]}"
-                errors.append(invalid(f"{path}.{kind}[{name}]", str(whole[name]), text))
+                errors.append(field.invalid(f"{path}.{kind}[{name}]", str(whole[name]), text))
     for index, container in enumerate(spec.get("containers") or []):
         for name, limit in amounts_of(container.get("resources") or {}, "limits").items():
             if name in limits and limit.value > limits[name].value:
                 here = f"{path}.containers[{index}][{name}].limits"
                 text = f"must be less than or equal to pod limits of {limits[name]}"
-                errors.append(invalid(here, str(limit), text))
+                errors.append(field.invalid(here, str(limit), text))
     return errors

@@ -1,4 +1,4 @@
-"""Checks the spec of a pod: each field by itself, fields against each other, and where the pod may run.
+"""Checks the spec of a pod: single fields, fields that depend on each other, and fields for scheduling.
 
 The latter are node selectors, node affinity, tolerations and scheduling gates.
 """
@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.names import dns_label, dns_subdomain, label_key, label_value
 from kubernetes_rules.validation.node_selector import node_selector_errors, node_selector_term_errors
 from kubernetes_rules.validation.pods.claims import claim_names, pod_claim_errors
@@ -43,7 +36,7 @@ _WEIGHTS = range(1, 101)
 
 
 def pod_spec_errors(spec: Object, metadata: Object | None, path: str) -> list[FieldError]:
-    """The errors of a pod's spec that has its defaults; ``metadata`` are the pod's, None for a template."""
+    """The errors of a pod's spec with its defaults; ``metadata`` is the pod's, None for a template."""
     volumes, errors = volume_errors(spec.get("volumes") or [], metadata or {}, f"{path}.volumes")
     annotations, names = (metadata or {}).get("annotations") or {}, claim_names(spec)
     errors += pod_claim_errors(spec.get("resourceClaims") or [], annotations, f"{path}.resourceClaims")
@@ -71,45 +64,46 @@ def _placement_errors(spec: Object, path: str) -> list[FieldError]:
 
 def _name_errors(spec: Object, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    for field in _SUBDOMAINS:
-        name = spec.get(field) or ""
-        errors += all_invalid(f"{path}.{field}", name, dns_subdomain(name, "characters")) if name else []
-    for field in _LABELS:
-        name = spec.get(field) or ""
-        errors += all_invalid(f"{path}.{field}", name, dns_label(name, "characters")) if name else []
+    for key in _SUBDOMAINS:
+        name = spec.get(key) or ""
+        errors += field.all_invalid(f"{path}.{key}", name, dns_subdomain(name, "characters")) if name else []
+    for key in _LABELS:
+        name = spec.get(key) or ""
+        errors += field.all_invalid(f"{path}.{key}", name, dns_label(name, "characters")) if name else []
     runtime = spec.get("runtimeClassName")
     if runtime is not None:
-        errors += all_invalid(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime, "characters"))
+        errors += field.all_invalid(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime, "characters"))
     for index, gate in enumerate(spec.get("readinessGates") or []):
         name = gate.get("conditionType") or ""
-        errors += all_invalid(f"{path}.readinessGates[{index}].conditionType", name, label_key(name))
+        errors += field.all_invalid(f"{path}.readinessGates[{index}].conditionType", name, label_key(name))
     return errors
 
 
 def _choice_errors(spec: Object, path: str) -> list[FieldError]:
-    """The errors of fields that take a few values only."""
+    """The errors of fields that are enumerations, and of flags that exclude each other."""
     errors: list[FieldError] = []
-    for field, choices in _CHOICES.items():
-        errors += _one_of(spec.get(field) or "", choices, f"{path}.{field}")
+    for key, choices in _CHOICES.items():
+        errors += _one_of(spec.get(key) or "", choices, f"{path}.{key}")
     preemption = spec.get("preemptionPolicy")
     if preemption is not None:
         errors += _one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
     if spec.get("os") is not None:
         system = spec["os"].get("name") or ""
         if not system:
-            errors.append(required(f"{path}.os.name"))
+            errors.append(field.required(f"{path}.os.name"))
         elif system not in _SYSTEMS:
-            errors.append(not_supported(f"{path}.os", system, _SYSTEMS))
+            errors.append(field.not_supported(f"{path}.os", system, _SYSTEMS))
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        errors.append(invalid(f"{path}.shareProcessNamespace", spec["shareProcessNamespace"], text))
+        errors.append(field.invalid(f"{path}.shareProcessNamespace", spec["shareProcessNamespace"], text))
+    # A pod in a user namespace cannot share the other namespaces of the node.
     if spec.get("hostUsers") is False:
         text = "when `hostUsers` is false"
-        for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
-            if spec.get(field):
-                errors.append(forbidden(f"{path}.{shown}", text))
+        for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+            if spec.get(key):
+                errors.append(field.forbidden(f"{path}.{shown}", text))
         errors += [
-            forbidden(f"{path}.{kind}[{index}].volumeDevices", text)
+            field.forbidden(f"{path}.{kind}[{index}].volumeDevices", text)
             for kind in ("initContainers", "containers")
             for index, container in enumerate(spec.get(kind) or [])
             if container.get("volumeDevices")
@@ -121,25 +115,25 @@ def _number_errors(spec: Object, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     grace, deadline = spec.get("terminationGracePeriodSeconds"), spec.get("activeDeadlineSeconds")
     if grace is None:
-        errors.append(required(f"{path}.terminationGracePeriodSeconds"))
+        errors.append(field.required(f"{path}.terminationGracePeriodSeconds"))
     if deadline is not None and not 1 <= deadline <= _MOST_SECONDS:
         text = f"must be between 1 and {_MOST_SECONDS}, inclusive"
-        errors.append(invalid(f"{path}.activeDeadlineSeconds", deadline, text))
+        errors.append(field.invalid(f"{path}.activeDeadlineSeconds", deadline, text))
     return errors
 
 
 def _one_of(value: str, choices: tuple[str, ...], path: str) -> list[FieldError]:
     if not value:
-        return [required(path)]
-    return [] if value in choices else [not_supported(path, value, choices)]
+        return [field.required(path)]
+    return [] if value in choices else [field.not_supported(path, value, choices)]
 
 
 def _selector_errors(labels: Object, path: str) -> list[FieldError]:
     """The errors of ``nodeSelector``."""
     errors: list[FieldError] = []
     for key, value in labels.items():
-        errors += all_invalid(path, key, label_key(key))
-        errors += all_invalid(path, value or "", label_value(value or ""))
+        errors += field.all_invalid(path, key, label_key(key))
+        errors += field.all_invalid(path, value or "", label_value(value or ""))
     return errors
 
 
@@ -154,7 +148,7 @@ def _node_affinity_errors(affinity: Object, path: str) -> list[FieldError]:
         here = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
         weight = term.get("weight") or 0
         if weight not in _WEIGHTS:
-            errors.append(invalid(f"{here}.weight", weight, "must be in the range 1-100"))
+            errors.append(field.invalid(f"{here}.weight", weight, "must be in the range 1-100"))
         preference = term.get("preference") or {}
         errors += node_selector_term_errors(preference, f"{here}.preference", check_values=False)
     return errors
@@ -169,16 +163,16 @@ def _pod_toleration_errors(tolerations: list[Object], path: str) -> list[FieldEr
             toleration.get(name) or "" for name in ("key", "value", "operator", "effect")
         )
         if key:
-            errors += all_invalid(f"{here}.key", key, label_key(key))
+            errors += field.all_invalid(f"{here}.key", key, label_key(key))
         elif operator != "Exists":
             text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            errors.append(invalid(f"{here}.operator", operator, text))
+            errors.append(field.invalid(f"{here}.operator", operator, text))
         if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            errors.append(invalid(f"{here}.effect", effect, text))
+            errors.append(field.invalid(f"{here}.effect", effect, text))
         errors += _operator_errors(operator, value, f"{here}.operator")
         if effect and effect not in _EFFECTS:
-            errors.append(not_supported(f"{here}.effect", effect, _EFFECTS))
+            errors.append(field.not_supported(f"{here}.effect", effect, _EFFECTS))
     return errors
 
 
@@ -188,9 +182,9 @@ def _gate_errors(gates: list[Object], path: str) -> list[FieldError]:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         here, name = f"{path}[{index}]", gate.get("name") or ""
-        errors += all_invalid(here, name, label_key(name))
+        errors += field.all_invalid(here, name, label_key(name))
         if name in seen:
-            errors.append(duplicate(here, name))
+            errors.append(field.duplicate(here, name))
         seen.add(name)
     return errors
 
@@ -198,9 +192,9 @@ def _gate_errors(gates: list[Object], path: str) -> list[FieldError]:
 def _operator_errors(operator: str, value: str, path: str) -> list[FieldError]:
     if operator in ("", "Equal"):
         wrong = label_value(value)
-        return [invalid(path, value, ";".join(wrong))] if wrong else []
+        return [field.invalid(path, value, ";".join(wrong))] if wrong else []
     if operator == "Exists":
         text = "value must be empty when `operator` is 'Exists'"
-        return [invalid(path, value, text)] if value else []
+        return [field.invalid(path, value, text)] if value else []
     known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-    return [not_supported(path, operator, known)]
+    return [field.not_supported(path, operator, known)]

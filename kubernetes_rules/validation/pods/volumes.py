@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubernetes_rules.quantity import Quantity
-from kubernetes_rules.validation.errors import (
-    FieldError,
-    all_invalid,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    not_supported,
-    required,
-)
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.names import dns_label, dns_subdomain
 
 Object = dict[str, Any]
@@ -52,7 +44,7 @@ _SOURCES = (
     "image",
 )
 _SECOND_PATHS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
-"""What Kubernetes calls a source where it is one too many."""
+"""Sources that the error message for a second source spells in another way."""
 _HOST_PATH_TYPES = (
     "",
     "BlockDevice",
@@ -74,50 +66,51 @@ _READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 def volume_errors(
     volumes: list[Object], pod: Object, path: str
 ) -> tuple[dict[str, Object], list[FieldError]]:
-    """The volumes that are right, by name, and the errors of the others; ``pod`` is the pod's metadata."""
+    """The valid volumes, by name, and the errors of the others; ``pod`` is the pod's metadata."""
     found: dict[str, Object] = {}
     errors: list[FieldError] = []
     pod_name = pod.get("name") or ""
+    # The claim of an ephemeral volume is named POD-VOLUME.
     made = {f"{pod_name}-{one.get('name') or ''}" for one in volumes if one.get("ephemeral") is not None}
     for index, volume in enumerate(volumes):
         here, name = f"{path}[{index}]", volume.get("name") or ""
         wrong = _source_errors(volume, pod_name, here)
         wrong += (
-            all_invalid(f"{here}.name", name, dns_label(name, "characters"))
+            field.all_invalid(f"{here}.name", name, dns_label(name, "characters"))
             if name
-            else [required(f"{here}.name")]
+            else [field.required(f"{here}.name")]
         )
         if name in found:
-            wrong.append(duplicate(f"{here}.name", name))
+            wrong.append(field.duplicate(f"{here}.name", name))
         if not wrong:
             found[name] = volume
         errors += wrong
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
         if volume.get("persistentVolumeClaim") is not None and pod_name and claim in made:
             text = "must not reference a PVC that gets created for an ephemeral volume"
-            errors.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, text))
+            errors.append(field.invalid(f"{here}.persistentVolumeClaim.claimName", claim, text))
     return found, errors
 
 
 def pull_policy_errors(policy: str, path: str) -> list[FieldError]:
-    """The errors of when an image is pulled."""
+    """The errors of a pull policy."""
     if not policy:
-        return [required(path)]
-    return [] if policy in _PULL_POLICIES else [not_supported(path, policy, _PULL_POLICIES)]
+        return [field.required(path)]
+    return [] if policy in _PULL_POLICIES else [field.not_supported(path, policy, _PULL_POLICIES)]
 
 
 def _source_errors(volume: Object, pod_name: str, path: str) -> list[FieldError]:
     given = [name for name in _SOURCES if volume.get(name) is not None]
     if not given:
-        return [required(path, "must specify a volume type")]
+        return [field.required(path, "must specify a volume type")]
     errors = _content_errors(given[0], volume[given[0]], f"{path}.{given[0]}")
     text = "may not specify more than 1 volume type"
-    errors += [forbidden(f"{path}.{_SECOND_PATHS.get(name, name)}", text) for name in given[1:]]
+    errors += [field.forbidden(f"{path}.{_SECOND_PATHS.get(name, name)}", text) for name in given[1:]]
     name = volume.get("name") or ""
     if given[0] == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
         wrong = dns_subdomain(claim, "characters")
-        errors += all_invalid(f"{path}.name", name, [f'PVC name "{claim}": {text}' for text in wrong])
+        errors += field.all_invalid(f"{path}.name", name, [f'PVC name "{claim}": {text}' for text in wrong])
     return errors
 
 
@@ -126,7 +119,7 @@ def _content_errors(kind: str, source: Object, path: str) -> list[FieldError]:
         case "emptyDir":
             size = Quantity.parse(str(source.get("sizeLimit") or "0"))
             text = "SizeLimit field must be a valid resource quantity"
-            return [forbidden(f"{path}.sizeLimit", text)] if size.value < 0 else []
+            return [field.forbidden(f"{path}.sizeLimit", text)] if size.value < 0 else []
         case "hostPath":
             return _host_path_errors(source, path)
         case "secret":
@@ -134,55 +127,56 @@ def _content_errors(kind: str, source: Object, path: str) -> list[FieldError]:
         case "configMap":
             return _files_errors(source, "name", path)
         case "persistentVolumeClaim":
-            return [] if source.get("claimName") else [required(f"{path}.claimName")]
+            return [] if source.get("claimName") else [field.required(f"{path}.claimName")]
         case "image":
-            errors = [] if source.get("reference") else [required(f"{path}.reference")]
+            errors = [] if source.get("reference") else [field.required(f"{path}.reference")]
             return errors + pull_policy_errors(source.get("pullPolicy") or "", f"{path}.pullPolicy")
     return []
 
 
 def _host_path_errors(source: Object, path: str) -> list[FieldError]:
     if not source.get("path"):
-        return [required(f"{path}.path")]
+        return [field.required(f"{path}.path")]
     errors = _backstep_errors(source["path"], f"{path}.path")
     kind = source.get("type")
     if kind is not None and kind not in _HOST_PATH_TYPES:
-        errors.append(not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
+        errors.append(field.not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
     return errors
 
 
 def _files_errors(source: Object, name: str, path: str) -> list[FieldError]:
     """The errors of files from a Secret or a ConfigMap."""
-    errors = [] if source.get(name) else [required(f"{path}.{name}")]
+    errors = [] if source.get(name) else [field.required(f"{path}.{name}")]
     errors += _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
     for index, item in enumerate(source.get("items") or []):
         here = f"{path}.items[{index}]"
-        errors += [required(f"{here}.{key}") for key in ("key", "path") if not item.get(key)]
+        errors += [field.required(f"{here}.{key}") for key in ("key", "path") if not item.get(key)]
         errors += _local_path_errors(item.get("path") or "", f"{here}.path", reserved=True)
         errors += _mode_errors(item.get("mode"), f"{here}.mode")
     return errors
 
 
 def _mode_errors(mode: int | None, path: str) -> list[FieldError]:
-    return [] if mode is None or 0 <= mode <= _MOST_MODE else [invalid(path, mode, _MODE_TEXT)]
+    return [] if mode is None or 0 <= mode <= _MOST_MODE else [field.invalid(path, mode, _MODE_TEXT)]
 
 
 def _backstep_errors(text: str, path: str) -> list[FieldError]:
-    """One error where a part of the path is ``..``."""
-    return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
+    """One error if a part of the path is ``..``."""
+    return [field.invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
 
 
 def _local_path_errors(text: str, path: str, *, reserved: bool = False) -> list[FieldError]:
-    """The errors of a path that has to be relative; ``reserved``: nor may it begin with two dots."""
-    errors = [invalid(path, text, "must be a relative path")] if text.startswith("/") else []
+    """The errors of a path that has to be relative; ``reserved``: it must not begin with two dots either."""
+    errors = [field.invalid(path, text, "must be a relative path")] if text.startswith("/") else []
     errors += _backstep_errors(text, path)
+    # The kubelet writes such volumes through links named ``..data`` and the like.
     if reserved and text.startswith("..") and not text.startswith("../"):
-        errors.append(invalid(path, text, "must not start with '..'"))
+        errors.append(field.invalid(path, text, "must not start with '..'"))
     return errors
 
 
 def mount_errors(container: Object, volumes: dict[str, Object], path: str) -> list[FieldError]:
-    """The errors of ``volumeMounts``; ``volumes`` are those of the pod that are right, by name."""
+    """The errors of ``volumeMounts``; ``volumes`` are the valid ones of the pod, by name."""
     devices = {
         one.get("name") or "": one.get("devicePath") or "" for one in container.get("volumeDevices") or []
     }
@@ -191,19 +185,19 @@ def mount_errors(container: Object, volumes: dict[str, Object], path: str) -> li
     for index, mount in enumerate(container.get("volumeMounts") or []):
         here, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
         if not name:
-            errors.append(required(f"{here}.name"))
+            errors.append(field.required(f"{here}.name"))
         if name not in volumes:
-            errors.append(not_found(f"{here}.name", name))
+            errors.append(field.not_found(f"{here}.name", name))
         if not target:
-            errors.append(required(f"{here}.mountPath"))
+            errors.append(field.required(f"{here}.mountPath"))
         if target in seen:
-            errors.append(invalid(f"{here}.mountPath", target, "must be unique"))
+            errors.append(field.invalid(f"{here}.mountPath", target, "must be unique"))
         seen.add(target)
         if name in devices:
-            errors.append(invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
+            errors.append(field.invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
         if target in devices.values():
             text = "must not already exist as a path in volumeDevices"
-            errors.append(invalid(f"{here}.mountPath", target, text))
+            errors.append(field.invalid(f"{here}.mountPath", target, text))
         errors += _sub_path_errors(mount, here, path)
         errors += _propagation_errors(mount, container, path)
     return errors
@@ -221,15 +215,18 @@ def device_errors(container: Object, volumes: dict[str, Object], path: str) -> l
         here, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
         volume = volumes.get(name)
         checks = (
-            (bool(name), required(f"{here}.name")),
-            (name not in names, invalid(f"{here}.name", name, "must be unique")),
-            (volume is None or _is_block(volume), invalid(f"{here}.name", name, _NO_BLOCK)),
-            (volume is not None, not_found(f"{here}.name", name)),
-            (bool(target), required(f"{here}.devicePath")),
-            (target not in targets, invalid(f"{here}.devicePath", target, "must be unique")),
-            (not _backstep_errors(target, ""), invalid(f"{here}.devicePath", target, _NO_BACKSTEPS)),
-            (name not in mounts, invalid(f"{here}.name", name, "must not already exist in volumeMounts")),
-            (target not in mounts.values(), invalid(f"{here}.devicePath", target, _MOUNTED)),
+            (bool(name), field.required(f"{here}.name")),
+            (name not in names, field.invalid(f"{here}.name", name, "must be unique")),
+            (volume is None or _is_block(volume), field.invalid(f"{here}.name", name, _NO_BLOCK)),
+            (volume is not None, field.not_found(f"{here}.name", name)),
+            (bool(target), field.required(f"{here}.devicePath")),
+            (target not in targets, field.invalid(f"{here}.devicePath", target, "must be unique")),
+            (not _backstep_errors(target, ""), field.invalid(f"{here}.devicePath", target, _NO_BACKSTEPS)),
+            (
+                name not in mounts,
+                field.invalid(f"{here}.name", name, "must not already exist in volumeMounts"),
+            ),
+            (target not in mounts.values(), field.invalid(f"{here}.devicePath", target, _MOUNTED)),
         )
         errors += [error for right, error in checks if not right]
         if not _backstep_errors(target, ""):
@@ -249,13 +246,13 @@ def _is_block(volume: Object) -> bool:
 
 
 def _sub_path_errors(mount: Object, here: str, path: str) -> list[FieldError]:
-    """The errors of the part of a volume that is mounted; Kubernetes names the list, not the mount."""
+    """The errors of ``subPath`` and ``subPathExpr``; some name the path of the list, as in Kubernetes."""
     fixed, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     errors = _local_path_errors(fixed, f"{path}.subPath") if fixed else []
     if expression:
         if fixed:
             text = "subPathExpr and subPath are mutually exclusive"
-            errors.append(invalid(f"{here}.subPathExpr", expression, text))
+            errors.append(field.invalid(f"{here}.subPathExpr", expression, text))
         errors += _local_path_errors(expression, f"{path}.subPathExpr")
     return errors
 
@@ -266,17 +263,17 @@ def _propagation_errors(mount: Object, container: Object, path: str) -> list[Fie
     if propagation is not None:
         here = f"{path}.mountPropagation"
         if propagation not in _PROPAGATIONS:
-            errors.append(not_supported(here, propagation, _PROPAGATIONS))
+            errors.append(field.not_supported(here, propagation, _PROPAGATIONS))
         if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
             text = "Bidirectional mount propagation is available only to privileged containers"
-            errors.append(forbidden(here, text))
+            errors.append(field.forbidden(here, text))
     here = f"{path}.recursiveReadOnly"
     if read_only in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
-            errors.append(forbidden(here, "may only be specified when readOnly is true"))
+            errors.append(field.forbidden(here, "may only be specified when readOnly is true"))
         if propagation is not None and propagation != "None":
             text = "may only be specified when mountPropagation is None or not specified"
-            errors.append(forbidden(here, text))
+            errors.append(field.forbidden(here, text))
     elif read_only is not None and read_only != "Disabled":
-        errors.append(not_supported(here, read_only, _READ_ONLY))
+        errors.append(field.not_supported(here, read_only, _READ_ONLY))
     return errors

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from tests.examples import examples
-from tools.conformance.allocation.chance import random_case
 from tools.conformance.allocation.objects import (
     claim,
     consumes,
@@ -26,6 +25,7 @@ from tools.conformance.allocation.objects import (
     published,
     wanted,
 )
+from tools.conformance.allocation.random_cases import random_case
 
 Json = dict[str, Any]
 

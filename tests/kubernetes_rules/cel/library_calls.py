@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kubernetes_rules.cel.library_values import type_name
 from kubernetes_rules.cel.types import Overload, Type
+from kubernetes_rules.cel.values import type_name
 
 
 def fits(wanted: Type, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubernetes_rules.cel.library_format import FORMATS, OVERLOADS
-from kubernetes_rules.cel.library_values import Optional, equal
+from kubernetes_rules.cel.values import Optional, equal
 from tests.kubernetes_rules.cel.library_calls import call, cost
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_ip import OVERLOADS, parse_cidr, parse_ip
-from kubernetes_rules.cel.library_values import equal
 from kubernetes_rules.cel.types import CelError
+from kubernetes_rules.cel.values import equal
 from tests.kubernetes_rules.cel.library_calls import call, cost
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.cel.library_quantity import OVERLOADS, Quantity, parse
-from kubernetes_rules.cel.library_values import equal
 from kubernetes_rules.cel.types import CelError
+from kubernetes_rules.cel.values import equal
 from tests.kubernetes_rules.cel.library_calls import call, cost
 
 

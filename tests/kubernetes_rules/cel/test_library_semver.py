@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_semver import OVERLOADS, parse
-from kubernetes_rules.cel.library_values import equal
 from kubernetes_rules.cel.types import CelError
+from kubernetes_rules.cel.values import equal
 from tests.kubernetes_rules.cel.library_calls import call, cost
 
 ASCENDING = (

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_urls import OVERLOADS, parse
-from kubernetes_rules.cel.library_values import equal
 from kubernetes_rules.cel.types import CelError
+from kubernetes_rules.cel.values import equal
 from tests.kubernetes_rules.cel.library_calls import call, cost
 
 PARTS = ("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath")

@@ -1,24 +1,13 @@
-"""Written allocation cases about consumable capacity: shares, and what policies make of what is asked."""
+"""Written allocation cases for consumable capacity: shares, and how policies change requested amounts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tools.conformance.allocation.objects import (
-    Json,
-    case,
-    claim,
-    consumes,
-    counters,
-    device,
-    exactly,
-    first_available,
-    held,
-    published,
-    wanted,
-)
+from tools.conformance.allocation import objects as api
+from tools.conformance.allocation.objects import Json, case, claim, consumes, device, exactly, held, published
 
-_SETS = [{"name": "set-0", "counters": counters(memory="10", cores="4")}]
+_SETS = [{"name": "set-0", "counters": api.counters(memory="10", cores="4")}]
 _SHARE = "00000000-0000-0000-0000-000000000001"
 
 
@@ -212,10 +201,10 @@ CAPACITY = (
         "an alternative that asks for less",
         claims=[
             claim(
-                first_available(
+                api.first_available(
                     "r0",
-                    wanted(capacity={"requests": {"memory": "20"}}),
-                    wanted(capacity={"requests": {"memory": "2"}}),
+                    api.wanted(capacity={"requests": {"memory": "20"}}),
+                    api.wanted(capacity={"requests": {"memory": "2"}}),
                 )
             )
         ],

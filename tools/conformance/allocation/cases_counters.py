@@ -1,27 +1,13 @@
-"""Written allocation cases about shared counters, and about configurations and node selectors of results."""
+"""Written allocation cases for shared counters, and for configuration and node selectors of allocations."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tools.conformance.allocation.objects import (
-    NODE,
-    Json,
-    case,
-    claim,
-    consumes,
-    counters,
-    device,
-    device_class,
-    devices,
-    exactly,
-    first_available,
-    held,
-    published,
-    wanted,
-)
+from tools.conformance.allocation import objects as api
+from tools.conformance.allocation.objects import Json, case, claim, consumes, device, exactly, held, published
 
-_SETS = [{"name": "set-0", "counters": counters(memory="10", cores="4")}]
+_SETS = [{"name": "set-0", "counters": api.counters(memory="10", cores="4")}]
 
 
 def _partitions(name: str, *memory: str, sets: list[Json] | None = None, **fields: Any) -> Json:
@@ -66,7 +52,7 @@ COUNTERS = (
         "5Gi",
         "5368709120",
         asked=exactly(count=2),
-        sets=[{"name": "set-0", "counters": counters(memory="10Gi")}],
+        sets=[{"name": "set-0", "counters": api.counters(memory="10Gi")}],
     ),
     _partitions("all partitions do not fit", "6", "5", asked=exactly(allocationMode="All")),
     case(
@@ -75,7 +61,7 @@ COUNTERS = (
             published(
                 name="c",
                 count=2,
-                sharedCounters=[*_SETS, {"name": "set-1", "counters": counters(memory="1")}],
+                sharedCounters=[*_SETS, {"name": "set-1", "counters": api.counters(memory="1")}],
             ),
             published(
                 [
@@ -95,7 +81,7 @@ COUNTERS = (
             published(
                 name="c",
                 count=2,
-                sharedCounters=[*_SETS, {"name": "set-1", "counters": counters(memory="1")}],
+                sharedCounters=[*_SETS, {"name": "set-1", "counters": api.counters(memory="1")}],
             ),
             published(
                 [
@@ -150,7 +136,10 @@ def _opaque(number: int, *requests: str) -> Json:
     return entry | ({"requests": list(requests)} if requests else {})
 
 
-_CLASSES = [device_class("gpu", config=[_opaque(1), _opaque(2)]), device_class("other", config=[_opaque(3)])]
+_CLASSES = [
+    api.device_class("gpu", config=[_opaque(1), _opaque(2)]),
+    api.device_class("other", config=[_opaque(3)]),
+]
 
 
 def _configured(
@@ -158,14 +147,14 @@ def _configured(
 ) -> Json:
     return case(
         name,
-        slices=[published(devices(6))],
+        slices=[published(api.devices(6))],
         classes=_CLASSES if classes is None else classes,
         claims=[claim(*requests, config=list(config))],
     )
 
 
-_PLAIN = [device_class()]
-_TWO = first_available("r0", wanted(count=9), wanted(deviceClassName="other"))
+_PLAIN = [api.device_class()]
+_TWO = api.first_available("r0", api.wanted(count=9), api.wanted(deviceClassName="other"))
 _ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
 _ZONE_AGAIN = {"key": "zone", "operator": "In", "values": ["b", "a"]}
 _RANK = {"key": "rank", "operator": "Exists"}
@@ -211,7 +200,7 @@ RESULTS = (
     ),
     _configured("a configuration of an unknown kind", exactly(), config=({"requests": ["r0"]},)),
     _configured("a configuration in a claim without requests", config=(_opaque(7), _opaque(8, "r0"))),
-    case("no node is named for devices of all nodes", slices=[published(devices(1), allNodes=True)]),
+    case("no node is named for devices of all nodes", slices=[published(api.devices(1), allNodes=True)]),
     case(
         "a node is named for a device that binds to it",
         slices=[published([device("a", bindsToNode=True)], allNodes=True)],
@@ -219,7 +208,7 @@ RESULTS = (
     case(
         "bindsToNode false names no node", slices=[published([device("a", bindsToNode=False)], allNodes=True)]
     ),
-    case("a selector is copied", slices=[published(devices(1), nodeSelector=_term(_ZONE, _RANK))]),
+    case("a selector is copied", slices=[published(api.devices(1), nodeSelector=_term(_ZONE, _RANK))]),
     case(
         "selectors of two devices are merged",
         slices=[
@@ -246,7 +235,7 @@ RESULTS = (
     ),
     case(
         "a device's own node is named",
-        slices=[published([device("a", nodeName=NODE)], perDeviceNodeSelection=True)],
+        slices=[published([device("a", nodeName=api.NODE)], perDeviceNodeSelection=True)],
     ),
     case(
         "a device's own selector is copied",
@@ -255,7 +244,9 @@ RESULTS = (
     case(
         "a device of all nodes among others",
         slices=[
-            published([device("a", allNodes=True), device("b", nodeName=NODE)], perDeviceNodeSelection=True)
+            published(
+                [device("a", allNodes=True), device("b", nodeName=api.NODE)], perDeviceNodeSelection=True
+            )
         ],
     ),
 )

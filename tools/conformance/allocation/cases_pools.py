@@ -1,25 +1,14 @@
-"""Written allocation cases about pools: which slices count, which nodes reach them, in what order."""
+"""Written allocation cases for pools: which slices count, which nodes reach them, and their order."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tools.conformance.allocation.objects import (
-    NODE,
-    Json,
-    case,
-    claim,
-    consumes,
-    counters,
-    device,
-    devices,
-    exactly,
-    node,
-    published,
-)
+from tools.conformance.allocation import objects as api
+from tools.conformance.allocation.objects import NODE, Json, case, claim, consumes, device, devices, published
 
-EVERY = [claim(exactly(allocationMode="All"))]
-_SETS = [{"name": "set-0", "counters": counters(memory="10")}]
+EVERY = [claim(api.exactly(allocationMode="All"))]
+_SETS = [{"name": "set-0", "counters": api.counters(memory="10")}]
 
 
 def _term(*expressions: Json, fields: tuple[Json, ...] = ()) -> Json:
@@ -87,7 +76,9 @@ SELECTION = (
     _selected("a field takes one value", _term(fields=(_demand("metadata.name", "In", NODE, "b"),))),
     _selected("a field knows no other operator", _term(fields=(_demand("metadata.name", "Exists"),))),
     _selected("labels and fields must both hold", _term(_ZONE_A, fields=(_THIS_NODE,))),
-    _selected("a node without a name has no fields", _term(fields=(_THIS_NODE,)), node=node("", zone="a")),
+    _selected(
+        "a node without a name has no fields", _term(fields=(_THIS_NODE,)), node=api.node("", zone="a")
+    ),
     _own("only a device of this node is taken", {"nodeName": "node-2"}, {"nodeName": NODE}),
     _own("a device of all nodes is taken", {"allNodes": True}),
     _own("a device without a selection is not taken", {}, {"allNodes": True}),
@@ -100,7 +91,7 @@ SELECTION = (
         "a malformed selector counts when the device is tried",
         {"nodeName": NODE},
         {"nodeSelector": {"nodeSelectorTerms": [_term(_demand("zone", "In"))]}},
-        claims=[claim(exactly(count=2))],
+        claims=[claim(api.exactly(count=2))],
     ),
     _own("all devices are those of this node", {"nodeName": "node-2"}, {"nodeName": NODE}, claims=EVERY),
     case(
@@ -167,10 +158,7 @@ COMPLETENESS = (
     case("a device name twice makes the pool invalid", slices=[published([device("a"), device("a")])]),
     case(
         "an invalid pool does not matter while another one fits",
-        slices=[
-            published([device("a"), device("a")]),
-            published(devices(1), name="other", pool="pool-2"),
-        ],
+        slices=[published([device("a"), device("a")]), published(devices(1), name="other", pool="pool-2")],
     ),
     case("an invalid pool fails all", slices=[published([device("a"), device("a")])], claims=EVERY),
     case(
@@ -270,10 +258,7 @@ ORDER = (
             published(devices(1), name="b", pool="b"),
         ],
     ),
-    case(
-        "binding conditions are copied",
-        slices=[published([device("x", **_BOUND)])],
-    ),
+    case("binding conditions are copied", slices=[published([device("x", **_BOUND)])]),
 )
 
 CASES = (*SELECTION, *COMPLETENESS, *ORDER)

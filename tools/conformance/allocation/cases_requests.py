@@ -1,28 +1,14 @@
-"""Written allocation cases about requests: counts, alternatives, selectors, use, taints, constraints.
+"""Written allocation cases for requests: counts, alternatives, selectors, use, taints, constraints.
 
-``_BACKTRACKING`` are those in which one device leads to no result, and a device that is almost like it does.
+In ``_BACKTRACKING`` one device leads to no result, but another device that is almost equal does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tools.conformance.allocation.objects import (
-    Json,
-    attributes,
-    case,
-    claim,
-    consumes,
-    counters,
-    device,
-    device_class,
-    devices,
-    exactly,
-    first_available,
-    held,
-    published,
-    wanted,
-)
+from tools.conformance.allocation import objects as api
+from tools.conformance.allocation.objects import Json, case, claim, device, exactly, held, published, wanted
 
 _MODEL_X = "device.attributes['gpu.example.com'].model == 'X'"
 _NUMA_0 = "device.attributes['gpu.example.com'].numa == 0"
@@ -39,12 +25,12 @@ def _counted_pool(pool: str, memory: str) -> list[Json]:
     listed = [
         device(
             f"{pool}-{model}",
-            attributes=attributes(model=model),
-            consumesCounters=[consumes("set-0", memory="6")],
+            attributes=api.attributes(model=model),
+            consumesCounters=[api.consumes("set-0", memory="6")],
         )
         for model in ("A", "X")
     ]
-    shared = [{"name": "set-0", "counters": counters(memory=memory)}]
+    shared = [{"name": "set-0", "counters": api.counters(memory=memory)}]
     return [
         published(name=f"{pool}-counters", pool=pool, count=2, sharedCounters=shared),
         published(listed, name=f"{pool}-devices", pool=pool, count=2),
@@ -52,12 +38,12 @@ def _counted_pool(pool: str, memory: str) -> list[Json]:
 
 
 def _one_that_fails(count: int) -> list[Json]:
-    """``count`` devices with the attribute, then one without, on which a selector that reads it fails."""
-    listed = devices(count, attributes=attributes(numa=0))
+    """``count`` devices with an attribute, then one without it, on which a selector that reads it fails."""
+    listed = api.devices(count, attributes=api.attributes(numa=0))
     return [published([*listed, device("last")])]
 
 
-_LARGE_OR_ONE = first_available("r0", wanted(_HAS_NUMA, count=32), wanted(_HAS_NUMA))
+_LARGE_OR_ONE = api.first_available("r0", wanted(_HAS_NUMA, count=32), wanted(_HAS_NUMA))
 
 _BACKTRACKING = (
     case(
@@ -80,9 +66,9 @@ _BACKTRACKING = (
         slices=[
             published(
                 [
-                    device("a", attributes=attributes(numa=0)),
-                    device("b", attributes=attributes(numa=1)),
-                    device("c", attributes=attributes(numa=0)),
+                    device("a", attributes=api.attributes(numa=0)),
+                    device("b", attributes=api.attributes(numa=1)),
+                    device("c", attributes=api.attributes(numa=0)),
                 ]
             )
         ],
@@ -102,12 +88,12 @@ _BACKTRACKING = (
     case(
         "an alternative after which no other has a place is given up at once",
         slices=_one_that_fails(32),
-        claims=[claim(_LARGE_OR_ONE, first_available("r1", wanted(count=2), wanted()))],
+        claims=[claim(_LARGE_OR_ONE, api.first_available("r1", wanted(count=2), wanted()))],
     ),
     case(
         "an alternative without admin access cannot have it",
         allocated=[held("gpu-0")],
-        claims=[claim(first_available("r0", wanted(adminAccess=True)))],
+        claims=[claim(api.first_available("r0", wanted(adminAccess=True)))],
     ),
     case(
         "a device that fails comes after too few candidates",
@@ -124,7 +110,7 @@ def _asked(name: str, *requests: Json, **fields: Any) -> Json:
 
 def _of(*models: str | None) -> list[Json]:
     listed = [
-        device(f"gpu-{index}", attributes=attributes(model=model) if model else {})
+        device(f"gpu-{index}", attributes=api.attributes(model=model) if model else {})
         for index, model in enumerate(models)
     ]
     return [published(listed)]
@@ -144,13 +130,15 @@ _COUNTS = (
     _asked("all devices one of which is in use", exactly(**_ALL), allocated=[held("gpu-1")]),
     _asked("all devices for two requests", exactly(**_ALL), exactly("r1", **_ALL)),
     _asked("one device, then all", exactly(), exactly("r1", **_ALL)),
-    _asked("32 devices", exactly(count=32), slices=[published(devices(33))]),
-    _asked("33 devices", exactly(count=33), slices=[published(devices(33))]),
-    _asked("33 devices in two requests", exactly(count=32), exactly("r1"), slices=[published(devices(40))]),
-    _asked("all of 33 devices", exactly(**_ALL), slices=[published(devices(33))]),
+    _asked("32 devices", exactly(count=32), slices=[published(api.devices(33))]),
+    _asked("33 devices", exactly(count=33), slices=[published(api.devices(33))]),
+    _asked(
+        "33 devices in two requests", exactly(count=32), exactly("r1"), slices=[published(api.devices(40))]
+    ),
+    _asked("all of 33 devices", exactly(**_ALL), slices=[published(api.devices(33))]),
     case(
         "each claim may have 32",
-        slices=[published(devices(64))],
+        slices=[published(api.devices(64))],
         claims=[claim(exactly(count=32)), claim(exactly(count=32), name="b")],
     ),
     _asked("an unknown mode", exactly(allocationMode="Some")),
@@ -161,10 +149,10 @@ _COUNTS = (
     _asked("derived attributes are off", exactly(derivedAttributes=[{"name": "a/b"}])),
     _asked(
         "a class that does not exist in an alternative",
-        first_available("r0", wanted(), wanted(deviceClassName="x")),
+        api.first_available("r0", wanted(), wanted(deviceClassName="x")),
     ),
     _asked("a second request takes another device", exactly(), exactly("r1")),
-    _asked("two requests for one device", exactly(), exactly("r1"), slices=[published(devices(1))]),
+    _asked("two requests for one device", exactly(), exactly("r1"), slices=[published(api.devices(1))]),
     case("two claims take two devices", claims=[claim(exactly()), claim(exactly(), name="claim-2")]),
     case("two claims for three devices", claims=[claim(exactly()), claim(exactly(count=2), name="claim-2")]),
 )
@@ -172,7 +160,10 @@ _COUNTS = (
 _SEARCH = (
     _asked("a selector chooses", exactly("r0", _MODEL), slices=_of("B", "A")),
     _asked(
-        "a class's selector chooses", exactly(), slices=_of("B", "A"), classes=[device_class("gpu", [_MODEL])]
+        "a class's selector chooses",
+        exactly(),
+        slices=_of("B", "A"),
+        classes=[api.device_class("gpu", [_MODEL])],
     ),
     _asked("a selector that fails fails the claim", exactly("r0", _MODEL), slices=_of(None, "A")),
     _asked("a selector that would fail later is not reached", exactly("r0", _MODEL), slices=_of("A", None)),
@@ -195,7 +186,7 @@ _SEARCH = (
         "a class's selector comes first",
         exactly("r0", _MODEL),
         slices=_of(None),
-        classes=[device_class("gpu", ["false"])],
+        classes=[api.device_class("gpu", ["false"])],
     ),
     _asked("a selector that does not compile", exactly("r0", "1 +")),
     _asked("a selector that does not compile and is not reached", exactly("r0", "1 +"), slices=[]),
@@ -218,56 +209,58 @@ _SEARCH = (
         slices=_of("A", "A", "B"),
     ),
     _asked("a failing selector of a second request", exactly(), exactly("r1", _NUMA), slices=_of("A", "B")),
-    _asked("one more than there are alike", exactly(count=13), slices=[published(devices(12))]),
+    _asked("one more than there are alike", exactly(count=13), slices=[published(api.devices(12))]),
     _asked(
         "two requests, one more than there are alike",
         exactly(count=4),
         exactly("r1", count=5),
-        slices=[published(devices(8))],
+        slices=[published(api.devices(8))],
     ),
-    _asked("an alternative that fits", first_available("r0", wanted(_MODEL), wanted()), slices=_of("A")),
-    _asked("a later alternative", first_available("r0", wanted(_MODEL), wanted()), slices=_of("B")),
-    _asked("no alternative", first_available("r0", wanted(_MODEL), wanted(count=2)), slices=_of("B")),
+    _asked("an alternative that fits", api.first_available("r0", wanted(_MODEL), wanted()), slices=_of("A")),
+    _asked("a later alternative", api.first_available("r0", wanted(_MODEL), wanted()), slices=_of("B")),
+    _asked("no alternative", api.first_available("r0", wanted(_MODEL), wanted(count=2)), slices=_of("B")),
     _asked(
         "an alternative is given up for a later request",
-        first_available("r0", wanted(count=2), wanted()),
+        api.first_available("r0", wanted(count=2), wanted()),
         exactly("r1"),
     ),
     _asked(
         "two prioritized requests",
-        first_available("r0", wanted(count=2), wanted()),
-        first_available("r1", wanted(count=2), wanted()),
+        api.first_available("r0", wanted(count=2), wanted()),
+        api.first_available("r1", wanted(count=2), wanted()),
     ),
     _asked(
         "an alternative of all devices that match nothing",
-        first_available("r0", wanted("false", **_ALL), wanted()),
+        api.first_available("r0", wanted("false", **_ALL), wanted()),
     ),
-    _asked("an alternative of no devices", first_available("r0", wanted(count=0), wanted())),
-    _asked("an alternative beyond the limit", first_available("r0", wanted(count=40), wanted())),
-    _asked("all alternatives beyond the limit", first_available("r0", wanted(count=40), wanted(count=33))),
+    _asked("an alternative of no devices", api.first_available("r0", wanted(count=0), wanted())),
+    _asked("an alternative beyond the limit", api.first_available("r0", wanted(count=40), wanted())),
+    _asked(
+        "all alternatives beyond the limit", api.first_available("r0", wanted(count=40), wanted(count=33))
+    ),
     _asked(
         "an alternative too large for a later request",
-        first_available("r0", wanted(count=32), wanted()),
+        api.first_available("r0", wanted(count=32), wanted()),
         exactly("r1"),
-        slices=[published(devices(40))],
+        slices=[published(api.devices(40))],
     ),
     _asked(
         "an alternative too large after an earlier request",
         exactly(count=30),
-        first_available("r1", wanted(count=3), wanted(count=2)),
-        slices=[published(devices(40))],
+        api.first_available("r1", wanted(count=3), wanted(count=2)),
+        slices=[published(api.devices(40))],
     ),
     case(
         "the limit of a second claim lets the first try others",
-        slices=[published(devices(40))],
+        slices=[published(api.devices(40))],
         claims=[
-            claim(first_available("r0", wanted(), wanted(count=2))),
-            claim(first_available("r0", wanted(count=32), wanted()), exactly("r1"), name="b"),
+            claim(api.first_available("r0", wanted(), wanted(count=2))),
+            claim(api.first_available("r0", wanted(count=32), wanted()), exactly("r1"), name="b"),
         ],
     ),
     _asked(
         "an error in an alternative ends it all",
-        first_available("r0", wanted(_MODEL), wanted()),
+        api.first_available("r0", wanted(_MODEL), wanted()),
         slices=_of(None),
     ),
 )
@@ -333,7 +326,7 @@ _TAINTS = (
     ),
     _asked(
         "an alternative has tolerations of its own",
-        first_available("r0", wanted(), wanted(tolerations=[{"operator": "Exists"}])),
+        api.first_available("r0", wanted(), wanted(tolerations=[{"operator": "Exists"}])),
         slices=[published([device("a", taints=[_SICK])])],
     ),
 )
@@ -341,7 +334,7 @@ _TAINTS = (
 
 def _placed(*values: Any, name: str = "numa") -> list[Json]:
     listed = [
-        device(f"gpu-{index}", attributes={} if value is None else attributes(**{name: value}))
+        device(f"gpu-{index}", attributes={} if value is None else api.attributes(**{name: value}))
         for index, value in enumerate(values)
     ]
     return [published(listed)]
@@ -421,13 +414,13 @@ _CONSTRAINTS = (
     ),
     _asked(
         "of an alternative alone",
-        first_available("r0", wanted(count=2), wanted(count=2)),
+        api.first_available("r0", wanted(count=2), wanted(count=2)),
         slices=_placed(0, 1),
         constraints=_match("gpu.example.com/numa", "r0/s0"),
     ),
     _asked(
         "of all alternatives",
-        first_available("r0", wanted(count=2), wanted()),
+        api.first_available("r0", wanted(count=2), wanted()),
         slices=_placed(0, 1),
         constraints=_match("gpu.example.com/numa", "r0"),
     ),

@@ -1,4 +1,4 @@
-"""Builds the API objects of allocation cases in few words."""
+"""Builders of API objects for allocation cases; each has defaults for what a case does not say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE = "node-1"
 
 
 def node(name: str = NODE, **labels: str) -> Json:
-    """A node with labels; ``_`` in a label's key stands for ``-``."""
+    """A node with labels; ``_`` in a label's key becomes ``-``."""
     return {
         "metadata": {"name": name, "labels": {key.replace("_", "-"): value for key, value in labels.items()}}
     }
@@ -37,7 +37,7 @@ def attribute(value: Any) -> Json:
 
 
 def device(name: str, **fields: Any) -> Json:
-    """A device; the fields are those of the API."""
+    """A device with fields of the API."""
     return {"name": name, **fields}
 
 
@@ -47,8 +47,9 @@ def devices(count: int, **fields: Any) -> list[Json]:
 
 
 def published(listed: Sequence[Json] | None = None, **fields: Any) -> Json:
-    """A ResourceSlice of the node: fields of its spec, and ``name``, ``driver``, ``pool``, ``generation``,
-    ``count``. Another selection of nodes replaces the node's name."""
+    """A ResourceSlice of the node, with ``name``, ``driver``, ``pool``, ``generation``, ``count`` and other
+    fields of its spec. Another selection of nodes replaces the node's name.
+    """
     name = fields.pop("name", "slice-1")
     pool = {
         "name": fields.pop("pool", "pool-1"),
@@ -82,7 +83,7 @@ def device_class(name: str = "gpu", selectors: Sequence[str] = (), config: Seque
 
 
 def wanted(*selectors: str, **fields: Any) -> Json:
-    """The part of a request that says what it asks for: one device of class gpu, unless the fields differ."""
+    """An ExactDeviceRequest or DeviceSubRequest: one device of class gpu, unless the fields say otherwise."""
     found: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **fields}
     if found["allocationMode"] == "All":
         del found["count"]
@@ -92,17 +93,17 @@ def wanted(*selectors: str, **fields: Any) -> Json:
 
 
 def exactly(name: str = "r0", *selectors: str, **fields: Any) -> Json:
-    """A request."""
+    """A request with ``exactly``."""
     return {"name": name, "exactly": wanted(*selectors, **fields)}
 
 
 def first_available(name: str, *alternatives: Mapping[str, Any]) -> Json:
-    """A prioritized request; alternative number n is named ``sn``."""
+    """A request with ``firstAvailable``; its subrequests are named ``s0``, ``s1`` and so on."""
     return {"name": name, "firstAvailable": [{"name": f"s{n}", **one} for n, one in enumerate(alternatives)]}
 
 
 def claim(*requests: Json, name: str = "claim-1", **fields: Any) -> Json:
-    """A ResourceClaim; the fields are those of spec.devices."""
+    """A ResourceClaim with fields of spec.devices."""
     return {
         "metadata": {"name": name, "namespace": "ns", "uid": name},
         "spec": {"devices": {"requests": list(requests), **fields}},
@@ -110,7 +111,7 @@ def claim(*requests: Json, name: str = "claim-1", **fields: Any) -> Json:
 
 
 def held(*names: str, pool: str = "pool-1", name: str = "holder", **fields: Any) -> Json:
-    """An allocated claim that has these devices; the fields go into each of the results."""
+    """An allocated claim that has these devices; the fields go into each result."""
     results = [
         {"request": "r0", "driver": fields.get("driver", DRIVER), "pool": pool, "device": one, **fields}
         for one in names
@@ -121,7 +122,7 @@ def held(*names: str, pool: str = "pool-1", name: str = "holder", **fields: Any)
 
 
 def case(name: str, **inputs: Any) -> Case:
-    """A question to the oracle; by default one node, one class, and no allocated claims."""
+    """A request to the oracle; by default with one node, one class, and no allocated claims."""
     return {
         "op": "allocate",
         "name": name,

@@ -1,9 +1,8 @@
-"""Compares device selectors with Kubernetes: whether they compile, what they answer, what they cost."""
+"""Compares device selectors: whether they compile, their results, and their costs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 from tools.conformance.area import Answer, Area, Case
@@ -13,11 +12,11 @@ from tools.conformance.cel.random import random_case
 _UNORDERED = re.compile(
     r"(?:(?:attributes|capacity)(?:\[[^]]*\])?|\}\)?)\.(?:all|exists|exists_one|existsOne|map|filter|transform\w+)\("
 )
-"""A macro over a map, whose entries Kubernetes takes in a random order: what it costs is random too."""
+"""A macro over a map. Go iterates maps in random order, so that its cost in Kubernetes is random too."""
 
 
 def our_answer(case: Case) -> Answer:
-    """What the driver says, in the oracle's form."""
+    """Our answer, in the form of the oracle's answers."""
     device = case["device"]
     try:
         selector = compile_selector(case["expression"])
@@ -38,7 +37,7 @@ def our_answer(case: Case) -> Answer:
 
 
 def difference(case: Case, answer: Answer) -> str | None:
-    """In what our answer differs; the words of errors may."""
+    """How our answer differs; error messages may differ."""
     ours = our_answer(case)
     for kind in ("compileError", "error"):
         if (kind in ours) is not (kind in answer):
@@ -50,8 +49,4 @@ def difference(case: Case, answer: Answer) -> str | None:
     return None
 
 
-def _written() -> Sequence[Case]:
-    return tuple(written())
-
-
-AREA = Area("cel", _written, random_case, difference)
+AREA = Area("cel", lambda: tuple(written()), random_case, difference)

@@ -1,4 +1,4 @@
-"""Selectors that a person wrote, each for one rule, and the devices that they are evaluated on."""
+"""Written selectors, each for one rule, and the devices on which they are evaluated."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ _OF_DEVICES = (
     'device.attributes[?device.driver].?model.orValue("") == "H100"', '.device.driver == "gpu.example.com"',
     "[1].all(device, device == 1)",
 )  # fmt: skip
-"""The device: its fields, domains, attributes and capacities."""
+"""The variable device: its fields, domains, attributes and capacities."""
 _OF_FUNCTIONS = (
     'quantity("1Gi").compareTo(quantity("1024Mi")) == 0', 'quantity("x") == quantity("1")',
     'isQuantity("1Gi") && !isQuantity("x")', 'quantity("1").add(1) == quantity("2")',

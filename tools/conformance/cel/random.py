@@ -1,8 +1,8 @@
-"""Makes random selectors, mostly well typed, and random devices for them to look at.
+"""Makes random selectors, mostly well typed, and random devices for them.
 
-Selectors grow from the templates of each kind of value, and end with its leaves. ``<int>`` is a place for an
-expression of that kind (``<!int>`` of no other), ``$int`` names a new variable of that kind that the rest of
-the template can use.
+A selector grows from templates for each kind of value, and ends with leaves. In a template ``<int>`` is
+replaced by an expression that is mostly of that kind, ``<!int>`` by one that always is, and ``$int`` by the
+name of a new variable of that kind, which the rest of the template can use.
 """
 
 from __future__ import annotations
@@ -210,36 +210,36 @@ _VERSIONS = ("1.0.0", "1.2.3", "0.1.0-rc.1", "550.54.15+build", "10.0.0")
 _QUANTITIES = ("0", "1", "80Gi", "1500m", "-1", "1e3", "0.1", "9223372036854775807", "1Ki", "100M")
 _INTEGERS = (0, 1, -1, 3, 48, 2**63 - 1, -(2**63))
 _WRONG = 0.02
-"""How often a place gets an expression of another kind."""
+"""The probability that a place gets an expression of another kind."""
 
 
-def random_case(chance: Random) -> Case:
-    """One selector and one device, the same from the same source."""
-    expression = _Grown(chance).expression("bool", chance.choice((1, 2, 3, 3, 4, 5)), ())
-    if chance.random() < 0.02:
-        expression = _damaged(expression, chance)
-    return {"op": "cel", "expression": expression[:10_000], "device": _random_device(chance)}
+def random_case(rng: Random) -> Case:
+    """One selector and one device."""
+    expression = _Grown(rng).expression("bool", rng.choice((1, 2, 3, 3, 4, 5)), ())
+    if rng.random() < 0.02:
+        expression = _damaged(expression, rng)
+    return {"op": "cel", "expression": expression[:10_000], "device": _random_device(rng)}
 
 
 class _Grown:
     """Grows one selector."""
 
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: Random) -> None:
+        self._chance = rng
         self._variables = 0
 
     def expression(self, kind: str, depth: int, scope: tuple[tuple[str, str], ...]) -> str:
-        chance = self._chance
+        rng = self._chance
         if kind[0] == "!":
             kind = kind[1:]
-        elif chance.random() < _WRONG:
-            kind = chance.choice(_KINDS)
+        elif rng.random() < _WRONG:
+            kind = rng.choice(_KINDS)
         known = [name for name, of_kind in scope if of_kind == kind]
-        if known and chance.random() < 0.4:
-            return chance.choice(known)
+        if known and rng.random() < 0.4:
+            return rng.choice(known)
         if depth <= 0:
-            return chance.choice(_LEAVES[kind])
-        return self._filled(chance.choice(_TEMPLATES[kind]), depth, scope)
+            return rng.choice(_LEAVES[kind])
+        return self._filled(rng.choice(_TEMPLATES[kind]), depth, scope)
 
     def _filled(self, template: str, depth: int, scope: tuple[tuple[str, str], ...]) -> str:
         parts: list[str] = []
@@ -257,43 +257,38 @@ class _Grown:
         return "".join((*parts, template[position:]))
 
 
-def _damaged(expression: str, chance: Random) -> str:
-    """The text without one character, or with one too many."""
-    place = chance.randrange(len(expression) + 1)
-    extra = chance.choice(("", "(", ")", ".", "'", "?", "1", "-", "!", "[", "&", " "))
+def _damaged(expression: str, rng: Random) -> str:
+    """The text with one character removed or added."""
+    place = rng.randrange(len(expression) + 1)
+    extra = rng.choice(("", "(", ")", ".", "'", "?", "1", "-", "!", "[", "&", " "))
     return expression[:place] + extra + expression[place + (not extra) :]
 
 
-def _random_device(chance: Random) -> dict[str, Any]:
+def _random_device(rng: Random) -> dict[str, Any]:
     """A device of one of a few drivers, with a few attributes and capacities."""
-    driver = chance.choice(_DRIVERS)
-    attributes = {_name(chance, driver): _attribute(chance) for _ in range(chance.randrange(8))}
-    capacity = {
-        _name(chance, driver): {"value": chance.choice(_QUANTITIES)} for _ in range(chance.randrange(4))
-    }
-    device: dict[str, Any] = {
-        "driver": driver,
-        "attributes": attributes,
-        "capacity": capacity,
-    }
-    if chance.random() < 0.5:
-        device["allowMultipleAllocations"] = chance.random() < 0.5
+    driver = rng.choice(_DRIVERS)
+    attributes = {_name(rng, driver): _attribute(rng) for _ in range(rng.randrange(8))}
+    capacity = {_name(rng, driver): {"value": rng.choice(_QUANTITIES)} for _ in range(rng.randrange(4))}
+    device: dict[str, Any] = {"driver": driver, "attributes": attributes, "capacity": capacity}
+    if rng.random() < 0.5:
+        device["allowMultipleAllocations"] = rng.random() < 0.5
     return device
 
 
-def _name(chance: Random, driver: str) -> str:
-    """A name with a domain or without, never the driver's own: of two spellings a random one counts."""
-    name, domain = chance.choice(_NAMES), chance.choice(_DOMAINS)
-    return name if domain == driver or chance.random() < 0.6 else f"{domain}/{name}"
+def _name(rng: Random, driver: str) -> str:
+    """A name with or without a domain, but not with the driver's.
+
+    Kubernetes picks a random one of two spellings of the same name.
+    """
+    name, domain = rng.choice(_NAMES), rng.choice(_DOMAINS)
+    return name if domain == driver or rng.random() < 0.6 else f"{domain}/{name}"
 
 
-def _attribute(chance: Random) -> dict[str, Any]:
-    kind = chance.choice(
-        ("string", "string", "int", "bool", "version", "strings", "ints", "bools", "versions")
-    )
+def _attribute(rng: Random) -> dict[str, Any]:
+    kind = rng.choice(("string", "string", "int", "bool", "version", "strings", "ints", "bools", "versions"))
     values: dict[str, tuple[Any, ...]] = {
         "string": _TEXTS, "int": _INTEGERS, "bool": (True, False), "version": _VERSIONS,
     }  # fmt: skip
     if kind in values:
-        return {kind: chance.choice(values[kind])}
-    return {kind: [chance.choice(values[kind[:-1]]) for _ in range(1 + chance.randrange(3))]}
+        return {kind: rng.choice(values[kind])}
+    return {kind: [rng.choice(values[kind[:-1]]) for _ in range(1 + rng.randrange(3))]}

@@ -1,1 +1,1 @@
-"""What nodes publish, judged by Kubernetes."""
+"""What nodes publish, as cases for Kubernetes."""

@@ -1,4 +1,4 @@
-"""What nodes publish: the slices of shipped machines, in each state of MIG, under node configurations."""
+"""The slices that shipped machines publish, in each state of MIG and with any node configuration."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ from fakegpu.machine.spec import known_machines, load_machine
 from tools.conformance.allocation.objects import Json
 
 State = Literal["delivered", "mode on", "cut"]
-"""What was done to the GPUs of a machine: nothing, MIG mode is on, or an admin has made partitions."""
+"""The state of a machine's GPUs: as delivered, in MIG mode, or with partitions made by an admin."""
+
+STATES: tuple[State, ...] = ("delivered", "mode on", "cut")
 
 NODE = "node-1"
 SAMPLES = tuple(
     sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 )
-"""The node configurations that are shipped as examples."""
+"""The shipped examples of node configurations."""
 
 MIG_SAMPLES = tuple(path for path in SAMPLES if "mig" in path.stem)
-"""Those that say what MIG makes of GPUs, and nothing of shares."""
+"""The examples with MIG and without shares."""
 
 VM_SAMPLES = tuple(
     path for path in SAMPLES if path.stem == "all-kinds" or path.stem.startswith(("passthrough", "vgpu"))
 )
-"""Those that offer GPUs to virtual machines."""
+"""The examples that offer GPUs to virtual machines."""
 
 VGPU_HOSTS = tuple(name for name in known_machines() if load_machine(name).product.vgpu is not None)
-"""Machines whose GPUs are for virtual machines alone."""
+"""Machines whose GPUs are only for virtual machines."""
 
 CONTAINER_MACHINES = tuple(name for name in known_machines() if name not in VGPU_HOSTS)
-"""Those whose GPUs containers can have."""
+"""Machines whose GPUs containers can use."""
 
 MIG_MACHINES = tuple(
     name for name in known_machines() if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
@@ -52,7 +54,7 @@ MIG_MACHINES = tuple(
 
 
 def look(machine: FakeMachine) -> Inventory:
-    """The inventory of a machine as it is now."""
+    """The current inventory of a machine."""
     with tempfile.TemporaryDirectory() as folder:
         guard = Guard()
         discovery = Discovery(
@@ -67,7 +69,7 @@ def look(machine: FakeMachine) -> Inventory:
 
 @cache
 def inventory(name: str, state: State) -> Inventory:
-    """The inventory of a shipped machine, whose GPUs are put into a state first."""
+    """The inventory of a shipped machine after its GPUs were put into a state."""
     machine = FakeMachine.open(name)
     nvml = machine.nvml()
     nvml.init()
@@ -76,6 +78,7 @@ def inventory(name: str, state: State) -> Inventory:
         return before
     for gpu in before.gpus:
         handle = nvml.device_by_index(gpu.index)
+        # Ampere GPUs change their MIG mode only at a reset.
         if handle.set_mig_mode(True) == "reset-required":
             machine.reset(gpu.index)
         if state == "cut":
@@ -84,7 +87,7 @@ def inventory(name: str, state: State) -> Inventory:
 
 
 def _cut(handle: NvmlDevice, gpu: Gpu) -> None:
-    """Make the partitions of the layout all-balanced, as an admin would."""
+    """Make the partitions of the layout all-balanced, as an admin would do."""
     if gpu.mig is None:
         raise ValueError(f"{gpu.pci} does not tell what MIG can make of it")
     for profile, placement in place(layout_profiles("all-balanced", gpu.mig), gpu.mig) or ():
@@ -104,15 +107,15 @@ def one_rule(fields: str) -> NodeConfig:
 
 
 def offers(name: str, config: NodeConfig | None, state: State, gpus: int | None = None) -> Offers:
-    """What a machine offers, or its first ``gpus`` GPUs."""
+    """What a machine offers; ``gpus`` limits its GPUs."""
     found = inventory(name, state)
     return node_offers(replace(found, gpus=found.gpus[:gpus]), config)
 
 
 def slices(offered: Offers) -> list[Json]:
-    """The ResourceSlices of a node that offers this, as the API serves them.
+    """The ResourceSlices of a node with these offers, as the API serves them.
 
-    Raises ValueError when a device would be left out.
+    Raises ValueError if a device would be left out.
     """
     layout = lay_out(offered.devices, counter_sets=offered.counter_sets, pool=pool_name(NODE), node=NODE)
     if layout.rejected:

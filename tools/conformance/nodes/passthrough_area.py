@@ -1,4 +1,4 @@
-"""Compares nodes with virtual machines: Kubernetes takes what they publish, and gives out no GPU twice."""
+"""Compares nodes with passthrough: Kubernetes accepts what they publish, and allocates no GPU twice."""
 
 from __future__ import annotations
 
@@ -18,17 +18,8 @@ from driver.slices.specs import read_devices
 from fakegpu.machine.spec import known_machines
 from tools.conformance.allocation.objects import Json, claim, exactly
 from tools.conformance.area import Answer, Area, Case
-from tools.conformance.nodes import mig_area
-from tools.conformance.nodes.mig_nodes import (
-    MIG_MACHINES,
-    VM_SAMPLES,
-    State,
-    inventory,
-    one_rule,
-    sample,
-    slices,
-)
-from tools.conformance.nodes.shares_area import held_claims, kind_of, random_claim
+from tools.conformance.nodes import mig_area, mig_nodes
+from tools.conformance.nodes.shares_area import kind_of, random_claim
 
 _TIMES, _CLIENTS = "{strategy: TimeSlicing, shares: 4}", "{strategy: MPS, shares: 4}"
 RULES: dict[str, str] = {
@@ -41,15 +32,15 @@ RULES: dict[str, str] = {
     "layout": "mig: {layout: all-balanced}, passthrough: true",
     "shared layout": f"mig: {{layout: all-1g}}, shared: [{_TIMES}, {_CLIENTS}], passthrough: true",
 }
-"""The fields of a rule, for each combination of forms in which GPUs are offered beside virtual machines."""
+"""The fields of a rule, for each combination of passthrough with other forms of GPUs."""
 
 MACHINES = tuple(name for name in known_machines() if "vgpu" not in name)
 _CHOSEN = ("hgx-h100", "dgx-a100", "l40s-octo", "gh200")
-"""The machines of the written cases: MIG that needs no reset, that needs one, none, and one GPU alone."""
+"""The machines of the written cases: MIG without and with a reset, no MIG, and a single GPU."""
 
 
 def in_pairs(found: Inventory) -> Inventory:
-    """The same node with two GPUs in each IOMMU group; of an odd number the last keeps its own group."""
+    """The same node with two GPUs in each IOMMU group; an odd last one keeps its own group."""
     functions = found.pci.functions
     groups: list[IommuGroup] = []
     for number, start in enumerate(range(0, len(functions), 2)):
@@ -63,12 +54,12 @@ def offered_by(
     machine: str,
     config: NodeConfig,
     gpus: int | None = None,
-    state: State = "delivered",
+    state: mig_nodes.State = "delivered",
     *,
     pairs: bool = False,
 ) -> Offers:
-    """What a machine offers, or its first ``gpus`` GPUs."""
-    found = inventory(machine, state)
+    """What a machine offers; ``gpus`` limits its GPUs, ``pairs`` puts two into each IOMMU group."""
+    found = mig_nodes.inventory(machine, state)
     functions = found.pci.functions[:gpus]
     of_these = {function.iommu_group for function in functions}
     groups = tuple(group for group in found.pci.groups if group.number in of_these)
@@ -80,8 +71,8 @@ def written_cases(gpus: int | None) -> list[Case]:
     """The cases for machines with every combination and every shipped configuration."""
     found: list[Case] = []
     for machine in _CHOSEN:
-        configs = {word: one_rule(fields) for word, fields in RULES.items()}
-        configs |= {path.stem: sample(path) for path in VM_SAMPLES}
+        configs = {word: mig_nodes.one_rule(fields) for word, fields in RULES.items()}
+        configs |= {path.stem: mig_nodes.sample(path) for path in mig_nodes.VM_SAMPLES}
         for word, config in configs.items():
             for pairs in (False, True):
                 name = f"{machine} {word}{' in pairs' if pairs else ''}"
@@ -90,8 +81,8 @@ def written_cases(gpus: int | None) -> list[Case]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Cases: each slice is valid, one device of each kind can be allocated, and what remains beside it."""
-    published = slices(offered)
+    """Cases: each slice is valid, and a device of each kind can be allocated, alone or beside passthrough."""
+    published = mig_nodes.slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
     cases += [mig_area.ask(f"{name}: {kind}", published, claim(exactly("r", kind))) for kind in kinds]
@@ -112,27 +103,29 @@ def _written() -> Sequence[Case]:
     return written_cases(gpus=2)
 
 
-def _random(chance: Random) -> Case:
-    """One node with a random combination, some of its devices allocated, and one more claim."""
-    machine, pairs = chance.choice(MACHINES), chance.random() < 0.3
-    state: State = chance.choice(("delivered", "mode on")) if machine in MIG_MACHINES else "delivered"
-    word = chance.choice(tuple(RULES))
-    offered = offered_by(machine, one_rule(RULES[word]), chance.randint(1, 4), state, pairs=pairs)
-    published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = held_claims(chance, published, kinds, _claim)
-    wanted = _claim(chance, "next", kinds)
+def _random(rng: Random) -> Case:
+    """A node with a random combination, some of its devices allocated, and one more claim."""
+    machine, pairs = rng.choice(MACHINES), rng.random() < 0.3
+    state: mig_nodes.State = (
+        rng.choice(("delivered", "mode on")) if machine in mig_nodes.MIG_MACHINES else "delivered"
+    )
+    word = rng.choice(tuple(RULES))
+    offered = offered_by(machine, mig_nodes.one_rule(RULES[word]), rng.randint(1, 4), state, pairs=pairs)
+    published, kinds = mig_nodes.slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
+    held = mig_area.held_claims(rng, published, kinds, _claim)
+    wanted = _claim(rng, "next", kinds)
     return mig_area.ask(f"{machine} {state} {word} {pairs}", published, wanted, allocated=held)
 
 
-def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
-    """Mostly a claim for one device, each kind equally likely; otherwise any claim."""
-    if chance.random() < 0.8:
-        return claim(exactly("r", chance.choice(kinds)), name=name)
-    return random_claim(chance, name, kinds)
+def _claim(rng: Random, name: str, kinds: Sequence[str]) -> Json:
+    """Mostly a claim for one device of a random kind, otherwise any claim."""
+    if rng.random() < 0.8:
+        return claim(exactly("r", rng.choice(kinds)), name=name)
+    return random_claim(rng, name, kinds)
 
 
 def handed_out_twice(case: Case, answer: Answer) -> list[str]:
-    """The pairs of allocated devices that overlap, so that two claims would have the same GPU."""
+    """The pairs of allocated devices that overlap: two claims would have the same GPU."""
     claimed = dict.fromkeys(given(case["allocated"], answer))
     devices, _ = read_devices([one["spec"] for one in case["slices"]])
     by_name = {device.name: device for device in devices}

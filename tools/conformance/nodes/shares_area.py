@@ -1,60 +1,43 @@
-"""Compares nodes with shared GPUs: Kubernetes takes every slice that they publish, and allocates as we do."""
+"""Compares nodes with shared GPUs: Kubernetes accepts what they publish, and allocates as we do."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME
 from driver.policy.offers import Offers
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from tools.conformance.allocation.objects import Json, claim, device_class, exactly, node
+from tools.conformance.allocation.objects import Json, claim, exactly
 from tools.conformance.area import Area, Case
-from tools.conformance.nodes import mig_area
-from tools.conformance.nodes.mig_nodes import (
-    CONTAINER_MACHINES,
-    MIG_MACHINES,
-    MIG_SAMPLES,
-    NODE,
-    SAMPLES,
-    VM_SAMPLES,
-    State,
-    offers,
-    one_rule,
-    sample,
-    slices,
-)
+from tools.conformance.nodes import mig_area, mig_nodes
 
 SHARING_SAMPLES = tuple(
-    path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES) and "shared:" in path.read_text()
+    path
+    for path in mig_nodes.SAMPLES
+    if path not in (*mig_nodes.MIG_SAMPLES, *mig_nodes.VM_SAMPLES) and "shared:" in path.read_text()
 )
 """The shipped node configurations in which GPUs are shared."""
 
-_CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
-_OWN = f"device.attributes['{DRIVER_NAME}']"
-_STATES: tuple[State, ...] = ("delivered", "mode on", "cut")
-_MOST_HELD = 12
 _AMOUNTS = ("1", "2", "0", "3", "500m", "100")
 _MEMORY = ("1Gi", "1500Mi", "5Gi", "20Gi", "0", "1", "7G", "400Gi")
 
 
 def written_cases(gpus: int | None) -> list[Case]:
-    """The cases for every machine with every shipped configuration, with its first ``gpus`` GPUs."""
+    """The cases for every machine with every shipped configuration; ``gpus`` limits its GPUs."""
     found: list[Case] = []
-    for machine in CONTAINER_MACHINES:
+    for machine in mig_nodes.CONTAINER_MACHINES:
         for path in SHARING_SAMPLES:
-            for state in _STATES if machine in MIG_MACHINES else _STATES[:1]:
-                offered = offers(machine, sample(path), state, gpus)
+            for state in mig_nodes.STATES if machine in mig_nodes.MIG_MACHINES else mig_nodes.STATES[:1]:
+                offered = mig_nodes.offers(machine, mig_nodes.sample(path), state, gpus)
                 found += questions(f"{machine} {state} {path.stem}", offered)
     return found
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Cases: each slice is valid, and one device of each kind can be allocated in every way to ask for it."""
-    published = slices(offered)
+    """Cases: each slice is valid, and one device of each kind can be allocated by every kind of request."""
+    published = mig_nodes.slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = {kind_of(one): one for one in reversed(offered.devices)}
     for kind, device in kinds.items():
@@ -67,7 +50,7 @@ def questions(name: str, offered: Offers) -> list[Case]:
 
 
 def _least(device: Device) -> list[tuple[str, Json]]:
-    """The smallest request of each capacity of a shared device that can be requested."""
+    """The smallest request for each capacity of a shared device."""
     return [
         (name, {"requests": {name: str(policy.minimum)}})
         for name, policy in device.policies.items()
@@ -76,13 +59,13 @@ def _least(device: Device) -> list[tuple[str, Json]]:
 
 
 def kind_of(device: Device) -> str:
-    """The selector of all devices that are alike for a user: by type, strategy and profile."""
+    """The selector of devices that are equal for a user: by type, strategy and profile."""
     attributes = device.attributes
-    terms = [f"{_OWN}.{name} == '{attributes[name]}'" for name in ("type", "sharing")]
+    terms = [f"{mig_area.OWN}.{name} == '{attributes[name]}'" for name in ("type", "sharing")]
     if "profile" in attributes:
-        terms.append(f"{_OWN}.?profile.orValue('') == '{attributes['profile']}'")
+        terms.append(f"{mig_area.OWN}.?profile.orValue('') == '{attributes['profile']}'")
     else:
-        terms.append(f"!has({_OWN}.profile)")
+        terms.append(f"!has({mig_area.OWN}.profile)")
     return " && ".join(terms)
 
 
@@ -91,98 +74,67 @@ def _written() -> Sequence[Case]:
     return written_cases(gpus=1)
 
 
-def _random(chance: Random) -> Case:
-    """One node with a random configuration, some of its devices allocated, and one more claim."""
-    machine = chance.choice(CONTAINER_MACHINES)
-    state = chance.choice(_STATES) if machine in MIG_MACHINES else _STATES[0]
-    rule = random_rule(chance)
-    offered = offers(machine, one_rule(rule), state, chance.randint(1, 2))
-    published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = held_claims(chance, published, kinds)
-    wanted = random_claim(chance, "next", kinds)
+def _random(rng: Random) -> Case:
+    """A node with a random configuration, some of its devices allocated, and one more claim."""
+    machine = rng.choice(mig_nodes.CONTAINER_MACHINES)
+    state = rng.choice(mig_nodes.STATES) if machine in mig_nodes.MIG_MACHINES else mig_nodes.STATES[0]
+    rule = random_rule(rng)
+    offered = mig_nodes.offers(machine, mig_nodes.one_rule(rule), state, rng.randint(1, 2))
+    published, kinds = mig_nodes.slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
+    held = mig_area.held_claims(rng, published, kinds, random_claim)
+    wanted = random_claim(rng, "next", kinds)
     return mig_area.ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
 
 
-def random_rule(chance: Random) -> str:
-    """The fields of a rule that shares something, each way equally likely."""
-    form = chance.choice(("", "whole", "dynamic", "partitions", "layout", "fractional"))
-    strategies = chance.sample(("TimeSlicing", "MPS"), chance.randint(1, 2))
-    shared = f"shared: [{', '.join(_way(chance, one, form == 'fractional') for one in strategies)}]"
+def random_rule(rng: Random) -> str:
+    """The fields of a rule with shares; each form is equally likely."""
+    form = rng.choice(("", "whole", "dynamic", "partitions", "layout", "fractional"))
+    strategies = rng.sample(("TimeSlicing", "MPS"), rng.randint(1, 2))
+    shared = f"shared: [{', '.join(_way(rng, one, form == 'fractional') for one in strategies)}]"
     return {
         "": shared,
         "fractional": shared,
         "whole": f"offer: whole, mig: off, {shared}",
         "dynamic": f"mig: {{dynamic: {{profiles: [1g, 2g]}}}}, {shared}",
-        "partitions": f"offer: partitions, mig: {chance.choice(('dynamic', 'static'))}, {shared}",
-        "layout": f"mig: {{layout: {chance.choice(('all-1g', 'all-balanced'))}}}, {shared}",
+        "partitions": f"offer: partitions, mig: {rng.choice(('dynamic', 'static'))}, {shared}",
+        "layout": f"mig: {{layout: {rng.choice(('all-1g', 'all-balanced'))}}}, {shared}",
     }[form]
 
 
-def _way(chance: Random, strategy: str, fractional: bool) -> str:
-    measures = chance.choice((("shares",), ("memory",), ("shares", "memory")))
+def _way(rng: Random, strategy: str, fractional: bool) -> str:
+    measures = rng.choice((("shares",), ("memory",), ("shares", "memory")))
     fields = [f"strategy: {strategy}"]
     if "shares" in measures:
-        fields.append(f"shares: {chance.choice((2, 3, 4, 7, 10))}")
+        fields.append(f"shares: {rng.choice((2, 3, 4, 7, 10))}")
     if "memory" in measures:
-        fields.append(f"memory: {{step: {chance.choice(('1Gi', '3Gi', '5Gi', '8000Mi'))}}}")
+        fields.append(f"memory: {{step: {rng.choice(('1Gi', '3Gi', '5Gi', '8000Mi'))}}}")
     if fractional:
         fields.append("fractional: true")
     return f"{{{', '.join(fields)}}}"
 
 
-def held_claims(
-    chance: Random,
-    published: list[Json],
-    kinds: Sequence[str],
-    asking: Callable[[Random, str, Sequence[str]], Json] | None = None,
-) -> list[Json]:
-    """Allocated claims: claims are allocated one after the other, and some of them end."""
-    allocator = Allocator(published, _CLASSES, [])
-    held: list[Json] = []
-    for number in range(chance.randint(0, _MOST_HELD)):
-        wanted = (asking or random_claim)(chance, f"held-{number}", kinds)
-        try:
-            found = allocator.allocate(node(NODE), [wanted])
-        except AllocationFailed:
-            continue
-        if found is not None:
-            held.append({**wanted, "status": {"allocation": _named(chance, found[0])}})
-            allocator.assume(held[-1])
-        elif held:
-            allocator.release(held.pop(chance.randrange(len(held))))
-    return held
-
-
-def _named(chance: Random, allocation: Json) -> Json:
-    """The allocation with share IDs that are the same for the same seed."""
-    for result in allocation["devices"]["results"]:
-        if "shareID" in result:
-            result["shareID"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
-    return allocation
-
-
-def random_claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
-    """A claim for one or two devices, by amounts or not, perhaps of one GPU or of distinct ones."""
+def random_claim(rng: Random, name: str, kinds: Sequence[str]) -> Json:
+    """A claim for one or two devices, with or without amounts, maybe on one GPU or on distinct ones."""
     requests = []
-    for index in range(chance.choice((1, 1, 2))):
-        fields: Json = {"count": chance.choice((1, 1, 1, 2))}
-        if chance.random() < 0.6:
-            fields["capacity"] = {"requests": _amounts(chance)}
-        requests.append(exactly(f"r{index}", chance.choice(kinds), **fields))
-    rule = chance.choice((None, None, "matchAttribute", "distinctAttribute"))
-    attribute = chance.choice(("uuid", "resource.kubernetes.io/pciBusID"))
+    for index in range(rng.choice((1, 1, 2))):
+        fields: Json = {"count": rng.choice((1, 1, 1, 2))}
+        if rng.random() < 0.6:
+            fields["capacity"] = {"requests": _amounts(rng)}
+        requests.append(exactly(f"r{index}", rng.choice(kinds), **fields))
+    rule = rng.choice((None, None, "matchAttribute", "distinctAttribute"))
+    attribute = rng.choice(("uuid", "resource.kubernetes.io/pciBusID"))
     if rule is None:
         return claim(*requests, name=name)
     qualified = attribute if "/" in attribute else f"{DRIVER_NAME}/{attribute}"
     return claim(*requests, name=name, constraints=[{"requests": [], rule: qualified}])
 
 
-def _amounts(chance: Random) -> Json:
+def _amounts(rng: Random) -> Json:
     wanted: Json = {}
-    if chance.random() < 0.6:
-        wanted["shares"] = chance.choice(_AMOUNTS)
-    if chance.random() < 0.6 or not wanted:
-        wanted["memory"] = chance.choice(_MEMORY)
+    if rng.random() < 0.6:
+        wanted["shares"] = rng.choice(_AMOUNTS)
+    if rng.random() < 0.6 or not wanted:
+        wanted["memory"] = rng.choice(_MEMORY)
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""Compares hosts of vGPUs: Kubernetes takes what they publish, and never mixes what a host keeps apart."""
+"""Compares vGPU hosts: Kubernetes accepts what they publish, and does not mix profiles that must not mix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import combinations
 from random import Random
 
 from driver.devices.device import Device
-from driver.devices.names import DRIVER_NAME
 from driver.hardware.gpu import Inventory
 from driver.hardware.vgpu_places import VgpuHost, VgpuPlace
 from driver.nvml.mig import Placement
@@ -26,14 +25,12 @@ from tools.conformance.nodes import mig_area, passthrough_area
 from tools.conformance.nodes.mig_nodes import NODE, VGPU_HOSTS, VM_SAMPLES, look, one_rule, sample, slices
 from tools.conformance.nodes.shares_area import kind_of
 
-_OWN = f"device.attributes['{DRIVER_NAME}']"
-
 PROFILES: dict[str, tuple[str, ...]] = {
     "vgpu-host-l40s": ("L40S-1Q", "L40S-8Q", "L40S-8A", "L40S-24Q", "L40S-48Q"),
     "vgpu-host-a100-mdev": ("A100-4C", "A100-10C", "A100-40C", "A100-1-5C", "A100-1-5CME", "A100-3-20C"),
     "vgpu-and-passthrough": ("A30-6C", "A30-12C", "A30-24C"),
 }
-"""The profiles that are asked for, by machine."""
+"""The profiles that are offered, by machine."""
 
 BESIDE = """
 version: v1
@@ -44,12 +41,12 @@ rules:
 """One GPU of a host for passthrough, the other for vGPUs."""
 
 BOTH = "vgpu: {profiles: [A30-6C, A30-12C]}, passthrough: true"
-"""The same GPU for either, which takes one without virtual functions."""
+"""The same GPU for vGPUs or for passthrough; it must not have virtual functions."""
 
 
 @cache
 def host(machine: str) -> Inventory:
-    """A host; a last GPU in MIG mode has GPU instances as an admin makes them."""
+    """A host; GPUs in MIG mode have GPU instances as an admin makes them."""
     fake = FakeMachine.open(machine)
     nvml = fake.nvml()
     nvml.init()
@@ -67,7 +64,7 @@ def host(machine: str) -> Inventory:
 
 
 def without_sriov(found: Inventory) -> Inventory:
-    """The same host without SR-IOV, as older hosts are: mediated devices lie on the GPUs themselves."""
+    """The same host without SR-IOV, like older hosts: mediated devices belong to the GPUs themselves."""
 
     def older(vgpu: VgpuHost | None, pci: PciAddress) -> VgpuHost | None:
         return None if vgpu is None else VgpuHost(vgpu.types, "mdev", (VgpuPlace(pci),))
@@ -101,7 +98,8 @@ def questions(name: str, offered: Offers) -> list[Case]:
     kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
     for kind in kinds:
         cases.append(mig_area.ask(f"{name}: two of {kind}", published, claim(exactly("r", kind, count=2))))
-        # What is held already is not moved: a scheduler that could would try every order of like devices.
+        # The devices of the kind are allocated before. In one question with the other claim the oracle would
+        # try every order of equal devices.
         held = _all_of(kind, published)
         cases += [
             mig_area.ask(
@@ -113,7 +111,7 @@ def questions(name: str, offered: Offers) -> list[Case]:
 
 
 def _all_of(kind: str, published: list[Json]) -> list[Json]:
-    """Claims for as many devices of a kind as a node can have at once."""
+    """Allocated claims for as many devices of a kind as a node can have at once."""
     allocator = Allocator(published, mig_area.CLASSES, [])
     held: list[Json] = []
     while True:
@@ -135,31 +133,20 @@ def _written() -> Sequence[Case]:
     ]
 
 
-def _random(chance: Random) -> Case:
-    """One host with some profiles, some of its devices allocated, and one more claim."""
-    machine, older = chance.choice(VGPU_HOSTS), chance.random() < 0.2
-    some = chance.sample(PROFILES[machine], chance.randint(1, 3))
+def _random(rng: Random) -> Case:
+    """A host with some profiles, some of its devices allocated, and one more claim."""
+    machine, older = rng.choice(VGPU_HOSTS), rng.random() < 0.2
+    some = rng.sample(PROFILES[machine], rng.randint(1, 3))
     rule = f"vgpu: {{profiles: [{', '.join(some)}]}}, passthrough: {str(older).lower()}"
     offered = offered_by(machine, one_rule(rule), older=older)
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = _held(chance, published, kinds)
-    wanted = claim(exactly("r", chance.choice(kinds), count=chance.choice((1, 1, 2))), name="next")
+    held = mig_area.held_claims(rng, published, kinds, _one_device)
+    wanted = claim(exactly("r", rng.choice(kinds), count=rng.choice((1, 1, 2))), name="next")
     return mig_area.ask(f"{machine} {rule} {older}", published, wanted, allocated=held)
 
 
-def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
-    """Allocated claims for one device each: they are allocated one after the other, and some of them end."""
-    allocator = Allocator(published, mig_area.CLASSES, [])
-    held: list[Json] = []
-    for number in range(chance.randint(0, 12)):
-        wanted = claim(exactly("r", chance.choice(kinds)), name=f"held-{number}")
-        found = allocator.allocate(node(NODE), [wanted])
-        if found is not None:
-            held.append({**wanted, "status": {"allocation": found[0]}})
-            allocator.assume(held[-1])
-        elif held:
-            allocator.release(held.pop(chance.randrange(len(held))))
-    return held
+def _one_device(rng: Random, name: str, kinds: Sequence[str]) -> Json:
+    return claim(exactly("r", rng.choice(kinds)), name=name)
 
 
 def mixed(case: Case, answer: Answer) -> list[str]:

@@ -1,4 +1,4 @@
-"""Compares what the embedded API server makes of pods with Kubernetes: defaults, and the texts of errors."""
+"""Compares pods as the embedded API server stores them: their defaults, and the texts of errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from kubernetes_rules.defaults import created_pod, defaulted_pod, defaulted_template
-from kubernetes_rules.validation.errors import FieldError
+from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.pods.cases import valid_pods, workload, written_cases
@@ -17,9 +17,10 @@ from tools.conformance.validation.area import KeyPath, places
 Object = dict[str, Any]
 _MOST_CHANGES = 4
 _KEPT = frozenset({"apiVersion", "kind", "uid", "resourceVersion"})
+# Left out by the rules, or filled in by the API server with defaults that are not implemented here.
 _UNCOMPARED = ("livenessProbe", "lifecycle", "securityContext")
 _POD_RESOURCES = ("spec", "resources")
-"""What 1.36 and 1.37 fill in at different times, and not to the same extent."""
+"""A field whose defaults differ between Kubernetes 1.36 and 1.37."""
 _TEXTS = (
     "", "a", "main", "helper", "setup", "gpu", "shared", "half", "scratch", "host", "disk", "Upper", "a_b",
     "a b", "a.b", "a.b/c", "A.b/C", "a/b/c", "/a", "a/", "-a", "a-", "a..b", "1a", "é", "a" * 16, "a" * 64,
@@ -43,55 +44,51 @@ _LABEL_VALUES = ("", "a", "b c", "-a", "A_b", "a" * 64, "é")
 _IMAGES = ("", "a", "a:latest", "a:1", "b.example/a:1@sha256:" + "b" * 64, "localhost:5000/a", " a")
 
 
-def _written() -> Sequence[Case]:
-    return list(written_cases())
-
-
-def _random(chance: Random) -> Case:
-    """A pod after some changes: as a new one, or in the place of the unchanged one."""
-    pod = chance.choice(valid_pods())
+def _random(rng: Random) -> Case:
+    """A pod after some changes: as a new pod, or as an update of the unchanged one."""
+    pod = rng.choice(valid_pods())
     item = copy.deepcopy(pod)
-    for _ in range(chance.randint(0, _MOST_CHANGES)):
-        _mutate(chance, item)
-    if chance.random() < 0.1 and "spec" in item:
-        # An image that is a volume needs a name in templates since 1.37 alone.
+    for _ in range(rng.randint(0, _MOST_CHANGES)):
+        _mutate(rng, item)
+    if rng.random() < 0.1 and "spec" in item:
+        # Only since 1.37 an image volume in a template needs a reference.
         item["spec"]["volumes"] = [one for one in item["spec"].get("volumes") or [] if "image" not in one]
-        return {"op": "pod", "object": workload(chance.choice(("Deployment", "DaemonSet")), item)}
-    if chance.random() < 0.6 or _POD_RESOURCES[-1] in pod["spec"] or "metadata" not in item:
+        return {"op": "pod", "object": workload(rng.choice(("Deployment", "DaemonSet")), item)}
+    if rng.random() < 0.6 or _POD_RESOURCES[-1] in pod["spec"] or "metadata" not in item:
         return {"op": "pod", "object": item}
     item["metadata"]["name"] = pod["metadata"]["name"]
     return {"op": "pod", "object": item, "old": pod}
 
 
-def _mutate(chance: Random, item: Object) -> None:
-    """Change one place in a way that the types still allow."""
+def _mutate(rng: Random, item: Object) -> None:
+    """Change one place; types stay right."""
     found = list(places(item, _is_left_out))
     if not found:
         return
-    holder, key, path = chance.choice(found)
+    holder, key, path = rng.choice(found)
     value = holder[key]
-    if chance.random() < 0.15:
+    if rng.random() < 0.15:
         del holder[key]
     elif isinstance(value, bool):
         holder[key] = not value
     elif isinstance(value, int):
-        holder[key] = chance.choice((-1, 0, 1, 2, 80, 90, 511, 70_000, 2**31 - 1))
+        holder[key] = rng.choice((-1, 0, 1, 2, 80, 90, 511, 70_000, 2**31 - 1))
     elif isinstance(value, str):
-        holder[key] = chance.choice(_values_for(path))
+        holder[key] = rng.choice(_values_for(path))
     elif isinstance(value, list) and value:
-        value.append(copy.deepcopy(chance.choice(value)))
+        value.append(copy.deepcopy(rng.choice(value)))
     elif isinstance(value, dict) and value:
-        _mutate_map(chance, value, path)
+        _mutate_map(rng, value, path)
 
 
-def _mutate_map(chance: Random, value: Object, path: KeyPath) -> None:
-    """Take out an entry of a map, or give one of a map whose keys are free another name."""
-    key = chance.choice([key for key in value if key not in _KEPT] or [None])
+def _mutate_map(rng: Random, value: Object, path: KeyPath) -> None:
+    """Remove an entry of a map, or rename it if the map has free keys."""
+    key = rng.choice([key for key in value if key not in _KEPT] or [None])
     if key is None:
         return
     taken = value.pop(key)
     if path[-1] in ("limits", "requests", "labels", "annotations", "nodeSelector"):
-        value[chance.choice(_values_for((*path, "")))] = taken
+        value[rng.choice(_values_for((*path, "")))] = taken
 
 
 def _is_left_out(path: KeyPath) -> bool:
@@ -99,10 +96,7 @@ def _is_left_out(path: KeyPath) -> bool:
 
 
 def _values_for(path: KeyPath) -> Sequence[str]:
-    """Right and wrong texts for a place, chosen by the keys that lead to it.
-
-    An empty last key asks for names of keys.
-    """
+    """Valid and invalid texts for a place, by its path; an empty last key asks for names of keys."""
     parent, field = (path[-2] if len(path) > 1 else ""), path[-1]
     if parent in ("limits", "requests"):
         return _AMOUNTS if field else _RESOURCES
@@ -123,7 +117,7 @@ def _difference(case: Case, answer: Answer) -> str | None:
     if "error" in answer:
         return f"the oracle answered {answer['error']!r}"
     spec, found = _made_here(case)
-    # What a refused update changes is shown line by line, in Go's names there.
+    # Kubernetes adds a diff to the error of a forbidden update, with Go's field names.
     ours = {str(error).partition("\n")[0] for error in found}
     theirs = {text.partition("\n")[0] for text in answer.get("errors") or ()}
     if ours != theirs:
@@ -150,7 +144,7 @@ def _made_here(case: Case) -> tuple[Object, list[FieldError]]:
 
 
 def _plain(spec: Object) -> Any:
-    """A spec without what is empty, and without limits of the pod's own, which 1.36 does not fill in."""
+    """A spec without empty fields and without pod-level limits, for which 1.36 has no defaults."""
     requests = (spec.get("resources") or {}).get("requests")
     return _without_empty({**spec, "resources": {"requests": requests}})
 
@@ -162,4 +156,4 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(one) for one in value] if isinstance(value, list) else value
 
 
-AREA = Area("pods", _written, _random, _difference)
+AREA = Area("pods", lambda: list(written_cases()), _random, _difference)

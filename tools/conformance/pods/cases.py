@@ -1,4 +1,4 @@
-"""Valid pods, and cases made of them by changing them: one rule broken in each."""
+"""Valid pods, and cases made from them, each with one broken rule."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.conformance.area import Case
-from tools.conformance.pods.changes import (
-    HOST_CHANGES,
-    POD_CHANGES,
-    TEMPLATE_CHANGES,
-    UPDATES,
-    WAITING_UPDATES,
-)
+from tools.conformance.pods import changes as changes_of
 from tools.conformance.validation.cases import changed
 
 Object = dict[str, Any]
@@ -48,10 +42,7 @@ def _main_container() -> Object:
             {"name": "A", "value": "b"},
             {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
-            {
-                "name": "CPUS",
-                "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}},
-            },
+            {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "key"}}},
             {"name": "MORE", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "key.name"}}},
         ],
@@ -143,7 +134,7 @@ def rich_pod() -> Object:
 
 
 def _host_pod() -> Object:
-    """A valid pod on the network of its node, with resources of its own."""
+    """A valid pod on the host network, with pod-level resources."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -200,7 +191,7 @@ def workload(kind: str, pod: Object) -> Object:
 
 
 def valid_pods() -> list[Object]:
-    """Pods of each shape, none of which has an error."""
+    """A valid pod of each shape."""
     return [rich_pod(), _host_pod(), waiting_pod()]
 
 
@@ -208,15 +199,15 @@ def written_cases() -> Iterator[Case]:
     """Each valid pod, then each with one rule broken, then updates."""
     for pod in valid_pods():
         yield {"op": "pod", "object": pod}
-    for pod, changes in ((rich_pod(), POD_CHANGES), (_host_pod(), HOST_CHANGES)):
+    for pod, changes in ((rich_pod(), changes_of.POD_CHANGES), (_host_pod(), changes_of.HOST_CHANGES)):
         for change in changes:
             yield {"op": "pod", "object": changed(pod, *change)}
     yield from _written_workloads()
-    for pod, updates in ((rich_pod(), UPDATES), (waiting_pod(), WAITING_UPDATES)):
+    for pod, updates in ((rich_pod(), changes_of.UPDATES), (waiting_pod(), changes_of.WAITING_UPDATES)):
         yield {"op": "pod", "object": pod, "old": pod}
         for update in updates:
             yield {"op": "pod", "object": changed(pod, *update), "old": pod}
-            # The way back is an update as well, unless what it comes from could not be there.
+            # The reverse is an update too, unless the changed pod could not exist.
             if not any(path.startswith("metadata.") for path, _ in update):
                 yield {"op": "pod", "object": pod, "old": changed(pod, *update)}
 
@@ -226,8 +217,8 @@ def _written_workloads() -> Iterator[Case]:
     for kind in ("Deployment", "DaemonSet"):
         for pod in valid_pods():
             yield {"op": "pod", "object": workload(kind, pod)}
-        for change in TEMPLATE_CHANGES:
+        for change in changes_of.TEMPLATE_CHANGES:
             yield {"op": "pod", "object": changed(workload(kind, rich_pod()), *change)}
-    for change in HOST_CHANGES:
+    for change in changes_of.HOST_CHANGES:
         moved = [(f"spec.template.{path}", value) for path, value in change]
         yield {"op": "pod", "object": changed(workload("Deployment", _host_pod()), *moved)}

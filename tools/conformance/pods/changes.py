@@ -1,4 +1,4 @@
-"""Changes to the valid pods of the cases: each breaks one rule, or is an update that is allowed or not."""
+"""Changes to the valid pods of the cases: each breaks one rule, or is an allowed or forbidden update."""
 
 from __future__ import annotations
 
@@ -278,10 +278,7 @@ TEMPLATE_CHANGES: tuple[tuple[Change, ...], ...] = (
     ),
     ((f"{_TEMPLATE}.{_CLAIMS}", [{"name": "gpu"}]),),
     ((f"{_TEMPLATE}.spec.nodeName", "Bad_Name"),),
-    (
-        (f"{_TEMPLATE}.spec.nodeName", "node-1"),
-        (f"{_TEMPLATE}.spec.schedulingGates", [{"name": "a"}]),
-    ),
+    ((f"{_TEMPLATE}.spec.nodeName", "node-1"), (f"{_TEMPLATE}.spec.schedulingGates", [{"name": "a"}])),
 )
 
 

@@ -1,4 +1,4 @@
-"""Compares the embedded API server's validation with Kubernetes' own: which fields, what kind of error."""
+"""Compares validation of resource.k8s.io/v1: the fields and types of errors."""
 
 from __future__ import annotations
 
@@ -8,25 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from kubernetes_rules.validation import errors_of
-from kubernetes_rules.validation.lists import shortened
+from kubernetes_rules.validation import errors_of, field
 from tools.conformance.area import Answer, Area, Case
-from tools.conformance.validation.cases import CEL, valid_objects, written_objects
+from tools.conformance.validation.cases import CEL, valid_objects, written_cases
 
 KeyPath = tuple[Any, ...]
 """The keys that lead to a place in an object."""
 
 _MOST_CHANGES = 4
-_TITLES = {
-    "Required value": "FieldValueRequired",
-    "Invalid value": "FieldValueInvalid",
-    "Unsupported value": "FieldValueNotSupported",
-    "Duplicate value": "FieldValueDuplicate",
-    "Forbidden": "FieldValueForbidden",
-    "Too long": "FieldValueTooLong",
-    "Too many": "FieldValueTooMany",
-    "Not found": "FieldValueNotFound",
-}
+_TITLES = {title: kind for kind, title in field.TITLES.items()}
 _LINE = re.compile(f"^(.*?): ({'|'.join(_TITLES)})", re.DOTALL)
 _KEY_BYTES = 96
 _LONG_KEY = re.compile(r"\[([^\[\]]{97,})\]")
@@ -50,23 +40,20 @@ _EXPRESSIONS = (
     "device.allowMultipleAllocations", "'a' + 1",
 )  # fmt: skip
 _QUANTITY_KEYS = frozenset({"value", "default", "min", "max", "step"})
+# Around the limits of lists and maps in the API.
 _COUNTS = (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 16, 17, 32, 33, 64, 65, 128, 129)
 
 
-def _written() -> Sequence[Case]:
-    return [{"op": "validate", "object": item} for item in written_objects()]
-
-
-def _random(chance: Random) -> Case:
-    item = copy.deepcopy(chance.choice(valid_objects()))
-    for _ in range(chance.randint(0, _MOST_CHANGES)):
-        _mutate(chance, item)
+def _random(rng: Random) -> Case:
+    item = copy.deepcopy(rng.choice(valid_objects()))
+    for _ in range(rng.randint(0, _MOST_CHANGES)):
+        _mutate(rng, item)
     _default_operators(item)
     return {"op": "validate", "object": item}
 
 
 def _default_operators(item: Any) -> None:
-    """Set the defaults that the API server sets before it validates; the oracle does it for half of them."""
+    """Set the API server's defaults of tolerations, of which the oracle sets only some."""
     if isinstance(item, dict):
         for toleration in item.get("tolerations") or []:
             toleration["operator"] = toleration.get("operator") or "Equal"
@@ -77,7 +64,7 @@ def _default_operators(item: Any) -> None:
 def places(
     item: Any, is_left_out: Callable[[KeyPath], bool], path: KeyPath = ()
 ) -> Iterator[tuple[Any, Any, KeyPath]]:
-    """All places below ``item``, but those left out: the mapping or list, the key, and the path of keys."""
+    """All places below ``item`` that are not left out: the mapping or list, the key, and the path of keys."""
     entries = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
     for key, value in entries:
         here = (*path, key)
@@ -90,25 +77,25 @@ def _is_left_out(path: KeyPath) -> bool:
     return path in (("apiVersion",), ("kind",)) or "parameters" in path[:-1]
 
 
-def _mutate(chance: Random, item: dict[str, Any]) -> None:
-    """Change one place in a way that the types still allow."""
+def _mutate(rng: Random, item: dict[str, Any]) -> None:
+    """Change one place; types stay right."""
     found = list(places(item, _is_left_out))
     if not found:
         return
-    holder, key, path = chance.choice(found)
+    holder, key, path = rng.choice(found)
     value = holder[key]
-    if chance.random() < 0.15:
+    if rng.random() < 0.15:
         del holder[key]
     elif isinstance(value, bool):
         holder[key] = not value
     elif isinstance(value, int):
-        holder[key] = chance.choice((-1, 0, 1, 2, 128, 2**40))
+        holder[key] = rng.choice((-1, 0, 1, 2, 128, 2**40))
     elif isinstance(value, str):
-        holder[key] = chance.choice(_texts_for(path))
+        holder[key] = rng.choice(_texts_for(path))
     elif isinstance(value, list):
-        _mutate_list(chance, value)
+        _mutate_list(rng, value)
     elif isinstance(value, dict):
-        _mutate_map(chance, value, path)
+        _mutate_map(rng, value, path)
 
 
 def _texts_for(path: KeyPath) -> Sequence[str]:
@@ -119,34 +106,30 @@ def _texts_for(path: KeyPath) -> Sequence[str]:
     return _QUANTITIES if is_quantity or is_amount or "validValues" in path else _TEXTS
 
 
-def _mutate_list(chance: Random, value: list[Any]) -> None:
-    if not value or chance.random() < 0.2:
+def _mutate_list(rng: Random, value: list[Any]) -> None:
+    if not value or rng.random() < 0.2:
         value.clear()
         return
-    entry = chance.choice(value)
-    for index in range(chance.choice(_COUNTS)):
+    entry = rng.choice(value)
+    for index in range(rng.choice(_COUNTS)):
         added = copy.deepcopy(entry)
-        if isinstance(added, dict) and "name" in added and chance.random() < 0.95:
+        if isinstance(added, dict) and "name" in added and rng.random() < 0.95:
             added["name"] = f"n{index}"
-        elif isinstance(added, str) and chance.random() < 0.9:
+        elif isinstance(added, str) and rng.random() < 0.9:
             added = str(index) if added.lstrip("-")[:1].isdigit() else f"n{index}"
         value.append(added)
 
 
-def _mutate_map(chance: Random, value: dict[str, Any], path: KeyPath) -> None:
+def _mutate_map(rng: Random, value: dict[str, Any], path: KeyPath) -> None:
     if path[-1] in ("attributes", "capacity", "counters", "labels", "annotations") and value:
-        entry = chance.choice(list(value.values()))
-        names = (
-            [chance.choice(_TEXTS)]
-            if chance.random() < 0.7
-            else [f"k{n}" for n in range(chance.choice(_COUNTS))]
-        )
+        entry = rng.choice(list(value.values()))
+        names = [rng.choice(_TEXTS)] if rng.random() < 0.7 else [f"k{n}" for n in range(rng.choice(_COUNTS))]
         if isinstance(entry, dict) or path[-1] in ("labels", "annotations"):
             value.update({name: copy.deepcopy(entry) for name in names})
     elif path[-1] == "opaque":
-        value["parameters"] = chance.choice((None, {}, [], 1, "a", {"a": {"b": None}}, False))
+        value["parameters"] = rng.choice((None, {}, [], 1, "a", {"a": {"b": None}}, False))
     elif path[-2:-1] == ("attributes",):
-        added = chance.choice(
+        added = rng.choice(
             (("int", 1), ("bool", False), ("string", ""), ("version", "1.0.0"), ("string", "x" * 65))
         )
         value[added[0]] = added[1]
@@ -168,8 +151,8 @@ def _difference(case: Case, answer: Answer) -> str | None:
 
 
 def _cut(path: str) -> str:
-    """The path with long keys shortened: one half of Kubernetes' rules shortens them, the other does not."""
-    return _LONG_KEY.sub(lambda match: f"[{shortened(match[1], _KEY_BYTES)}]", path)
+    """The path with long keys shortened: Kubernetes' hand-written rules do that, its declared ones do not."""
+    return _LONG_KEY.sub(lambda match: f"[{field.shortened(match[1], _KEY_BYTES)}]", path)
 
 
-AREA = Area("validation", _written, _random, _difference)
+AREA = Area("validation", lambda: list(written_cases()), _random, _difference)

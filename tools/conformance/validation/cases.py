@@ -1,4 +1,4 @@
-"""Valid objects of resource.k8s.io/v1, and written cases that each break one rule of their validation."""
+"""Valid objects of resource.k8s.io/v1, and written cases that each break one rule."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from tools.conformance.area import Case
 from tools.conformance.validation import changes as changes_of
 from tools.conformance.validation.changes import REMOVED, Change
 
@@ -26,10 +27,7 @@ def _policy_device() -> Object:
                     "validRange": {"min": "10Gi", "max": "40Gi", "step": "10Gi"},
                 },
             },
-            "slots": {
-                "value": "8",
-                "requestPolicy": {"default": "1", "validValues": ["1", "2", "4", "8"]},
-            },
+            "slots": {"value": "8", "requestPolicy": {"default": "1", "validValues": ["1", "2", "4", "8"]}},
             "cores": {"value": "100", "requestPolicy": {"default": "5"}},
         },
     }
@@ -146,7 +144,7 @@ def _device_class() -> Object:
 
 
 def valid_objects() -> list[Object]:
-    """One object of each kind and shape, none of which has an error."""
+    """A valid object of each kind and shape."""
     counters = {"memory": {"value": "80Gi"}, "slices": {"value": "7"}}
     return [
         _resource_slice("plain", nodeName="node-1", devices=[_plain_device(), {"name": "gpu-1"}]),
@@ -156,7 +154,7 @@ def valid_objects() -> list[Object]:
         _resource_slice(
             "chosen",
             nodeSelector={
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}],
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
             },
         ),
         _claim(),
@@ -166,7 +164,7 @@ def valid_objects() -> list[Object]:
 
 
 def place(item: Any, path: str) -> tuple[Any, Any]:
-    """The map or list that contains what ``path`` names, and its key or index there."""
+    """The map or list that contains the place ``path``, and its key or index there."""
     *parents, last = path.split(".")
     for part in parents:
         item = item[int(part)] if isinstance(item, list) else item[part]
@@ -185,10 +183,11 @@ def changed(item: Object, *changes: Change) -> Object:
     return result
 
 
-def written_objects() -> Iterator[Object]:
+def written_cases() -> Iterator[Case]:
     """Each valid object, then each with one rule broken."""
-    plain, shared, own, counters, chosen, claim, template, device_class = valid_objects()
-    yield from (plain, shared, own, counters, chosen, claim, template, device_class)
+    plain, shared, own, counters, _, claim, template, device_class = valid_objects()
+    for item in valid_objects():
+        yield {"op": "validate", "object": item}
     for item, changes in (
         (plain, changes_of.SLICE_CHANGES),
         (shared, changes_of.SHARED_CHANGES),
@@ -199,4 +198,4 @@ def written_objects() -> Iterator[Object]:
         (device_class, changes_of.CLASS_CHANGES),
     ):
         for change in changes:
-            yield changed(item, *change)
+            yield {"op": "validate", "object": changed(item, *change)}

@@ -1,4 +1,4 @@
-"""What breaks one rule of the validation each: changes to the valid objects of its cases."""
+"""Changes to the valid objects of the cases; each breaks one rule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 Object = dict[str, Any]
 Change = tuple[str, Any]
-"""A path such as ``spec.devices.0.name`` and the value to put there; REMOVED takes it away."""
+"""A path such as ``spec.devices.0.name`` and its new value; REMOVED deletes the field."""
 
 REMOVED = object()
 

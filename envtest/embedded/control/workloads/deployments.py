@@ -34,7 +34,7 @@ from envtest.embedded.control.workloads.rollout import (
     sizes,
     total,
 )
-from kubernetes_rules.defaults import UNLIMITED
+from kubernetes_rules.defaults import NO_LIMIT
 
 Object = dict[str, Any]
 
@@ -258,7 +258,7 @@ class Deployments:
 
     def _clean_up(self, deployment: Object, old: Sequence[Object]) -> None:
         """Delete the oldest ReplicaSets without pods, as many as are more than the history is to have."""
-        limit = deployment["spec"].get("revisionHistoryLimit", UNLIMITED)
+        limit = deployment["spec"].get("revisionHistoryLimit", NO_LIMIT)
         ordered = sorted(old, key=lambda one: (_revision_of(one), one["metadata"]["creationTimestamp"]))
         for one in ordered[: max(0, len(old) - limit)]:
             status = one.get("status") or {}
@@ -334,7 +334,7 @@ def _with_annotations(deployment: Mapping[str, Any], replica_set: Object, revisi
 
 def _has_deadline(deployment: Json) -> bool:
     """Whether anybody wants to know when a rollout gets stuck."""
-    return deployment["spec"].get("progressDeadlineSeconds") not in (None, UNLIMITED)
+    return deployment["spec"].get("progressDeadlineSeconds") not in (None, NO_LIMIT)
 
 
 def _condition_of(status: Json, kind: str) -> Object | None:

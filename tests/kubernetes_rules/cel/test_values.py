@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.cel.library_quantity import parse
-from kubernetes_rules.cel.library_values import compare, equal, optional, size, traversal_units, type_name
 from kubernetes_rules.cel.types import CelError, Uint
+from kubernetes_rules.cel.values import compare, equal, optional, size, traversal_units, type_name
 
 NUMBERS = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats())
 SCALARS = st.one_of(st.none(), NUMBERS, st.text(max_size=3), st.binary(max_size=3))

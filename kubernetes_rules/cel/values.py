@@ -1,4 +1,4 @@
-"""What the function libraries know of values: equality, order, size, and what traversing them costs.
+"""Equality, order and size of values, and the cost of traversing them.
 
 The rules are those of cel-go's common/types and of k8s.io/apiserver/pkg/cel/library/cost.go.
 """
@@ -6,12 +6,12 @@ The rules are those of cel-go's common/types and of k8s.io/apiserver/pkg/cel/lib
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kubernetes_rules.cel.times import Duration, Timestamp
-from kubernetes_rules.cel.types import CelError, Overload, Type, Uint
+from kubernetes_rules.cel.types import CelError, Cost, Type, Uint
 
 CHARACTERS_PER_UNIT = 0.1
 """Units of cost for each character or byte of a string that is traversed."""
@@ -20,21 +20,19 @@ LIST_UNITS = 10
 """Units of cost for the creation of a list."""
 
 _LARGEST_STRING = 2**26
-"""The characters that a function may give: within the limit of costs, a selector has no use for more."""
+"""The longest string that a function may return, so that a selector cannot fill memory."""
 _LARGEST_COMPARISONS = 1_000_000
-"""How often a function may compare each element with each: so often, it is beyond the limit of costs."""
-
-Cost = Callable[[tuple[Any, ...], Any], int]
+"""The most comparisons that a function may make; more would cost more than an evaluation may."""
 
 
 class OpaqueValue:
-    """A value of a type of Kubernetes' own. To compare it is one unit of cost, whatever it holds."""
+    """A value of a type that Kubernetes adds to CEL. Comparing two costs one unit, however large they are."""
 
     __slots__ = ()
     type: ClassVar[Type]
 
     def equals(self, other: object) -> bool:
-        """Whether the other is the same value. Raises CelError when it is of another type."""
+        """Whether the other value is equal. Raises CelError if it is of another type."""
         if type(other) is not type(self):
             raise CelError("no such overload")
         return self == other
@@ -49,15 +47,15 @@ class Optional:
 
 
 def optional(value: Any) -> Optional:
-    """A present value, or an absent one for None."""
+    """An optional with this value, or without one for None."""
     return Optional(present=value is not None, value=value)
 
 
 def equal(left: Any, right: Any) -> bool:
-    """What ``==`` gives: numbers of any type by their value, unlike types are unequal.
+    """``left == right``: numbers of any type are compared by value, values of unlike types are unequal.
 
-    Raises CelError when an opaque value meets another type. Within lists and maps such an error counts as
-    equal, as in cel-go.
+    Raises CelError if an opaque value is compared with another type. Within lists and maps such an error
+    counts as equal, as in cel-go.
     """
     if left is None or right is None:
         return left is right
@@ -68,7 +66,9 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, int | float):
         return isinstance(right, int | float) and _compare_numbers(left, right) == 0
     if isinstance(left, tuple):
-        return isinstance(right, tuple) and len(left) == len(right) and all(map(_not_unequal, left, right))
+        return (
+            isinstance(right, tuple) and len(left) == len(right) and all(map(_equal_or_failed, left, right))
+        )
     if isinstance(left, Mapping):
         return isinstance(right, Mapping) and _equal_maps(left, right)
     if isinstance(left, Optional):
@@ -85,20 +85,20 @@ def check_length(characters: int) -> None:
 
 
 def check_comparisons(times: int) -> None:
-    """Raises CelError for comparisons that would take too long; the costs of the function tell the same."""
+    """Raises CelError for more comparisons than the limit of costs allows anyway."""
     if times > _LARGEST_COMPARISONS:
         raise CelError(f"{times} comparisons are too many")
 
 
 def surely_equal(left: Any, right: Any) -> bool:
-    """Whether ``==`` gives true; an error is none, as searching a list has it."""
+    """Whether ``==`` is true; an error counts as false, as in searches of a list."""
     try:
         return equal(left, right)
     except CelError:
         return False
 
 
-def _not_unequal(left: Any, right: Any) -> bool:
+def _equal_or_failed(left: Any, right: Any) -> bool:
     try:
         return equal(left, right)
     except CelError:
@@ -108,19 +108,18 @@ def _not_unequal(left: Any, right: Any) -> bool:
 def _equal_maps(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> bool:
     if len(left) != len(right):
         return False
+    # Python's True equals 1; CEL's does not.
     found = {(isinstance(key, bool), key): value for key, value in right.items()}
     for key, value in left.items():
         place = (isinstance(key, bool), key)
-        if place not in found or not _not_unequal(value, found[place]):
+        if place not in found or not _equal_or_failed(value, found[place]):
             return False
     return True
 
 
 def _compare_numbers(left: float, right: float) -> int | None:
-    """-1, 0 or 1 for two numbers of any type; None when one is NaN.
-
-    An integer meets a double as a double, so that 2^53+1 equals 2^53 there.
-    """
+    """-1, 0 or 1 for two numbers of any type; None if one is NaN."""
+    # cel-go converts the integer to a double, so that 2^53+1 equals 2^53 then.
     if isinstance(left, float) is not isinstance(right, float):
         left, right = float(left), float(right)
     if left != left or right != right:
@@ -129,7 +128,7 @@ def _compare_numbers(left: float, right: float) -> int | None:
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1 for two values of a type with an order. Raises CelError for others, and for NaN."""
+    """-1, 0 or 1 for two values of one ordered type. Raises CelError for others, and for NaN."""
     if isinstance(left, int | float) and isinstance(right, int | float):
         if isinstance(left, bool) is not isinstance(right, bool):
             raise CelError("no such overload")
@@ -143,7 +142,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def is_comparable(value: Any) -> bool:
-    """Whether values of this one's type have an order."""
+    """Whether the value's type is ordered."""
     return isinstance(value, bool | int | float | str | bytes | Duration | Timestamp)
 
 
@@ -190,7 +189,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def size(value: Any) -> int:
-    """The size that costs are counted by: characters, bytes, elements, octets of an address; else 1."""
+    """The size from which costs are computed: characters, bytes, elements, octets of an address; else 1."""
     if isinstance(value, str | bytes | tuple | Mapping):
         return len(value)
     octets = getattr(value, "octets", None)
@@ -198,17 +197,17 @@ def size(value: Any) -> int:
 
 
 def string_units(value: Any, times: float = 1) -> int:
-    """The units that traversing a string costs, so many times."""
+    """The units for traversing a string this many times."""
     return math.ceil(float(size(value)) * times * CHARACTERS_PER_UNIT)
 
 
 def regex_units(text: Any, pattern_size: int) -> int:
-    """The units that matching a string with a regular expression of a size costs."""
+    """The units for matching a string with a regular expression of this size."""
     return math.ceil((1.0 + size(text)) * CHARACTERS_PER_UNIT) * math.ceil(float(pattern_size) * 0.25)
 
 
 def traversal_units(value: Any) -> int:
-    """The units that going through a value costs, with all that is in it."""
+    """The units for traversing a value with everything in it."""
     if isinstance(value, str | bytes):
         length = len(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass"))
         return int(float(length) * CHARACTERS_PER_UNIT)
@@ -219,25 +218,11 @@ def traversal_units(value: Any) -> int:
     return 1
 
 
-def function(
-    name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., Any], cost: Cost | None = None
-) -> Overload:
-    """The signature of ``f(a, b)``."""
-    return Overload(name, receiver=False, parameters=parameters, result=result, call=call, cost=cost)
-
-
-def method(
-    name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., Any], cost: Cost | None = None
-) -> Overload:
-    """The signature of ``a.f(b)``, a being the first of the parameters."""
-    return Overload(name, receiver=True, parameters=parameters, result=result, call=call, cost=cost)
-
-
 def traversed_string(times: float = 1) -> Cost:
-    """The cost of a function that traverses its first argument so many times."""
+    """The cost of a function that traverses its first argument, a string, this many times."""
     return lambda arguments, _: string_units(arguments[0], times)
 
 
 def traversed_value(arguments: tuple[Any, ...], _: Any) -> int:
-    """The cost of a function that goes once through its first argument."""
+    """The cost of a function that traverses its first argument once."""
     return traversal_units(arguments[0])
