@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from envtest.client.api import ApiClient
-from envtest.client.layout import NodeLayout
+from envtest.client.layout import ClusterLayout, NodeLayout
 
 DRIVER_NAMESPACE = "gpu-dra"
 
 STOP_SECONDS = 20.0
-"""How long a process may take to end, unless more is said."""
+"""How long a process may take to end, unless the caller says otherwise."""
 
-LOG_TAIL_LINES, LOG_TAIL_COLUMNS = 15, 240
+_LOG_TAIL_LINES, _LOG_TAIL_COLUMNS = 15, 240
 """How much of a log an error shows."""
 
 
@@ -42,36 +43,65 @@ class ContainerFacts:
     mounts: Mapping[str, Mounted]
 
 
-class Process(Protocol):
+@dataclass(frozen=True, slots=True)
+class Process(ABC):
     """A process of a cluster, by its name, which also names its log."""
 
-    @property
-    def name(self) -> str:
-        """Its name among the cluster's processes."""
+    name: str
 
     @property
+    @abstractmethod
     def returncode(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
 
     @property
+    @abstractmethod
     def host_pid(self) -> int:
         """Its process id as this machine sees it."""
 
     @property
+    @abstractmethod
     def log(self) -> str:
         """All that it wrote to stdout and stderr since the cluster started, restarts included."""
 
+    @abstractmethod
     def send(self, number: signal.Signals) -> None:
         """Send it a signal; nothing happens if it ended already."""
 
-    def wait(self, timeout_seconds: float = ...) -> int:
+    @abstractmethod
+    def wait(self, timeout_seconds: float = STOP_SECONDS) -> int:
         """Wait for its end and return its exit status; raises ClusterError when it runs on."""
 
-    def stop(self, timeout_seconds: float = ...) -> int:
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> int:
         """Ask it to end (SIGTERM), wait for that, and return its exit status; raises ClusterError."""
+        self.send(signal.SIGTERM)
+        return self.wait(timeout_seconds)
 
     def kill(self) -> None:
         """Kill it (SIGKILL) and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+
+class ProcessLogs:
+    """The logs of a cluster's processes, by the names of the processes."""
+
+    def __init__(self, layout: ClusterLayout) -> None:
+        self._layout = layout
+
+    def names(self) -> list[str]:
+        """The names of all processes that ever wrote a log, ended ones included."""
+        return sorted(path.stem for path in self._layout.logs.glob("*.log"))
+
+    def log(self, name: str) -> str:
+        """What a process wrote so far; empty if it never started."""
+        path = self._layout.log(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote, long ones cut."""
+        lines = self.log(name).splitlines()[-_LOG_TAIL_LINES:]
+        return "\n".join(line[:_LOG_TAIL_COLUMNS] for line in lines)
 
 
 class Processes(Protocol):
@@ -124,10 +154,8 @@ class Cluster(Protocol):
     def admin(self) -> Path:
         """The administrator's kubeconfig."""
 
-    def service_account_kubeconfig(
-        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
-    ) -> Path:
-        """A kubeconfig with the rights of a service account's pod on a node."""
+    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
+        """A kubeconfig with the rights that a pod of a service account of the driver has on a node."""
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What a running container (the first unless named) finds inside; raises ClusterError."""

@@ -1,4 +1,4 @@
-"""Settings for every test: a log that is kept from the terminal, and property tests without a clock."""
+"""Settings for every test: logs stay off the terminal, and property tests have no time limits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.parts import LIMIT_SECONDS, Part
 _MEMORY = "/dev/shm"
 _ROOM_BYTES = 2 << 30
 
-# "ci" is what the targets run with, "long" what they do with LONG=1, "fuzz" what make fuzz does. The first
-# has the same examples each time: who changed something else must not meet a rare case that nobody knew of.
-# The others look for such cases.
+# The make targets use "ci", with LONG=1 they use "long", and make fuzz uses "fuzz". "ci" has the same
+# examples each time, so that nobody meets a rare case after an unrelated change. The others look for rare
+# cases.
 for _name, _examples in (("ci", LONG // 4), ("long", LONG), ("fuzz", 5 * LONG)):
     settings.register_profile(
         _name,
@@ -42,9 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what is not of the part, and keep temporary files in memory where there is room.
+    """Leave out tests of other parts, and keep temporary files in memory where there is room.
 
-    Not on real clusters: MPS daemons there have a /dev/shm of their own, which would hide the node's folders.
+    Not on real clusters: there, MPS daemons have a /dev/shm of their own, which would hide the node's
+    folders.
     """
     if name := config.getoption("--part"):
         _keep_files_in_memory()
@@ -53,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep modules and tests, which stay until the end, out of garbage collections: a tenth of all time."""
+    """Keep modules and tests, which stay until the end, out of garbage collections: that saves a tenth."""
     gc.disable()
     try:
         return (yield)
@@ -65,10 +66,10 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
-    """No collection of garbage while a test lets the stack grow to its limit.
+    """Switch garbage collection off for a test that lets the stack grow to its limit.
 
-    Garbage of any other test would be finalised there. Its finalisers have no stack left and fail, nobody can
-    catch that error, and pytest blames the test that runs.
+    Garbage of other tests would be finalised there, without any stack left. Nobody can catch the error of
+    such a finaliser, and pytest blames the test that runs.
     """
     gc.collect()
     gc.disable()
@@ -77,15 +78,15 @@ def no_garbage() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests did not run for want of something."""
+    """Say how many tests did not run because the machine lacks something."""
     if line := needs.summary(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)
 
 
 def _keep_files_in_memory() -> None:
-    """Use a tmpfs for temporary files, unless TMPDIR says otherwise: tests write 100,000 small ones.
+    """Use a tmpfs for temporary files unless TMPDIR is set: tests write 100,000 small files.
 
-    A disk needs up to fifty times as long for that. The processes that tests start follow TMPDIR as well.
+    On a disk that takes up to fifty times as long. The processes that tests start use TMPDIR as well.
     """
     try:
         there = os.statvfs(_MEMORY)
@@ -99,31 +100,31 @@ def _keep_files_in_memory() -> None:
 
 @pytest.fixture(scope="session")
 def driver_launcher() -> tuple[str, ...]:
-    """On real clusters the driver looks as often as it can, and leaves the scheduler its time."""
+    """On real clusters the driver checks as often as it can without taking the scheduler's processor time."""
     return BRISK_ON_REAL
 
 
 @pytest.fixture(autouse=True)
 def _log_to_nowhere() -> None:
-    """Lines that no test asks for go nowhere; a test that looks at the log configures it again."""
+    """Drop log lines; a test that reads the log configures it again."""
     configure("info", io.StringIO())
 
 
 @pytest.fixture(autouse=True)
 def _no_fault_of_the_embedded_cluster() -> Iterator[None]:
-    """A test fails when a part of the embedded cluster met meanwhile what nobody had thought of."""
+    """Fail a test when a part of the embedded cluster had an unexpected error meanwhile."""
     yield
     _fail_of(unforeseen.take())
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fault_at_the_end() -> Iterator[None]:
-    """So do the faults of clusters that outlive single tests."""
+    """Fail at the end of the session for errors of clusters that outlive single tests."""
     yield
     _fail_of(unforeseen.take())
 
 
 def _fail_of(faults: list[unforeseen.Unforeseen]) -> None:
     if faults:
-        told = "\n".join(map(str, faults))
-        pytest.fail(f"{len(faults)} faults of the embedded cluster itself:\n{told}", pytrace=False)
+        listed = "\n".join(map(str, faults))
+        pytest.fail(f"{len(faults)} faults of the embedded cluster itself:\n{listed}", pytrace=False)

@@ -1,4 +1,4 @@
-"""A selector that the API server takes, and that costs thousands of times as much as others."""
+"""A selector that the API server accepts, and that costs thousands of times as much as others."""
 
 from __future__ import annotations
 

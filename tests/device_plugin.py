@@ -1,7 +1,7 @@
-"""Stands in for NVIDIA's device plugin: offers a resource to a real kubelet, and gives containers a variable.
+"""Imitates NVIDIA's device plugin: offers a resource to a real kubelet, and gives containers a variable.
 
-It speaks the device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin), of which so little is needed
-that its messages are written by hand.
+It speaks the device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin). Its few messages are encoded
+by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SERVICE = "v1beta1.DevicePlugin"
 
 
 class DevicePlugin:
-    """Offers devices of a resource while it is entered; ``folder`` is the kubelet's for such plugins."""
+    """A context manager that offers devices of a resource; ``folder`` is the kubelet's for device plugins."""
 
     def __init__(self, folder: Path, uuids: Sequence[str], resource: str = "nvidia.com/gpu") -> None:
         self._folder = folder
@@ -71,6 +71,7 @@ class DevicePlugin:
     def _devices(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         devices = (_field(1, uuid.encode()) + _field(2, b"Healthy") for uuid in self._uuids)
         yield b"".join(_field(1, device) for device in devices)
+        # The kubelet counts the devices as gone when the stream ends.
         while context.is_active() and not self._ended.wait(0.5):
             pass
 
@@ -80,6 +81,7 @@ def _unary(answer: bytes) -> grpc.RpcMethodHandler[Any, Any]:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protobuf message that holds bytes, fewer than 128."""
+    """A protobuf field of bytes, fewer than 128."""
     assert len(content) < 128
+    # Wire type 2: a length, which takes one byte here, and so many bytes.
     return bytes([number << 3 | 2, len(content)]) + content

@@ -1,4 +1,4 @@
-"""Waits for what arrives later and tells nobody, and says what is missing when it does not arrive."""
+"""Waits for a state by polling, and says what is missing when it does not come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_SECONDS = 90.0
-"""A limit for what has gone wrong, far beyond what anything takes on a busy machine."""
+"""Far longer than anything takes on a busy machine: it is reached only when something has gone wrong."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
 
@@ -24,12 +24,13 @@ def eventually(
     seconds: float = WAIT_SECONDS,
     context: Callable[[], object] | None = None,
 ) -> T:
-    """Look again and again until what is seen is as wanted, and return it.
+    """Call ``look`` until ``is_so`` holds for what it returns, and return that.
 
-    ``what`` names that. A look that raises ends the wait. ``context`` gives more to tell when it fails.
+    ``what`` names the awaited state in the error, and ``context`` gives more text for it. An exception of
+    ``look`` ends the wait.
 
     Raises:
-        AssertionError: it did not come to that in time; the message has what was seen last.
+        AssertionError: the state did not come in time; the message has the last result of ``look``.
     """
     deadline = time.monotonic() + seconds
     pause_seconds = _FIRST_PAUSE_SECONDS

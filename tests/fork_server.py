@@ -41,13 +41,13 @@ _PRELOADED = (
     "gpuctl.demo.brisk",
 )
 _LEFT_OUT = frozenset({"driver.kube.full_access", "proto.generate"})
-"""Modules that the driver's processes hardly ever import, and that import large libraries."""
+"""Modules with large libraries that the driver's processes hardly ever import."""
 
 _LONGEST_REQUEST_BYTES = 1 << 17
 
 
 class ForkedProcess:
-    """A process that the server has forked; what it offers is called as in ``subprocess.Popen``."""
+    """A process that the server has forked, with methods named as in ``subprocess.Popen``."""
 
     def __init__(self, pid: int, status: int, stdout: IO[str] | None) -> None:
         self.pid = pid
@@ -91,6 +91,7 @@ class ForkedProcess:
                 selector.register(self._status, selectors.EVENT_READ)
                 if not selector.select(timeout_seconds):
                     return None
+            # The exit status as text; nothing if the server has ended and closed the pipe.
             said = os.read(self._status, 16)
             assert said, "the fork server ended before the processes that it forked"
             self.returncode = os.waitstatus_to_exitcode(int(said))
@@ -134,7 +135,8 @@ _one_request = threading.Lock()
 
 @cache
 def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The server of this process and the socket to it; the server ends when the socket is closed."""
+    """The fork server of this process and the socket to it; the server ends when the socket is closed."""
+    # SOCK_SEQPACKET: one send is one request, with its descriptors.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LONGEST_REQUEST_BYTES)
     with theirs:
@@ -159,7 +161,8 @@ def _import_everything() -> None:
 
 def _serve(control: socket.socket) -> tuple[str, list[str]]:
     """Fork for each request; returns in the forks, with the module to run and its arguments."""
-    ended: dict[int, tuple[int, int]] = {}  # by pidfd: process, pipe for its status
+    # By the pidfd of a process: its id, and the pipe for its exit status.
+    ended: dict[int, tuple[int, int]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         while True:
@@ -178,10 +181,13 @@ def _serve(control: socket.socket) -> tuple[str, list[str]]:
                 *standard, pipe = descriptors
                 pid = os.fork()
                 if pid == 0:
+                    # A fork has copies of all descriptors: with the pipes of others open here, their readers
+                    # would not see the end.
                     _become(standard, [pipe, *ended, *(other for _, other in ended.values())], environment)
                     return module, arguments
                 for descriptor in standard:
                     os.close(descriptor)
+                # Readable once the process has ended, so one select waits for processes and requests.
                 watched = os.pidfd_open(pid)
                 ended[watched] = pid, pipe
                 selector.register(watched, selectors.EVENT_READ)
@@ -191,14 +197,16 @@ def _serve(control: socket.socket) -> tuple[str, list[str]]:
 def _tell(pipe: int, status: int) -> None:
     try:
         os.write(pipe, str(status).encode())
+    # Nobody waits for this process any more.
     except BrokenPipeError:
-        pass  # nobody waits for this process any more
+        pass
     finally:
         os.close(pipe)
 
 
 def _become(standard: Sequence[int], others: Sequence[int], environment: Mapping[str, str]) -> None:
-    """Make this fork what a process is that was just started."""
+    """Make this fork look like a process that was just started."""
+    # As start_process does, so that both kinds of process are ended the same way.
     os.setsid()
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
@@ -215,7 +223,8 @@ def main() -> None:
     module, arguments = _serve(control)
     control.close()
     main_module = f"{module}.__main__" if hasattr(import_module(module), "__path__") else module
-    sys.modules.pop(main_module, None)  # runpy warns of a module that it runs and that is imported already
+    # runpy warns of a module that it runs and that is imported already.
+    sys.modules.pop(main_module, None)
     sys.argv = [main_module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -14,7 +14,7 @@ import pytest
 
 _RUN_AS_ROOT = "(run the tests as root)"
 NO_DEVICE_NODES = "needs the right to make device nodes (run the tests as root)"
-"""Why a test is skipped that has found out by itself that it may make none."""
+"""The reason of a test that finds out while it runs that it may not make device nodes."""
 
 
 def has_capability(number: int) -> bool:
@@ -50,7 +50,7 @@ IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a
 
 
 def summary(skipped: Iterable[pytest.TestReport]) -> str:
-    """One line: how many tests did not run for which reason, and what would run them; empty for none."""
+    """One line with the number of skipped tests for each reason; empty if none was skipped."""
     reasons: Counter[str] = Counter()
     for report in skipped:
         if isinstance(report.longrepr, tuple):

@@ -1,7 +1,7 @@
-"""Stands in for NVIDIA's kubelet plugin: its sockets, its checkpoint and its CDI specs, without its GPUs.
+"""Imitates NVIDIA's kubelet plugin: its sockets, its checkpoint and its CDI specs, without GPUs.
 
-It prepares whole GPUs of its pool, which has the node's name, and ends as that driver does: its sockets go,
-what it wrote stays.
+It prepares whole GPUs of its pool, which has the node's name. When it ends, its sockets are removed and its
+files stay, as with that driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.kubeletplugin.migration.nvidia_state import Object, checkpoint, claim
 
 
 class NvidiaDriver:
-    """Serves from ``start`` to ``end``; whatever was prepared by then can be found on the disk.
+    """Serves from ``start`` to ``end``; its checkpoint and CDI specs are on the disk at any time.
 
     ``registered`` is set once a kubelet has it. ``get_claim(namespace, name)`` is the API object. ``uuids``
     are the GPUs by the names of their devices.
@@ -97,7 +97,7 @@ class NvidiaDriver:
         self._serve(self.registration_socket, "pluginregistration.Registration", registrar)
 
     def end(self) -> None:
-        """End as a pod does that is deleted."""
+        """Stop serving and remove the sockets, as when the pod is deleted."""
         self._running.close()
 
     def prepare(self, namespace: str, name: str, uid: str) -> list[v1.Device]:
@@ -120,7 +120,7 @@ class NvidiaDriver:
         ]
 
     def half_prepare(self, namespace: str, name: str, uid: str) -> None:
-        """Begin to prepare a claim and get no further."""
+        """Leave a claim in the state in which a crash during its preparation leaves it."""
         self._claims[uid] = {
             "checkpointState": "PrepareStarted",
             "status": {},
@@ -130,7 +130,7 @@ class NvidiaDriver:
         self._write()
 
     def unprepare(self, uid: str) -> None:
-        """Let go of a claim."""
+        """Forget a claim, and remove its CDI spec."""
         self._claims.pop(uid, None)
         (self._cdi / former_cdi_spec_file_name(uid)).unlink(missing_ok=True)
         self._write()
@@ -175,7 +175,7 @@ class NvidiaDriver:
 
 
 def slice_devices(uuids: Mapping[str, str]) -> list[Object]:
-    """Whole GPUs as that driver publishes them, as far as a class looks at them."""
+    """Whole GPUs as that driver publishes them, with the attributes that a class reads."""
     return [
         {"name": name, "attributes": {"type": {"string": "gpu"}, "uuid": {"string": uuid}}}
         for name, uuid in uuids.items()

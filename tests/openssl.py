@@ -1,4 +1,4 @@
-"""Runs openssl, which makes certificates; without it, a test that comes to need one is skipped."""
+"""Runs openssl to make certificates; a test that needs one is skipped where openssl is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def openssl(*arguments: str) -> str:
-    """Run it; what it printed."""
+    """Run openssl and return what it printed."""
     try:
         done = subprocess.run(["openssl", *arguments], check=True, capture_output=True, text=True)
     except FileNotFoundError:
@@ -17,5 +17,5 @@ def openssl(*arguments: str) -> str:
 
 
 def make_certificate(*arguments: str) -> None:
-    """Make a certificate that is signed by itself, with a key of its own."""
+    """Make a self-signed certificate with a new key."""
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", *arguments)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 LIMIT_SECONDS = {"quick": 150, "rest": 300}
-"""How long each part may take on two cores that do nothing else."""
+"""How long each part may take on two idle cores."""
 
 QUICK_FOLDERS = (
     "tests/proto",
@@ -55,7 +55,7 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/test_crashes.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
 )
-"""Files and tests of the folders above that belong to the rest: they start processes, or take many steps."""
+"""Files and tests in the folders above that belong to the rest: they start processes or take many steps."""
 
 QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",

@@ -1,8 +1,8 @@
-"""A disk that a power cut may catch at any moment, with whatever was not written to it by fsync.
+"""A disk on which the power may fail at any moment.
 
-It follows the calls of ``os`` that change files, keeps what each name has stood for since its folder was
-last written by fsync, and leaves any combination that a kernel might: a name as it was at any moment since
-then, a file that was not written by fsync empty or cut anywhere.
+It follows the calls of ``os`` that change files, and remembers which files each name has named since the last
+fsync of its folder. A power cut then leaves one of the states that a kernel may leave: each name as it was at
+some moment since that fsync, and a file without an fsync of its own empty or cut anywhere.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import pytest
 
 @dataclass(eq=False)
 class _File:
-    """What was written, and whether it was written by fsync since."""
+    """The content of a file, and whether fsync was called after the last write."""
 
     content: bytes = b""
     lasts: bool = False
 
 
 class PowerCutDisk:
-    """The files that lie directly in the folders, which themselves are never lost."""
+    """The files directly in some folders; the folders themselves are never lost."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = sorted(str(folder) for folder in folders)
         self._names: dict[str, list[_File | None]] = {}
         self._open: dict[int, _File | str] = {}
         self.asked = ""
-        """The file whose fate is chosen."""
-        self._take_as_it_is()
+        """The file for which ``cut`` is choosing a state."""
+        self._take_as_written()
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -55,21 +55,22 @@ class PowerCutDisk:
             yield
 
     def cut(self, choose: Callable[[int], int]) -> None:
-        """Leave what a power cut might; ``choose(n)`` picks one of ``n`` possibilities, from 0."""
-        for path, stood_for in self._names.items():
+        """Cut the power: put the files into a possible state; ``choose(n)`` picks one of ``n``, from 0."""
+        for path, named in self._names.items():
             self.asked = path
-            file = stood_for[choose(len(stood_for))]
+            file = named[choose(len(named))]
             if file is None:
                 Path(path).unlink(missing_ok=True)
             else:
                 whole = len(file.content)
+                # Without fsync the kernel may have written the new size and any part of the data, or nothing.
                 lengths = (0, 1, whole // 2, whole - 1, whole)
                 length = whole if file.lasts else lengths[choose(len(lengths))]
                 Path(path).write_bytes(file.content[: max(length, 0)])
-        self._take_as_it_is()
+        self._take_as_written()
 
-    def _take_as_it_is(self) -> None:
-        """Whatever lies in the folders now is on the disk to stay."""
+    def _take_as_written(self) -> None:
+        """Take the files in the folders as written to the disk for good."""
         there = (Path(folder) for folder in self._folders if Path(folder).is_dir())
         # In an order that does not depend on the folder, so that a choice means the same in another run.
         found = sorted(path for folder in there for path in folder.iterdir() if path.is_file())
@@ -85,7 +86,7 @@ class PowerCutDisk:
             now = self._now(name)
             if now is None:
                 now = _File()
-                self._stands_for(name, now)
+                self._name_file(name, now)
             self._open[descriptor] = now
 
     def _written(self, count: int, descriptor: int, data: Any) -> None:
@@ -98,9 +99,10 @@ class PowerCutDisk:
         if isinstance(synced, _File):
             synced.lasts = True
         elif synced is not None:
-            for path, stood_for in self._names.items():
+            for path, named in self._names.items():
                 if str(Path(path).parent) == synced:
-                    del stood_for[:-1]
+                    # fsync of a folder writes its names: only the latest is possible from now on.
+                    del named[:-1]
 
     def _closed(self, _: None, descriptor: int) -> None:
         self._open.pop(descriptor, None)
@@ -109,12 +111,13 @@ class PowerCutDisk:
         old, new = os.fspath(source), os.fspath(target)
         if self._is_ours(old):
             if self._is_ours(new):
-                self._stands_for(new, self._now(old))
-            self._stands_for(old, None)
+                # The new name may be on the disk before the old one is gone, or after.
+                self._name_file(new, self._now(old))
+            self._name_file(old, None)
 
     def _unlinked(self, _: None, path: Any, **__: Any) -> None:
         if self._is_ours(os.fspath(path)):
-            self._stands_for(os.fspath(path), None)
+            self._name_file(os.fspath(path), None)
 
     def _is_ours(self, name: str) -> bool:
         return str(Path(name).parent) in self._folders
@@ -122,7 +125,7 @@ class PowerCutDisk:
     def _now(self, name: str) -> _File | None:
         return self._names.get(name, [None])[-1]
 
-    def _stands_for(self, name: str, file: _File | None) -> None:
+    def _name_file(self, name: str, file: _File | None) -> None:
         self._names.setdefault(name, [None]).append(file)
 
 

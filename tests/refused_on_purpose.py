@@ -1,4 +1,4 @@
-"""Files that show what the API refuses, or what an older one took: no server of today takes their objects."""
+"""Files with objects that the API server refuses on purpose, or that only older versions accepted."""
 
 from __future__ import annotations
 

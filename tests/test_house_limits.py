@@ -15,7 +15,7 @@ FOLDERS = (*sorted(path.parent.name for path in ROOT.glob("*/__init__.py")), "te
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 MIN_LINES_BESIDE_ITS_IMPORTER = 60
-"""A shorter module belongs into the module that alone imports it, if both lie in one folder."""
+"""A shorter module is merged into the only module that imports it, if both are in one folder."""
 APART = {
     "kubeletplugin/sharing/mps/mounts.py": "runs as a file, in a process of its own that imports nothing else"
 }
@@ -33,7 +33,7 @@ def modules() -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is asked of a module."""
+    """The measured properties of a module."""
 
     lines: int
     long_functions: list[str]

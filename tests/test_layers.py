@@ -15,12 +15,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path(__file__).with_name("layers.md")
 MOST_MODULES = 15
-"""More modules in one folder cannot be seen at a glance."""
+"""More modules in one folder cannot be taken in at a glance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module, as a dotted name, and where it stands."""
+    """One imported module, as a dotted name, and the place of the import."""
 
     module: str
     file: str
@@ -32,7 +32,10 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the tables allow: to each room, and of each edge library. A room is ``folder/`` or ``file.py``."""
+    """The tables: what each room may import, and where each edge library may be used.
+
+    A room is ``folder/`` or ``file.py``.
+    """
 
     rooms: Mapping[str, tuple[str, ...]]
     edges: Mapping[str, tuple[str, ...]]
@@ -53,7 +56,7 @@ class Rules:
         return None
 
     def allows(self, room: str, other: str) -> bool:
-        """Whether what stands in one room may import what stands in the other."""
+        """Whether modules in one room may import modules in the other."""
         return room == other or any(holds(place, other) for place in self.rooms[room])
 
 
@@ -71,7 +74,7 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 
 def quoted(cell: str) -> tuple[str, ...]:
-    """What stands in backticks."""
+    """The words in backticks."""
     return tuple(re.findall(r"`([^`]+)`", cell))
 
 
@@ -120,7 +123,7 @@ def imports_in(path: Path) -> list[Import]:
 
 
 def violations(rules: Rules, imported: Import) -> list[str]:
-    """What is wrong with one import; nothing when the tables allow it."""
+    """What is wrong with one import; empty when the tables allow it."""
     room = rules.room_of(imported.file)
     target = imported.module.split(".")[0]
     wrong = []

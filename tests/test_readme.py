@@ -1,4 +1,4 @@
-"""What README.md and its neighbours promise is there: commands, links, figures, what a pod sees."""
+"""README.md and its neighbours tell the truth: commands, links, figures, and what a pod sees."""
 
 from __future__ import annotations
 

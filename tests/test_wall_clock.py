@@ -1,4 +1,4 @@
-"""Nothing that a node decides depends on its clock, which may be off or jump: who reads it is listed."""
+"""No decision of a node depends on its wall clock, which may be wrong or jump; its readers are listed."""
 
 from __future__ import annotations
 

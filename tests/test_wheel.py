@@ -1,4 +1,4 @@
-"""The wheel has all that its commands need: installed where nothing of the checkout is, they work."""
+"""The wheel has all that its commands need: they work where nothing of the checkout is."""
 
 from __future__ import annotations
 

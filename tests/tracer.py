@@ -1,4 +1,4 @@
-"""Plays a kernel that does not let a killed process end."""
+"""Keeps killed processes from ending, as a hanging kernel driver does."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ with open(sys.argv[1]) as pids:
 
 @contextmanager
 def tracing(pids: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that traces those whose ids are written into ``pids``, and never looks at them again.
+    """Start a process that attaches to the processes whose ids are written into ``pids``, and ignores them.
 
-    Its tracer keeps a process that was killed from its parent.
+    The kernel reports the end of a traced process to its tracer first. This one never asks for it, so the
+    parent does not get the end either.
     """
     os.mkfifo(pids)
     with subprocess.Popen([sys.executable, "-c", _TRACER, str(pids)]) as started:

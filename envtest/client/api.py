@@ -59,6 +59,7 @@ class ApiClient:
 
     def apply(self, source: Path | Object | Iterable[Object], namespace: str = "default") -> list[Object]:
         """Server-side apply a YAML file, an object or objects, in their order. Returns them as stored."""
+        # force takes over fields that another manager owns; without it the server answers 409.
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return [
             self.request("PATCH", self.path_of(obj, namespace), obj, content_type=APPLY, query=query)
@@ -74,7 +75,7 @@ class ApiClient:
         return self.request("PATCH", path, body, content_type=MERGE)
 
     def delete(self, path: str, grace_seconds: int | None = None) -> None:
-        """Delete the object at a path; it is no error if it is gone already."""
+        """Delete the object at a path, if it is still there."""
         options = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         try:
             self.request("DELETE", path, options)
@@ -83,7 +84,7 @@ class ApiClient:
                 raise
 
     def text(self, path: str, timeout_seconds: float = REQUEST_SECONDS) -> str:
-        """What the server answers at a path that has no JSON, such as a pod's log."""
+        """The body of an answer that is not JSON, such as a pod's log."""
         with self.stream("GET", path, timeout_seconds=timeout_seconds) as answer:
             return answer.read().decode(errors="replace")
 
@@ -118,15 +119,20 @@ class ApiClient:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token}",
+            # A connection for each request: no pool has to be kept, and threads need no lock.
             "Connection": "close",
             "Content-Type": content_type,
         }
         connection = self._connection(timeout_seconds)
+        # JSON is YAML, so an apply patch may be sent as JSON, too.
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         try:
             connection.request(method, address, data, headers)
             answer = connection.getresponse()
-            if connection.sock is not None:  # the answer reads on from it, and its end is the connection's
+            # The answer has a file object of its own on the socket, and the descriptor is closed with the
+            # last of the two. http.client has let go of the socket already where the server closes the
+            # connection.
+            if connection.sock is not None:
                 connection.sock.close()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
@@ -149,10 +155,12 @@ class ApiClient:
             ClusterError: the server knows no such kind.
         """
         version, kind = obj["apiVersion"], obj["kind"]
+        # The core group alone is below /api, all others are below /apis.
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         known = self._resources.get(root)
         if known is None:
             listed = self.get(root)["resources"]
+            # Subresources are in the same list, with a slash in their names (pods/status).
             known = {entry["kind"]: entry for entry in listed if "/" not in entry["name"]}
             self._resources[root] = known
         if kind not in known:

@@ -11,6 +11,7 @@ from envtest.client.errors import ClusterError
 MAX_NODES = 4
 # A unix socket address has 108 bytes, the last of which is zero.
 MAX_SOCKET_PATH_BYTES = 107
+# The longest of the paths that a driver binds below the folder of a cluster.
 LONGEST_SOCKET = "node-0/kubelet/plugins_registry/gpu.nvidia.com-reg.sock"
 
 
@@ -43,7 +44,7 @@ class NodeLayout:
 
     @property
     def cgroup_dir(self) -> Path:
-        """Where pretended control groups of containers are, such as those of the embedded runtime."""
+        """The folders that the embedded runtime makes in place of control groups."""
         return self.folder / "cgroup"
 
     @property
@@ -57,11 +58,12 @@ class NodeLayout:
         return self.folder / "cni"
 
     def host_path(self, path: str) -> Path:
-        """Where this machine has what a node of a real cluster sees below /run or /var/lib/kubelet.
+        """The path on this machine of what a node of a real cluster sees below /run or /var/lib/kubelet.
 
         Pods get it with a hostPath volume of ``path``, which is absolute; /var/run is /run.
         """
         seen = Path(path)
+        # A symbolic link to /run on a real node.
         if seen.is_relative_to("/var/run"):
             seen = Path("/run") / seen.relative_to("/var/run")
         for place, folder in (("/var/lib/kubelet", self.kubelet_dir), ("/run/cdi", self.cdi_dir)):
@@ -90,7 +92,7 @@ class ClusterLayout:
 
     @property
     def logs(self) -> Path:
-        """The folder of all processes' logs; all that ``stop`` leaves of a folder the user chose."""
+        """The folder of the logs; ``stop`` leaves nothing else in a folder that the user chose."""
         return self.folder / "logs"
 
     @property

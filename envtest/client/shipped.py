@@ -1,7 +1,4 @@
-"""Says where the project's packages lie, and how a process runs them.
-
-The manifests and the classes come along with the packages.
-"""
+"""Says where the project's packages are, manifests and classes beside them, and how a process runs them."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-"""The folder of a checkout, or that of an installation: ``deploy`` and ``deviceclasses`` lie in both."""
+"""The root of a checkout, or site-packages: ``deploy`` and ``deviceclasses`` are in both."""
 
 
 def python_command(*arguments: str) -> tuple[str, ...]:
-    """This interpreter with arguments such as ``-m``; what lies in the working folder is not imported."""
+    """This interpreter with arguments such as ``-m``; it does not import from the working folder (-P)."""
     return (sys.executable, "-P", *arguments)
 
 

@@ -1,4 +1,4 @@
-"""Waits: for objects to reach a state, by watches of the API, and for components to be ready, by polling."""
+"""Waits for objects to reach a state, by watches, and for components to be ready, by polling."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def wait_for(
     predicate: Callable[[Object], bool],
     timeout_seconds: float = 60.0,
 ) -> Object:
-    """Wait until there is an object at a path and it fulfils a predicate; returns it.
+    """Wait until the object at a path exists and fulfils a predicate, and return it.
 
     Raises:
-        WaitTimeout: it does not within that time; the message has its last state.
+        WaitTimeout: it took longer; the message has the last state of the object.
     """
     collection, _, name = path.rpartition("/")
+    # A watch is of a collection; this selector, which all resources have, narrows it to one object.
     query = {"fieldSelector": f"metadata.name={name}"}
     found: Object | None = None
     for objects in _snapshots(api, collection, query, time.monotonic() + timeout_seconds):
@@ -49,12 +50,12 @@ def wait_for_list(
     timeout_seconds: float = 60.0,
     **query: str,
 ) -> list[Object]:
-    """Wait until the objects of a collection, sorted by name, fulfil a predicate; returns them.
+    """Wait until the objects of a collection, sorted by name, fulfil a predicate, and return them.
 
     ``query`` such as fieldSelector="spec.nodeName=node-0" narrows the collection.
 
     Raises:
-        WaitTimeout: they do not within that time; the message has their last states.
+        WaitTimeout: it took longer; the message has the last states of the objects.
     """
     found: list[Object] = []
     for objects in _snapshots(api, path, query, time.monotonic() + timeout_seconds):
@@ -66,7 +67,7 @@ def wait_for_list(
 
 
 def wait_gone(api: ApiClient, path: str, timeout_seconds: float = 60.0) -> None:
-    """Wait until there is no object at a path.
+    """Wait until the object at a path is gone.
 
     Raises:
         WaitTimeout: it is still there after that time.
@@ -82,14 +83,17 @@ def _snapshots(
     """The objects of a collection by name: first as listed, then after every change, until the deadline."""
     while time.monotonic() < deadline:
         listed = api.request("GET", collection, query=query)
+        # The items of a list have neither kind nor apiVersion; the objects of a watch have both.
         kind, version = listed["kind"].removesuffix("List"), listed["apiVersion"]
         objects = {
             obj["metadata"]["name"]: {"kind": kind, "apiVersion": version, **obj} for obj in listed["items"]
         }
         yield dict(objects)
+        # A watch from the version of the list misses no change in between.
         since = {**query, "resourceVersion": listed["metadata"]["resourceVersion"]}
         for event in _events(api, collection, since, deadline):
             if event["type"] == "ERROR":
+                # 410: the server has dropped the history since that version (etcd is compacted); list again.
                 if event["object"].get("code") == http.client.GONE:
                     break
                 raise WaitTimeout(f"the watch of {collection} failed: {event['object']}")
@@ -106,6 +110,8 @@ def _events(api: ApiClient, collection: str, query: dict[str, str], deadline: fl
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         return
+    # The server ends the watch a moment after the deadline; the timeout of the socket is for one that says
+    # nothing.
     watch = {**query, "watch": "true", "timeoutSeconds": str(int(remaining) + 1)}
     with api.stream("GET", collection, query=watch, timeout_seconds=remaining) as answer:
         while time.monotonic() < deadline:
@@ -132,14 +138,17 @@ def fresh_namespace(api: ApiClient) -> Iterator[str]:
     """The name of a new namespace; its workloads, pods and claims are gone when the block ends."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # Pods are refused until the namespace has its service account (admission plugin ServiceAccount).
     wait_for(api, paths.service_account("default", name), lambda _: True)
     yield name
-    for workloads in paths.workloads(name):  # they would make their pods again
+    # First what would make its pods again.
+    for workloads in paths.workloads(name):
         api.delete(workloads)
     for pod in api.list_objects(paths.pod(namespace=name)):
         api.delete(paths.pod(pod["metadata"]["name"], name), grace_seconds=1)
     wait_for_list(api, paths.pod(namespace=name), lambda pods: not pods)
-    api.delete(paths.resource_claim(namespace=name))  # with the namespace they would go seconds later
+    # With the namespace they would be deleted too, but seconds later.
+    api.delete(paths.resource_claim(namespace=name))
     wait_for_list(api, paths.resource_claim(namespace=name), lambda claims: not claims)
     api.delete(paths.namespace(name))
 
@@ -155,7 +164,7 @@ class Watched(Protocol):
 
 
 def wait_until(needed: Sequence[str], processes: Watched, attempt: Callable[[], T | None]) -> T:
-    """Try again and again until an attempt gives something, and return that.
+    """Repeat an attempt until it returns something, and return that.
 
     ``needed`` are the names of the processes without which no attempt can succeed, the most important first.
 

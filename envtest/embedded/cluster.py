@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
@@ -20,15 +20,16 @@ from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.claim_controller import EmbeddedClaimController
-from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
-from envtest.embedded.control.namespace_controller import (
-    EmbeddedNamespaceController,
-    EmbeddedServiceAccountController,
+from envtest.embedded.control import (
+    claim_controller,
+    disruption_controller,
+    kinds,
+    namespace_controller,
+    scheduler,
+    taint_eviction,
 )
-from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects
-from envtest.embedded.control.scheduler import EmbeddedScheduler
-from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
+from envtest.embedded.control.change_loop import Controller
+from envtest.embedded.control.objects import Objects
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
 from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.embedded.node.container_runtime import ContainerRuntime
@@ -36,21 +37,12 @@ from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 
 KUBERNETES = "1.37"
+# Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
 
 
-class Part(Protocol):
-    """A loop of the cluster."""
-
-    def start(self) -> None:
-        """Run in threads of its own."""
-
-    def stop(self) -> None:
-        """End them."""
-
-
 class EmbeddedCluster:
-    """See envtest.cluster.Cluster; a context manager. Everything runs from its making to ``close``.
+    """See envtest.cluster.Cluster. A context manager, whose parts run until ``close``.
 
     ``api_server`` is the server behind ``api``, with its faults and switches; ``kubelets`` are those of
     ``nodes``. ``times`` are the kubelets' intervals, by default those of the real one.
@@ -65,13 +57,14 @@ class EmbeddedCluster:
         folder: Path | None = None,
         start: StartProcess = start_process,
     ) -> None:
-        """Start all parts; raises what a part raises, and leaves nothing then.
+        """Start all parts. Where one cannot start, end the others and raise its error.
 
-        ``folder`` is an empty one, which ``close`` removes; without it one is made. ``start`` starts the
-        processes of drivers.
+        ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
+        starts the processes of drivers.
         """
         self.kubernetes = KUBERNETES
         self._times = times
+        # What is started is stopped in the opposite order, here too where a later part cannot start.
         with ExitStack() as cleanup:
             self.folder = folder or Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
             cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
@@ -83,7 +76,9 @@ class EmbeddedCluster:
             self.api_server = cleanup.enter_context(EmbeddedApiServer())
             self.server = self.api_server.url
             self.api = ApiClient(self.server, None, "embedded")
-            self._make_objects()
+            objects = Objects(self.api_server)
+            for node in self.nodes:
+                objects.create(kinds.NODES, "", _node_object(node.name))
             for part in self._control_loops():
                 part.start()
                 cleanup.callback(part.stop)
@@ -98,6 +93,7 @@ class EmbeddedCluster:
                 kubelet.start()
             self.processes = ChildProcesses(self._layout, start)
             cleanup.callback(self.processes.shutdown)
+            # All parts run: from here on ``close`` ends them.
             self._cleanup = cleanup.pop_all()
 
     def __enter__(self) -> Self:
@@ -110,7 +106,7 @@ class EmbeddedCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the cluster; raises ClusterFault where a part of it failed and nobody has asked for that."""
+        """Close the cluster; raises ClusterFault where one of its own parts failed unexpectedly."""
         self.close()
         faults = unforeseen.take()
         if faults and error is None:
@@ -126,11 +122,9 @@ class EmbeddedCluster:
         """The administrator's kubeconfig."""
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
-    def service_account_kubeconfig(
-        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
-    ) -> Path:
+    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
         """A kubeconfig for a service account's pod; here everybody may do everything."""
-        name = f"{namespace}.{service_account}.{node}"
+        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
         return self.api_server.write_kubeconfig(self._layout.kubeconfig(name))
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
@@ -139,10 +133,6 @@ class EmbeddedCluster:
         mounts = {path: Mounted(one.host_path, one.options) for path, one in view.mounts.items()}
         return ContainerFacts(tuple(sorted(view.nodes)), dict(view.env), mounts)
 
-    def cgroup(self, pod: str, namespace: str = "default", container: str | None = None) -> str:
-        """The control group of a running container, below the root of the groups."""
-        return self._running(pod, namespace, container)[1].cgroup
-
     def kill_container(self, pod: str, namespace: str = "default", container: str | None = None) -> None:
         """End a running container by SIGKILL."""
         runtime, found = self._running(pod, namespace, container)
@@ -150,7 +140,7 @@ class EmbeddedCluster:
 
     def _running(self, pod: str, namespace: str, container: str | None) -> tuple[ContainerRuntime, Container]:
         """A container that runs, the first of its pod unless named, and its runtime. Raises ClusterError."""
-        found = Objects(self.api_server).find(PODS, namespace, pod)
+        found = Objects(self.api_server).find(kinds.PODS, namespace, pod)
         uid = "" if found is None else found["metadata"]["uid"]
         place = next(
             ((runtime, one) for runtime in self._runtimes if (one := runtime.find(uid)) is not None), None
@@ -164,7 +154,7 @@ class EmbeddedCluster:
         return place[0], run
 
     def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
-        """End a kubelet and start another one in its place; no signal makes a difference here."""
+        """End a kubelet and start another one in its place; the signal makes no difference here."""
         del stop_signal
         self.kubelets[node].stop()
         self.kubelets[node] = self._new_kubelet(node)
@@ -177,21 +167,19 @@ class EmbeddedCluster:
     def start_api_server(self) -> None:
         """Listen again at the same port with the same objects."""
         self.api_server.start()
+        # The loops wait on the store, and have not looked at it while the server was stopped.
         self.api_server.store.notify()
 
-    def log(self, process: str) -> str:
-        """The log of a process of the driver."""
-        return self.processes.log(process)
-
-    def _control_loops(self) -> list[Part]:
+    def _control_loops(self) -> list[Controller]:
         return [
-            EmbeddedNamespaceController(self.api_server),
-            EmbeddedServiceAccountController(self.api_server),
-            EmbeddedClaimController(self.api_server),
-            EmbeddedTaintEviction(self.api_server),
-            EmbeddedDisruptionController(self.api_server),
+            # Those of kube-controller-manager, then the scheduler.
+            namespace_controller.EmbeddedNamespaceController(self.api_server),
+            namespace_controller.EmbeddedServiceAccountController(self.api_server),
+            claim_controller.EmbeddedClaimController(self.api_server),
+            taint_eviction.EmbeddedTaintEviction(self.api_server),
+            disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
-            EmbeddedScheduler(self.api_server),
+            scheduler.EmbeddedScheduler(self.api_server),
         ]
 
     def _find_log(self, pod_uid: str, container: str) -> ContainerLog | None:
@@ -204,16 +192,6 @@ class EmbeddedCluster:
     def _stop_kubelets(self) -> None:
         for kubelet in self.kubelets:
             kubelet.stop()
-
-    def _make_objects(self) -> None:
-        """The namespaces and nodes that every cluster has."""
-        objects = Objects(self.api_server)
-        for name in ("default", "kube-system"):
-            if objects.find(NAMESPACES, "", name) is None:
-                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-                objects.create(NAMESPACES, "", namespace)
-        for node in self.nodes:
-            objects.create(NODES, "", _node_object(node.name))
 
 
 def _make_node_folders(node: NodeLayout) -> None:
@@ -233,6 +211,7 @@ def _node_object(name: str) -> dict[str, object]:
         "lastTransitionTime": now(),
         "lastHeartbeatTime": now(),
     }
+    # Nothing is added up against this: the scheduler looks at the devices of claims only.
     room = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     info = {"kubeletVersion": f"v{KUBERNETES}.0-embedded", "containerRuntimeVersion": "embedded://1"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}

@@ -68,7 +68,7 @@ def stop(folder: Path) -> None:
         try:
             Processes(layout, None).shutdown()
         except SupervisorGone:
-            # Its processes and mounts went with it; the next cluster in its slot removes the cgroups.
+            # Its processes and mounts ended with it; the next cluster in its slot removes the cgroups.
             remove_files(layout, keep_logs=True)
     except ClusterError as error:
         raise click.ClickException(str(error)) from error

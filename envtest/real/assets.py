@@ -11,6 +11,7 @@ from pathlib import Path
 from envtest.client.errors import MissingPrerequisite
 from envtest.real import build
 
+# ptp, host-local and loopback are CNI plugins: pods get their network from them.
 BINARIES = (
     "etcd",
     "kube-apiserver",
@@ -66,7 +67,7 @@ def find_assets(
 
 
 def check_complete(folder: Path) -> None:
-    """Return if the folder holds all binaries.
+    """Check that the folder holds all binaries.
 
     Raises:
         MissingPrerequisite: names the binaries that are missing or cannot be executed.
@@ -80,11 +81,12 @@ def check_complete(folder: Path) -> None:
 
 
 def check_version(folder: Path, kubernetes: str) -> None:
-    """Return if the kube-apiserver in the folder is of this minor version.
+    """Check that the kube-apiserver in the folder is of this minor version.
 
     Raises:
         MissingPrerequisite: it is of another one, or does not say.
     """
+    # All Kubernetes components of a folder are taken for the same version.
     asked = [str(folder / "kube-apiserver"), "--version"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if not answer.stdout.startswith(f"Kubernetes v{kubernetes}."):

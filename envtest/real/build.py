@@ -4,8 +4,8 @@
 answers as the scheduler and the API server do; ``go/runtime`` lists containerd and the CNI plugins.
 
 Each folder of ``go_programs/`` is a module whose ``tool`` lines name the programs that are built from it.
-They check what this project ships, or have the libraries of others check it. They do not lie in ``go/``,
-because each change there makes the binaries of clusters be built again.
+They check what this project ships, or have the libraries of others check it. They are not in ``go/``,
+because each change there has the binaries of clusters built again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
@@ -28,10 +27,9 @@ GO_FOLDER = Path(__file__).parent / "go"
 VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}
 DEFAULT_KUBERNETES = "1.37"
 _COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
-# The version's module file; the default one is named as Go expects it.
+# The module file of each version; the default one has the name that Go expects.
 MODULE_FILES = {"1.37": "go.mod", "1.36": "1.36.mod"}
-# Snapshotters that need C libraries, and that no cluster here uses.
-_RUNTIME_TAGS = "no_btrfs,no_devmapper,no_zfs"
+
 KEY_DIGITS = 12
 
 MODULES_FOLDER = Path(__file__).parent / "go_programs"
@@ -48,26 +46,28 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
         MissingPrerequisite: there is no Go.
         BuildFailed: Go failed; the message ends with what it wrote.
     """
-    cache = _cache_folder(environment)
-    key = cache_key(kubernetes)
-    target = cache / key
+    target = user_cache(environment) / "envtest" / cache_key(kubernetes)
+    return _built_once(target, lambda folder: _build_cluster(folder, kubernetes, environment))
+
+
+def _built_once(target: Path, build: Callable[[Path], None]) -> Path:
+    """The folder ``target``; where it is not there, ``build`` is called to fill it."""
     if target.is_dir():
         return target
-    cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"{key}.lock"):
-        for leftover in cache.glob(f".{key}-*"):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{target}.lock").open("w") as lock:
+        # The kernel releases the lock with its last descriptor, also when this process is killed.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in target.parent.glob(f".{target.name}-*"):
             shutil.rmtree(leftover)
         if not target.is_dir():
-            work = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache))
-            _build_into(work, kubernetes, environment)
+            # In the same folder, since a rename is atomic only within one file system.
+            work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            build(work)
+            # mkdtemp makes folders that only their owner can enter.
             work.chmod(0o755)
             work.rename(target)
     return target
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where built binaries are kept."""
-    return user_cache(environment) / "envtest"
 
 
 def cache_key(kubernetes: str, go_folder: Path = GO_FOLDER) -> str:
@@ -78,11 +78,17 @@ def cache_key(kubernetes: str, go_folder: Path = GO_FOLDER) -> str:
     """
     if kubernetes not in VERSIONS:
         raise ClusterError(f"Kubernetes {kubernetes} cannot be built: choose {' or '.join(VERSIONS)}")
-    digest = hashlib.sha256()
-    for file in sorted(path for path in go_folder.rglob("*") if path.is_file()):
-        digest.update(f"{file.relative_to(go_folder)}\0{file.stat().st_size}\0".encode())
+    return f"{VERSIONS[kubernetes]}-{_digest(go_folder)}"
+
+
+def _digest(folder: Path, variant: str = "") -> str:
+    """A digest of all files of a folder, and of the variant in which they are built."""
+    digest = hashlib.sha256(variant.encode())
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        # The size in front keeps the end of one file apart from the name of the next.
+        digest.update(f"{file.relative_to(folder)}\0{file.stat().st_size}\0".encode())
         digest.update(file.read_bytes())
-    return f"{VERSIONS[kubernetes]}-{digest.hexdigest()[:KEY_DIGITS]}"
+    return digest.hexdigest()[:KEY_DIGITS]
 
 
 def go_command(environment: Mapping[str, str]) -> str:
@@ -105,9 +111,11 @@ def go_command(environment: Mapping[str, str]) -> str:
     )
 
 
-def _build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
+def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
     """Build all binaries of a Kubernetes version into an existing folder."""
     go = go_command(environment)
+    # Without cgo the binaries are static, and run whatever C library the machine has. GOWORK=off: a workspace
+    # of the user does not count.
     go_environment = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
     build = [go, "build", "-trimpath", "-buildvcs=false"]
     modules = [f"-modfile={MODULE_FILES[kubernetes]}"] if kubernetes != DEFAULT_KUBERNETES else []
@@ -117,14 +125,11 @@ def _build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) -
             GO_FOLDER / "kubernetes",
             go_environment,
         )
-    runtime = GO_FOLDER / "runtime"
-    tools = run_go([go, "list", "tool"], runtime, go_environment).split()
-    run_go(
-        [*build, "-tags", _RUNTIME_TAGS, "-ldflags", "-s -w", "-o", f"{folder}/", *tools],
-        runtime,
-        go_environment,
-    )
+    # Snapshotters that need C libraries, and that no cluster here uses.
+    tags = "no_btrfs,no_devmapper,no_zfs"
+    _build_tools(GO_FOLDER / "runtime", folder, go_environment, "-tags", tags)
     for component in _COMPONENTS:
+        # One binary, which runs the component that its own name says: shared code is linked once.
         (folder / component).symlink_to("kube")
 
 
@@ -151,13 +156,6 @@ def run_go(command: list[str], folder: Path, environment: Mapping[str, str]) -> 
     return done.stdout
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def go_programs(
     module: str, environment: Mapping[str, str] = os.environ, modules_folder: Path = MODULES_FOLDER
 ) -> Path:
@@ -166,7 +164,7 @@ def go_programs(
     Args:
         module: a folder of ``modules_folder`` with go.mod and go.sum.
         environment: of the Go command.
-        modules_folder: where modules lie.
+        modules_folder: the folder of the modules.
 
     Raises:
         MissingPrerequisite: they are not built yet, and there is no Go.
@@ -177,40 +175,19 @@ def go_programs(
     if not (source / "go.mod").is_file():
         raise ClusterError(f"there is no Go module {source}")
     with_c = module in WITH_C
-    cache = user_cache(environment) / "go-programs"
-    target = cache / f"{module}-{_key(source, with_c=with_c)}"
-    if target.is_dir():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    with Path(f"{target}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_dir():
-            _build(source, target, {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"})
-    return target
+    target = user_cache(environment) / "go-programs" / f"{module}-{_digest(source, 'cgo' if with_c else '')}"
+    go_environment = {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"}
+    return _built_once(target, lambda folder: _build_tools(source, folder, go_environment))
 
 
 def modules() -> list[str]:
     """All modules of ``MODULES_FOLDER``."""
-    return sorted(path.name for path in MODULES_FOLDER.iterdir() if (path / "go.mod").is_file())
+    return sorted(path.parent.name for path in MODULES_FOLDER.glob("*/go.mod"))
 
 
-def _key(source: Path, *, with_c: bool) -> str:
-    """A digest of all that a module's programs are built from."""
-    digest = hashlib.sha256(b"cgo" if with_c else b"")
-    for file in sorted(path for path in source.rglob("*") if path.is_file()):
-        digest.update(f"{file.relative_to(source)}\0{file.stat().st_size}\0".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:KEY_DIGITS]
-
-
-def _build(source: Path, target: Path, environment: Mapping[str, str]) -> None:
-    """Build into a folder beside the target, so that an interrupted build leaves nothing that counts."""
+def _build_tools(source: Path, folder: Path, environment: Mapping[str, str], *flags: str) -> None:
+    """Build the programs that the ``tool`` lines of a module name into an existing folder."""
     go = go_command(environment)
-    for leftover in target.parent.glob(f".{target.name}-*"):
-        shutil.rmtree(leftover)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     packages = run_go([go, "list", "tool"], source, environment).split()
-    build = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", f"{work}/"]
+    build = [go, "build", "-trimpath", "-buildvcs=false", *flags, "-ldflags", "-s -w", "-o", f"{folder}/"]
     run_go([*build, *packages], source, environment)
-    work.chmod(0o755)
-    work.rename(target)

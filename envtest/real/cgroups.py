@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-# A group stays busy for a moment after its last process ended.
+# rmdir of a group fails with EBUSY for a moment after its last process ended.
 REMOVAL_SECONDS = 5.0
 RETRY_SECONDS = 0.02
 
 
 def hierarchies(root: Path = CGROUP_ROOT) -> list[Path]:
     """The mounted hierarchies: one for v2, one for each controller (and maybe v2's) for v1."""
+    # Only the root of cgroup v2 has this file.
     if (root / "cgroup.controllers").exists():
         return [root]
+    # With v1 some names are links to hierarchies with several controllers (cpu to cpu,cpuacct).
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
 
 
@@ -53,6 +55,8 @@ def _below(top: Path) -> Iterator[Path]:
 
 def _removed(group: Path) -> bool:
     try:
+        # The files in the folder of a group belong to the kernel: rmdir removes it with them, once no process
+        # and no group is in it.
         group.rmdir()
     except FileNotFoundError:
         return True

@@ -1,4 +1,4 @@
-"""Takes away what a cluster leaves once its processes are gone: mounts, control groups, files."""
+"""Removes what a cluster leaves once its processes are gone: mounts, control groups, files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def clean(layout: ClusterLayout, slot: Slot, *, keep_logs: bool) -> None:
         ClusterError: something is still in use; files below a mount are never removed, because
             they may be the machine's.
     """
+    # First of all, so that no file is removed through a mount.
     mounted = isolation.unmount_below(layout.folder)
     if mounted:
         raise ClusterError(f"cannot unmount {', '.join(map(str, mounted))}: files are left there")

@@ -12,14 +12,11 @@ from typing import Any, Self
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
+from envtest.client.layout import NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
 from envtest.real import containers, control_plane, description, nodes
-from envtest.real.control_plane import machine_address
-from envtest.real.description import Description
-from envtest.real.processes import Process, Processes
+from envtest.real.processes import ClusterProcess, Processes
 from envtest.real.render import IMAGE
-
-_EXEC_SECONDS = 30.0
 
 _LIFETIME_SECONDS = 24 * 3600
 
@@ -35,7 +32,7 @@ class RealCluster:
 
     has_rights = True
 
-    def __init__(self, described: Description, processes: Processes) -> None:
+    def __init__(self, described: description.Description, processes: Processes) -> None:
         """Wait for the API server of a cluster whose processes are started."""
         self._described = described
         self._closed = False
@@ -70,7 +67,7 @@ class RealCluster:
         self.close()
 
     def close(self) -> None:
-        """End all processes and remove mounts, control groups and files (logs stay if not owned).
+        """End all processes and remove mounts, control groups and files; logs stay unless it is owned.
 
         A closed cluster may be closed again.
 
@@ -83,11 +80,12 @@ class RealCluster:
 
     @property
     def pods_see_server_at(self) -> tuple[str, int]:
-        """Address and port at which pods reach the API server: there is no proxy for its Service.
+        """Address and port at which pods reach the API server.
 
-        What they have in their environment as KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+        There is no kube-proxy, so the address of its Service, which pods have in KUBERNETES_SERVICE_HOST,
+        leads nowhere.
         """
-        return machine_address(), self._described.slot.port(control_plane.API_SERVER)
+        return control_plane.machine_address(), self._described.slot.port(control_plane.API_SERVER)
 
     @property
     def admin(self) -> Path:
@@ -113,22 +111,15 @@ class RealCluster:
         """A token of an existing service account as its pod on a node has it."""
         return mint_token(self.api, service_account, namespace, node)
 
-    def service_account_kubeconfig(
-        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
-    ) -> Path:
+    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
         """A kubeconfig with a fresh ``mint_token``; each call writes the same file again."""
-        token = self.mint_token(service_account, node, namespace)
-        name = f"{namespace}.{service_account}.{node}"
+        token = self.mint_token(service_account, node)
+        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
         control_plane.write_kubeconfig(self._described, name, token)
         return self._described.layout.kubeconfig(name)
 
     def exec(
-        self,
-        pod: str,
-        command: Sequence[str],
-        namespace: str = "default",
-        container: str | None = None,
-        timeout_seconds: float = _EXEC_SECONDS,
+        self, pod: str, command: Sequence[str], namespace: str = "default", container: str | None = None
     ) -> str:
         """Run a command in a running container (the first unless named) and return its stdout.
 
@@ -136,11 +127,14 @@ class RealCluster:
             CommandFailed: the command ended with an error, or could not be started.
             ClusterError: the container does not run, or the command did not end in time.
         """
+        node, identity = self._find_container(pod, namespace, container)
+        return containers.run_in_container(self._described.assets, node, identity, command)
+
+    def _find_container(self, pod: str, namespace: str, container: str | None) -> tuple[NodeLayout, str]:
+        """The node of a container, and the runtime's id of it. Raises ClusterError."""
         found = self.api.get(paths.pod(pod, namespace))
         identity = containers.container_id(found, container)
-        node = next(node for node in self.nodes if node.name == found["spec"]["nodeName"])
-        ctr = self._described.assets.binary("ctr")
-        return containers.run_in_container(ctr, node, identity, command, timeout_seconds)
+        return next(node for node in self.nodes if node.name == found["spec"]["nodeName"]), identity
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What a running container finds inside, seen from inside.
@@ -158,10 +152,7 @@ class RealCluster:
             CommandFailed: it could not be ended.
             ClusterError: the container was never started.
         """
-        found = self.api.get(paths.pod(pod, namespace))
-        identity = containers.container_id(found, container)
-        node = next(node for node in self.nodes if node.name == found["spec"]["nodeName"])
-        containers.kill_container(self._described.assets.binary("ctr"), node, identity)
+        containers.kill_container(self._described.assets, *self._find_container(pod, namespace, container))
 
     def tag_image(self, image: str, name: str) -> None:
         """Give an image that all nodes have another name beside its own.
@@ -181,7 +172,7 @@ class RealCluster:
         for node in self.nodes:
             nodes.import_image(self.processes, self._described, node, archive)
 
-    def kubelet(self, node: int) -> Process:
+    def kubelet(self, node: int) -> ClusterProcess:
         """The kubelet of a node, to be stopped, killed or read."""
         return self.processes.named(nodes.kubelet_name(self.nodes[node]))
 
@@ -209,12 +200,8 @@ class RealCluster:
         control_plane.start_api_server(self.processes, self._described)
         control_plane.wait_api_server(self.processes, self._described)
 
-    def log(self, process: str) -> str:
-        """The log of a process: etcd, kube-apiserver, kubelet-node-0, containerd-node-0, ..."""
-        return self.processes.log(process)
-
     def audit_events(self) -> list[Object]:
-        """What the API server noted of every request so far (audit.k8s.io/v1 Event).
+        """The audit log so far: an Event of audit.k8s.io/v1 for each request.
 
         Raises:
             ClusterError: the cluster was started without audit.
@@ -225,7 +212,7 @@ class RealCluster:
 
 
 def holder_pod(service_account: str, namespace: str, node: str) -> dict[str, Any]:
-    """A pod that stays on a node, for tokens to be bound to; they end with it."""
+    """A pod on a node for tokens to be bound to: they are valid as long as it is there."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -234,7 +221,10 @@ def holder_pod(service_account: str, namespace: str, node: str) -> dict[str, Any
             "nodeName": node,
             "serviceAccountName": service_account,
             "automountServiceAccountToken": False,
+            # Its command, sleep, ignores SIGTERM as process 1 of the container; a grace would only delay the
+            # end.
             "terminationGracePeriodSeconds": 0,
+            # No taint of the node evicts it.
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "holder", "image": IMAGE, "imagePullPolicy": "Never"}],
         },
@@ -251,6 +241,7 @@ def mint_token(api: ApiClient, service_account: str, namespace: str, node: str) 
     ``api`` must be an administrator's. The token is good for a day at most.
     """
     pod = api.apply(holder_pod(service_account, namespace, node))[0]
+    # A token that is bound to a pod ends with the pod, and names its node.
     bound_to = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -5,16 +5,17 @@ from __future__ import annotations
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.real.slots import Slot
 
-# Off by default in 1.36: taints by rule, which tests of health need.
+# Off by default in 1.36; tests of health need taints by rule.
 FEATURE_GATES = "DRADeviceTaintRules=true"
-# Off by default; the driver falls back to them on older clusters.
+# Off by default. Tests of the webhook send objects in all versions, and the scheduler of 1.36 reads
+# DeviceTaintRules as v1beta2.
 OLDER_APIS = "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 SERVICE_ADDRESSES = "10.96.0.0/16"
 ISSUER = "https://kubernetes.default.svc"
 
 
 def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
-    """etcd with one member on loopback; it does not wait for the disk, nothing here outlives it."""
+    """etcd with one member on loopback."""
     clients = f"http://127.0.0.1:{slot.port('etcd')}"
     peers = f"http://127.0.0.1:{slot.port('etcd-peer')}"
     return [
@@ -24,6 +25,7 @@ def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
+        # The data does not outlive the cluster, so nothing waits for the disk.
         "--unsafe-no-fsync",
     ]
 
@@ -31,8 +33,7 @@ def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
 def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bool) -> list[str]:
     """The API server: rights by node and RBAC, a certificate of its own, users by static tokens.
 
-    ``address`` is this machine's, at which pods reach it. Others of its network could too, so nobody is
-    answered without a token.
+    ``address`` is the one of this machine at which pods reach it.
     """
     arguments = [
         f"--etcd-servers=http://127.0.0.1:{slot.port('etcd')}",
@@ -42,16 +43,20 @@ def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bo
         f"--tls-cert-file={layout.authority}",
         f"--tls-private-key-file={layout.pki}/apiserver.key",
         f"--token-auth-file={layout.tokens}",
+        # The port is open to the whole network of the machine: nobody is answered without a token.
         "--anonymous-auth=false",
         "--authorization-mode=Node,RBAC",
+        # Limits kubelets to objects of their own nodes, slices included.
         "--enable-admission-plugins=NodeRestriction",
-        # Nobody comes with a certificate; the components look for the authority all the same.
+        # No client has a certificate, but components read this authority from the API server at their start.
         f"--client-ca-file={layout.folder}/kubelet-client.crt",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={layout.folder}/service-accounts.key",
         f"--service-account-signing-key-file={layout.folder}/service-accounts.key",
         f"--service-cluster-ip-range={SERVICE_ADDRESSES}",
+        # No Endpoints for the Service kubernetes: nobody would route to them.
         "--endpoint-reconciler-type=none",
+        # Off by default; the pods of the driver are privileged.
         "--allow-privileged",
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={layout.folder}/kubelet-client.crt",
@@ -63,26 +68,32 @@ def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bo
         arguments += [
             f"--audit-policy-file={layout.folder}/audit-policy.json",
             f"--audit-log-path={layout.logs}/audit.log",
+            # A request is answered after its line is written: what a test did is in the log.
             "--audit-log-mode=blocking",
         ]
     return arguments
 
 
 def kube_controller_manager(layout: ClusterLayout, slot: Slot) -> list[str]:
-    """The controller manager, with a client that may send as much as it likes."""
+    """The controller manager."""
     kubeconfig = layout.kubeconfig("controller-manager")
     return [
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
+        # There is one only, and an election would take time.
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={slot.port('kube-controller-manager')}",
         f"--cert-dir={layout.folder}/controller-manager",
         f"--service-account-private-key-file={layout.folder}/service-accounts.key",
         f"--root-ca-file={layout.authority}",
+        # Each controller has an account of its own, with the rights that RBAC gives to it, as on clusters of
+        # kubeadm.
         "--use-service-account-credentials",
+        # Pods get their addresses from the CNI configuration of their node.
         "--controllers=*,-node-ipam-controller",
+        # The default limit of the client would hide what the driver costs.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         f"--feature-gates={FEATURE_GATES}",

@@ -5,22 +5,28 @@ from __future__ import annotations
 import subprocess
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 
 from envtest.client.api import Object
 from envtest.client.errors import ClusterError, CommandFailed
 from envtest.client.layout import NodeLayout
 from envtest.cluster import ContainerFacts, Mounted
+from envtest.real.assets import Assets
 
-# containerd's namespace for what the kubelet runs.
-NAMESPACE = "k8s.io"
+_EXEC_SECONDS = 30.0
 
 LOOK = ("sh", "-c", "find /dev -type c; echo; env; echo; cat /proc/self/mountinfo")
-"""What is run in a container for ``facts``."""
+"""The command whose output ``facts`` reads."""
 
 EVERYWHERE = frozenset(
     f"/dev/{name}" for name in ("console", "full", "null", "ptmx", "random", "tty", "urandom", "zero")
 )
+
+
+def ctr(assets: Assets, node: NodeLayout) -> list[str]:
+    """The beginning of a command line of containerd's client on a node."""
+    client = [str(assets.binary("ctr")), "--address", str(node.containerd_socket)]
+    # containerd's namespace for what the kubelet runs.
+    return [*client, "--namespace", "k8s.io"]
 
 
 def container_id(pod: Object, container: str | None) -> str:
@@ -38,44 +44,41 @@ def container_id(pod: Object, container: str | None) -> str:
     raise ClusterError(f"container {name} of pod {named} is not started: wait until it runs")
 
 
-def run_in_container(
-    ctr: Path, node: NodeLayout, container: str, command: Sequence[str], timeout_seconds: float
-) -> str:
+def run_in_container(assets: Assets, node: NodeLayout, container: str, command: Sequence[str]) -> str:
     """Run a command in a running container, by the container's id, and return its stdout.
 
     Raises:
         CommandFailed: the command ended with an error, or could not be started.
         ClusterError: it did not end in time.
     """
+    # ctr puts the pipes of a command into /run/containerd by default, which differs outside of the cluster.
     fifos = node.folder / "fifos"
     fifos.mkdir(exist_ok=True)
-    client = [str(ctr), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
     task = ["tasks", "exec", "--fifo-dir", str(fifos), "--exec-id", uuid.uuid4().hex, container]
     what = f"{' '.join(command)} in container {container[:12]} on {node.name}"
     try:
         done = subprocess.run(
-            [*client, *task, *command],
+            [*ctr(assets, node), *task, *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=timeout_seconds,
+            timeout=_EXEC_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise ClusterError(f"{what} did not end within {timeout_seconds:g} s") from error
+        raise ClusterError(f"{what} did not end within {_EXEC_SECONDS:g} s") from error
     if done.returncode != 0:
         raise CommandFailed(what, done.returncode, done.stdout, done.stderr)
     return done.stdout
 
 
-def kill_container(ctr: Path, node: NodeLayout, container: str) -> None:
+def kill_container(assets: Assets, node: NodeLayout, container: str) -> None:
     """End the processes of a container by SIGKILL, by the container's id.
 
     Raises:
         CommandFailed: it does not run.
     """
-    client = [str(ctr), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
-    command = [*client, "tasks", "kill", "--signal", "SIGKILL", container]
+    command = [*ctr(assets, node), "tasks", "kill", "--signal", "SIGKILL", container]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         what = f"killing container {container[:12]} on {node.name}"
@@ -88,8 +91,9 @@ def facts(looked: str) -> ContainerFacts:
     nodes = [
         path for path in devices.splitlines() if path not in EVERYWHERE and not path.startswith("/dev/pts/")
     ]
+    # A value with line breaks would be cut here; CDI sets none.
     pairs = [line.partition("=") for line in variables.splitlines()]
-    # Of mountinfo the fourth field is where the mount comes from, the fifth and sixth are path and options.
+    # In mountinfo the fourth field is the source of a mount, the fifth its path, the sixth its options.
     mounts = {
         fields[4]: Mounted(fields[3], tuple(fields[5].split(",")))
         for fields in (line.split() for line in table.splitlines())

@@ -14,32 +14,32 @@ from envtest.client.waiting import wait_until
 from envtest.real import commands, render
 from envtest.real.description import Description
 from envtest.real.processes import Processes
-from envtest.real.render import User
 
 _ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
-# The first address of SERVICE_ADDRESSES, which pods get.
+# The first address of SERVICE_ADDRESSES: the one of the Service kubernetes, which pods are given.
 _SERVICE_ADDRESS = "10.96.0.1"
 # The API server accepts connections long before it answers on them.
 _PROBE_SECONDS = 1.0
 
 _LOOPBACK = "127.0.0.1"
-# Set aside for documentation (RFC 5737): nothing is sent there, the kernel is only asked for the way.
+# An address for documentation (RFC 5737): nothing is sent there, the kernel only looks up the route.
 _SOMEWHERE = ("203.0.113.1", 9)
 
 
-def make_users(node_count: int) -> dict[str, User]:
+def make_users(node_count: int) -> dict[str, render.User]:
     """The users of a cluster by the names of their kubeconfigs, each with a fresh token."""
 
-    def user(name: str, group: str = "") -> User:
-        return User(name, secrets.token_hex(16), group)
+    def user(name: str, group: str = "") -> render.User:
+        return render.User(name, secrets.token_hex(16), group)
 
     return {
         "admin": user("admin", "system:masters"),
         "controller-manager": user("system:kube-controller-manager"),
         "scheduler": user("system:kube-scheduler"),
+        # The user name and group of a kubelet, by which the node authorizer knows its node.
         **{f"node-{i}": user(f"system:node:node-{i}", "system:nodes") for i in range(node_count)},
     }
 
@@ -52,10 +52,10 @@ def write_files(description: Description) -> None:
     (layout.folder / "audit-policy.json").write_text(render.audit_policy())
     scheduler = render.scheduler_configuration(layout.kubeconfig("scheduler"))
     (layout.folder / "scheduler.json").write_text(scheduler)
-    # The SEC1 form, the only one of an elliptic curve's key that the API server reads.
+    # The API server reads keys of elliptic curves in the SEC1 form only.
     key = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "service-accounts.key"]
     _run_openssl(key, layout)
-    # A kubelet takes this one certificate, which is its own authority, for the API server's.
+    # The API server shows this self-signed certificate to kubelets, which trust it as an authority.
     curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
     certificate = ["req", "-x509", "-newkey", "ec", *curve, "-nodes", "-days", "3650"]
     files = ["-keyout", "kubelet-client.key", "-out", "kubelet-client.crt"]
@@ -63,6 +63,7 @@ def write_files(description: Description) -> None:
     _run_openssl([*certificate, *files, *use], layout)
     layout.pki.mkdir()
     files = ["-keyout", "pki/apiserver.key", "-out", "pki/apiserver.crt"]
+    # The names and addresses at which clients check the certificate.
     names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     known = [f"DNS:{name}" for name in names]
     known += [f"IP:{ip}" for ip in sorted({_LOOPBACK, _SERVICE_ADDRESS, machine_address()})]
@@ -73,6 +74,7 @@ def write_files(description: Description) -> None:
 def write_kubeconfig(description: Description, name: str, token: str) -> None:
     """Write the kubeconfig of that name, which only root can read."""
     path = description.layout.kubeconfig(name)
+    # Before the token is in it: write_text alone would make it readable for all.
     path.touch(mode=0o600)
     path.write_text(render.kubeconfig(description.server, description.layout.authority, token))
 
@@ -137,6 +139,8 @@ def machine_address() -> str:
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # connect of a UDP socket sends nothing: the kernel only chooses a route, and with it the own
+            # address.
             probe.connect(_SOMEWHERE)
         except OSError:
             return _LOOPBACK

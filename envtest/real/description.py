@@ -1,4 +1,4 @@
-"""What a cluster is made of, kept in its folder so that another process can attach to it."""
+"""The fixed properties of a cluster, kept in its folder so that another process can attach to it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from envtest.real.slots import Slot
 class Description:
     """The fixed properties of a cluster.
 
-    ``users`` are by the names of their kubeconfigs; ``audit`` says whether the API server notes
-    every request.
+    ``users`` are by the names of their kubeconfigs; ``audit`` says whether the API server writes an
+    audit log.
     """
 
     layout: ClusterLayout
@@ -43,6 +43,7 @@ class Description:
 def save(description: Description) -> None:
     """Write a description into the cluster's folder; the tokens only root can read."""
     layout = description.layout
+    # With this mode from the beginning: the tokens are never readable for others.
     layout.tokens.touch(mode=0o600)
     layout.tokens.write_text(tokens_csv(description.users))
     properties = {

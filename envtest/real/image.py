@@ -21,7 +21,7 @@ FOLDERS = ("bin", "dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var
 PUBLIC_NAMES = ("docker.io/library/ubuntu:24.04", "docker.io/library/busybox:1.37")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """As in the images whose names it has: ``nvidia-smi`` is found in /usr/bin, where CDI puts it."""
-# Python's name of a machine -> the image specification's (GOARCH).
+# From Python's name of a machine to that of the image specification (GOARCH).
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -36,6 +36,7 @@ def busybox_image() -> bytes:
         raise MissingPrerequisite("there is no busybox: apt-get install busybox-static")
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
     layer = root_filesystem(Path(busybox), listed.stdout.split())
+    # diff_ids are digests of the layers before compression; this one is not compressed.
     digest = hashlib.sha256(layer).hexdigest()
     machine = platform.machine()
     config = {

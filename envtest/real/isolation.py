@@ -1,7 +1,8 @@
-"""Arranges the mounts of a cluster inside its own mount namespace, and takes them down again.
+"""Sets up the mounts of a cluster inside its own mount namespace, and removes them.
 
-Some folders are fixed in the kubelet's and containerd's code. In the cluster's namespace each of
-them is an empty folder of the cluster, so that clusters do not meet there, nor leave files there.
+The paths of some folders are fixed in the code of the kubelet and containerd. In the cluster's namespace an
+empty folder of the cluster is mounted over each of them, so that clusters do not share files there or leave
+any behind.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from envtest.client.layout import ClusterLayout
 
-# device-plugins and more; sockets of containerd's shims; container logs by name; CNI results.
+# In their order: device-plugins and more, sockets of containerd's shims, container logs by name, CNI results.
 FIXED_FOLDERS = (
     Path("/var/lib/kubelet"),
     Path("/run/containerd"),
@@ -22,7 +23,7 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 def arrange(layout: ClusterLayout) -> None:
-    """Give the cluster its fixed folders, and let its nodes pass mounts on to containers and back.
+    """Mount the cluster's own folders over the fixed ones, and make its folder pass mounts on.
 
     Must run in the mount namespace of the cluster.
     """
@@ -31,13 +32,14 @@ def arrange(layout: ClusterLayout) -> None:
         stand_in.mkdir(parents=True)
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["mount", "--bind", stand_in, folder], check=True)
-    # mountPropagation: Bidirectional needs a shared mount, which a folder is not by itself.
+    # mountPropagation: Bidirectional needs a shared mount. A folder has to be mounted on itself to be one.
     subprocess.run(["mount", "--bind", layout.folder, layout.folder], check=True)
     subprocess.run(["mount", "--make-rshared", layout.folder], check=True)
 
 
 def mounts_below(folder: Path, table: str) -> list[Path]:
     """The mount points at and below a folder, from a mountinfo table, innermost and latest first."""
+    # The fifth field of mountinfo is the mount point.
     points = [_unescaped(line.split()[4]) for line in table.splitlines()]
     return [point for point in reversed(points) if point.is_relative_to(folder)]
 
@@ -45,6 +47,8 @@ def mounts_below(folder: Path, table: str) -> list[Path]:
 def unmount_below(folder: Path) -> list[Path]:
     """Unmount all that is mounted at and below a folder; returns what could not be unmounted."""
     for point in mounts_below(folder, MOUNT_TABLE.read_text()):
+        # Lazy: a mount that is still in use vanishes from the folder now, and for good when its last user
+        # ends.
         subprocess.run(["umount", "--lazy", point], capture_output=True, check=False)
     return mounts_below(folder, MOUNT_TABLE.read_text())
 

@@ -1,8 +1,8 @@
 """Brings up a node of a cluster: its mount namespace, containerd with the test image, and the kubelet.
 
-Below ``/var/lib/kubelet`` and ``/run`` every node of a real cluster has files of its own. Here all nodes are
-on one machine, where a DaemonSet would install into the same paths for all of them. In the mount namespace
-of a node these paths lead to the node's own folders.
+On a real node, ``/var/lib/kubelet`` and ``/run`` are its own. Here all nodes are on one machine, and the pods
+of a DaemonSet would share these paths. So each node has a mount namespace, in which its own folders are
+mounted there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from envtest.client.errors import ApiRefused, CommandFailed
 from envtest.client.layout import NodeLayout
 from envtest.client.waiting import wait_until
 from envtest.real import cgroups, commands, render
-from envtest.real.containers import NAMESPACE
+from envtest.real.containers import ctr
 from envtest.real.description import Description
 from envtest.real.processes import Processes
 
 _MOUNTED = "mounted"
-# The folders first, each with the place where the node sees it; mounts of both sides are seen on the other.
+# Gets a marker file, then pairs of a folder and the path to mount it at. sleep keeps the namespace alive: the
+# kernel removes one that no process is in.
 _HOLD = """
 marker=$1
 shift
@@ -58,6 +59,7 @@ def write_files(description: Description, index: int) -> None:
     authority = description.layout.folder / "kubelet-client.crt"
     kubelet = render.kubelet_configuration(node, index, slot, authority)
     (node.folder / "kubelet.json").write_text(kubelet)
+    # The kubelet does not start without its cgroup root.
     cgroups.make(slot.cgroup(index))
 
 
@@ -74,8 +76,7 @@ def import_image(processes: Processes, description: Description, node: NodeLayou
     Raises:
         NotReady: containerd ended or did not take it in time.
     """
-    ctr = [str(description.assets.binary("ctr")), "--address", str(node.containerd_socket)]
-    command = [*ctr, "--namespace", NAMESPACE, "images", "import", str(archive)]
+    command = [*ctr(description.assets, node), "images", "import", str(archive)]
 
     def imported() -> bool | None:
         if not node.containerd_socket.exists():
@@ -92,8 +93,7 @@ def tag_image(description: Description, node: NodeLayout, image: str, name: str)
     Raises:
         CommandFailed: there is no such image.
     """
-    ctr = [str(description.assets.binary("ctr")), "--address", str(node.containerd_socket)]
-    command = [*ctr, "--namespace", NAMESPACE, "images", "tag", "--force", image, name]
+    command = [*ctr(description.assets, node), "images", "tag", "--force", image, name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CommandFailed(f"tagging {image} on {node.name}", done.returncode, done.stdout, done.stderr)
@@ -119,7 +119,8 @@ def wait_kubelet(processes: Processes, api: ApiClient, node: NodeLayout) -> None
                 return None
             return True if is_ready(api.get(paths.node(node.name))) else None
         except ApiRefused as error:
-            # No node yet, or nobody at the kubelet's port yet.
+            # The kubelet has not registered its node yet, or does not serve yet: then the API server, which
+            # passes the request on to it, answers 5xx.
             if error.status in (http.client.NOT_FOUND, *range(500, 600)):
                 return None
             raise
@@ -149,7 +150,7 @@ def folders(node: NodeLayout) -> tuple[tuple[Path, Path], ...]:
 
 
 def make_mount_namespace(processes: Processes, node: NodeLayout) -> None:
-    """Make the mount namespace of a node, and the process that keeps it until the cluster ends.
+    """Make the mount namespace of a node, and a process that keeps it until the cluster ends.
 
     Raises:
         NotReady: a folder could not be mounted.
@@ -160,13 +161,15 @@ def make_mount_namespace(processes: Processes, node: NodeLayout) -> None:
     (node.host_path("/run") / "cdi").mkdir(exist_ok=True)
     marker = node.folder / _MOUNTED
     words = [str(word) for pair in pairs for word in pair]
+    # unchanged: what a container or a plugin mounts with Bidirectional propagation stays visible outside.
     namespace = ["unshare", "--mount", "--propagation", "unchanged", "--"]
     name = _holder_name(node)
     processes.start(name, [*namespace, "sh", "-ec", _HOLD, "sh", str(marker), *words])
+    # Only now are all folders mounted.
     wait_until([name], processes, lambda: marker.exists() or None)
 
 
 def within(processes: Processes, node: NodeLayout, command: Sequence[str | Path]) -> list[str]:
-    """The command line that becomes a command in the mount namespace of a node."""
+    """The command line that runs a command in the mount namespace of a node."""
     pid = processes.cluster_pid(_holder_name(node))
     return ["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--", *map(str, command)]

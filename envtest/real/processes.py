@@ -16,7 +16,7 @@ from typing import Any
 from envtest.client.errors import ClusterError, NotReady, SupervisorGone
 from envtest.client.layout import ClusterLayout
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
+from envtest.cluster import STOP_SECONDS, Process, ProcessLogs
 from envtest.real.slots import Slot
 from envtest.real.supervisor import READY_LINE
 
@@ -24,10 +24,9 @@ SHUTDOWN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """A process of the cluster, by its name; the name also names its log."""
+class ClusterProcess(Process):
+    """See envtest.cluster.Process."""
 
-    name: str
     processes: Processes
 
     @property
@@ -64,31 +63,17 @@ class Process:
             raise ClusterError(f"{self.name} still runs after {timeout_seconds:g} s")
         return int(answer["returncode"])
 
-    def stop(self, timeout_seconds: float = STOP_SECONDS) -> int:
-        """Ask it to end (SIGTERM), wait for that, and return its exit status.
 
-        Raises:
-            ClusterError: it still runs after that time.
-        """
-        self.send(signal.SIGTERM)
-        return self.wait(timeout_seconds)
-
-    def kill(self) -> None:
-        """Kill it (SIGKILL) and wait until it is gone."""
-        self.send(signal.SIGKILL)
-        self.wait()
-
-
-class Processes:
-    """All processes of one cluster. They share its PID and mount namespace, and end with it."""
+class Processes(ProcessLogs):
+    """All processes of one cluster, which share its PID and mount namespace and end with it."""
 
     def __init__(self, layout: ClusterLayout, unshare: subprocess.Popen[bytes] | None) -> None:
-        self._layout = layout
+        super().__init__(layout)
         self._unshare = unshare
 
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
-    ) -> Process:
+    ) -> ClusterProcess:
         """Start a process; ``environment`` is added to this cluster's own.
 
         Raises:
@@ -96,30 +81,16 @@ class Processes:
         """
         arguments = [str(argument) for argument in command]
         self.ask("start", name=name, command=arguments, environment=dict(environment or {}))
-        return Process(name, self)
+        return ClusterProcess(name, self)
 
-    def named(self, name: str) -> Process:
+    def named(self, name: str) -> ClusterProcess:
         """A process that was started before."""
-        return Process(name, self)
+        return ClusterProcess(name, self)
 
     def returncode(self, name: str) -> int | None:
         """The exit status of a process, None while it runs."""
         state = self.ask("states")["processes"][name]
         return None if state["returncode"] is None else int(state["returncode"])
-
-    def names(self) -> list[str]:
-        """The names of all processes that ever wrote a log, ended ones included."""
-        return sorted(path.stem for path in self._layout.logs.glob("*.log"))
-
-    def log(self, name: str) -> str:
-        """What a process wrote so far; empty if it never started."""
-        path = self._layout.log(name)
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def log_tail(self, name: str) -> str:
-        """The last lines that a process wrote, long ones cut."""
-        lines = self.log(name).splitlines()[-LOG_TAIL_LINES:]
-        return "\n".join(line[:LOG_TAIL_COLUMNS] for line in lines)
 
     def check_running(self, name: str) -> None:
         """Return if a process runs.
@@ -132,11 +103,11 @@ class Processes:
             raise NotReady(f"{name} ended with status {returncode}:\n{self.log_tail(name)}")
 
     def cluster_pid(self, name: str) -> int:
-        """The process id of a process in the cluster's namespace."""
+        """The process id of a process as the cluster's PID namespace has it."""
         return int(self.ask("states")["processes"][name]["pid"])
 
     def host_pid(self, name: str) -> int:
-        """The process id of a running process in this machine's namespace."""
+        """The process id of a running process as this machine has it."""
         states = self.ask("states")
         pid = states["processes"][name]["pid"]
         for entry in Path("/proc").iterdir():
@@ -196,11 +167,14 @@ def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *,
         NotReady: the supervisor did not come up; the message has what it wrote.
     """
     layout.logs.mkdir(exist_ok=True)
+    # A pidfd becomes readable when its process ends, however it ends, and is never another process's.
     owner = os.pidfd_open(os.getpid()) if owned else None
     descriptors = [slot_lock] if owner is None else [slot_lock, owner]
     arguments = ["--folder", str(layout.folder), "--slot", str(slot.index)]
     arguments += ["--slot-lock", str(slot_lock)]
     arguments += ["--keep-logs"] if owner is None else ["--owner", str(owner)]
+    # --fork: the child is the first process of the new PID namespace. --kill-child: it ends with unshare.
+    # --mount-proc: its /proc shows that namespace.
     namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
     python = [sys.executable, "-m", "envtest.real.supervisor"]
     path = f"{binaries}:{os.environ.get('PATH', os.defpath)}"
@@ -208,12 +182,14 @@ def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *,
     try:
         with layout.log("supervisor").open("wb") as log:
             unshare = subprocess.Popen(
+                # slave: mounts of the machine still arrive in the cluster, none of the cluster gets out.
                 ["unshare", *namespaces, "--propagation", "slave", *python, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "PATH": path, "PYTHONPATH": python_path},
                 pass_fds=descriptors,
+                # A signal from the terminal reaches this process only, which then ends the cluster in order.
                 start_new_session=True,
             )
     finally:
@@ -222,6 +198,7 @@ def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *,
     assert unshare.stdout is not None
     with unshare.stdout as output:
         first_line = output.readline()
+    # An empty line: the supervisor ended, and with it the pipe.
     if first_line != READY_LINE:
         unshare.wait()
         wrote = layout.log("supervisor").read_text(errors="replace")
@@ -232,10 +209,12 @@ def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *,
 def _is_known_as(entry: Path, pid: int, namespace: str) -> bool:
     """Whether a process of this machine has the given id inside the given PID namespace."""
     try:
+        # May fail: the process has ended meanwhile, or not even root may look at it.
         if str((entry / "ns" / "pid").readlink()) != namespace:
             return False
         status = (entry / "status").read_text()
     except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return False  # it ended meanwhile, or not even root may look at it
+        return False
+    # NSpid has the ids of a process from the outermost to the innermost PID namespace.
     known_as = next(line for line in status.splitlines() if line.startswith("NSpid:"))
     return int(known_as.split()[-1]) == pid

@@ -64,15 +64,16 @@ def scheduler_configuration(kubeconfig_path: Path) -> str:
 
 
 def audit_policy() -> str:
-    """An audit policy (JSON) that notes who did what to which object once it is answered.
+    """An audit policy (JSON) that logs each request once it is answered: user, verb and object.
 
-    Of ResourceSlices it notes what was written as well.
+    For writes of ResourceSlices it logs the body as well.
     """
     slices = {"group": "resource.k8s.io", "resources": ["resourceslices"]}
     return json.dumps(
         {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
+            # One event for each request, not a second one at its beginning.
             "omitStages": ["RequestReceived"],
             "rules": [
                 {"level": "Request", "resources": [slices], "verbs": ["create", "update", "patch"]},
@@ -85,10 +86,9 @@ def audit_policy() -> str:
 def kubelet_configuration(node: NodeLayout, index: int, slot: Slot, client_authority: Path) -> str:
     """The kubelet's configuration (JSON) of the node with this index.
 
-    A cgroup root of its own keeps two kubelets on one machine from taking each other's pods for
-    orphans. The machine's disks and swap are nobody's business here, and its iptables stay
-    untouched. It also runs on machines with cgroup v1.
+    It takes the machine as it is: full disks, swap and cgroup v1 are ignored, and iptables stay untouched.
     """
+    # No eviction for lack of memory or disk.
     plenty = {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"}
     return json.dumps(
         {
@@ -101,20 +101,25 @@ def kubelet_configuration(node: NodeLayout, index: int, slot: Slot, client_autho
             },
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
+            # The kubelet kills processes of pods that it does not know in its cgroup root: two kubelets need
+            # two.
             "cgroupRoot": f"/{slot.cgroup(index)}",
             "containerRuntimeEndpoint": f"unix://{node.containerd_socket}",
+            # No limits on the cgroup of all pods.
             "enforceNodeAllocatable": [],
             "evictionHard": plenty,
             "failCgroupV1": False,
             "failSwapOn": False,
             "healthzPort": 0,
             "imageGCHighThresholdPercent": 100,
+            # Off, since the kubelet cannot measure the use of every root file system.
             "localStorageCapacityIsolation": False,
             "logging": {"verbosity": 3},
             "makeIPTablesUtilChains": False,
             "podLogsDir": str(node.folder / "pod-logs"),
             "port": slot.kubelet_port(index),
             "readOnlyPort": 0,
+            # Pods have no DNS.
             "resolvConf": "",
             "volumePluginDir": str(node.folder / "volume-plugins"),
         },
@@ -125,7 +130,7 @@ def kubelet_configuration(node: NodeLayout, index: int, slot: Slot, client_autho
 def cni_configuration(node: NodeLayout, index: int, slot: Slot) -> str:
     """The CNI network list (JSON) of a node: a veth pair for each pod, addresses from its subnet.
 
-    Pods reach this machine, and so the API server; nothing is translated for what is beyond.
+    Pods reach this machine, and so the API server, but nothing beyond it: there is no address translation.
     """
     ranges = [[{"subnet": str(slot.pod_subnet(index))}]]
     routes = [{"dst": "0.0.0.0/0"}]
@@ -138,9 +143,9 @@ def cni_configuration(node: NodeLayout, index: int, slot: Slot) -> str:
 def containerd_configuration(node: NodeLayout, binaries: Path) -> str:
     """containerd's configuration (TOML) with CDI on and nothing outside the node's folder.
 
-    NRI is off because its socket has one fixed path, which two containerds would fight for.
-
-    ``restrict_oom_score_adj``: without CAP_SYS_RESOURCE, runc would fail to lower a score.
+    NRI is off: its socket has one fixed path, which only one containerd of a machine can have. With
+    ``restrict_oom_score_adj`` containerd does not ask for a lower OOM score than its own, which takes
+    CAP_SYS_RESOURCE.
     """
     return f"""\
 version = 3

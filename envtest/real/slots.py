@@ -19,11 +19,11 @@ from envtest.client.layout import MAX_NODES
 
 SLOT_FOLDER = Path("/run/gpu-dra-envtest")
 SLOTS = 64
-# Below the range that Linux gives out by itself (32768 and up): a stopped server finds its port free again.
+# Below Linux' range of ephemeral ports (32768 and up): nobody gets the port of a server that is stopped.
 FIRST_PORT = 21000
 PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PORTS_PER_SLOT = 16
-# 198.18.0.0/15 is set aside for benchmarks (RFC 2544): no real network is hidden by it.
+# 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so it does not hide a real network.
 POD_NETWORK = IPv4Network("198.18.0.0/16")
 
 
@@ -68,6 +68,7 @@ class Slot:
 def port_is_free(port: int) -> bool:
     """Whether a TCP port can be listened on, at any address."""
     with socket.socket() as listener:
+        # Connections in TIME_WAIT do not count: the servers of a cluster set this option, too.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", port))
@@ -87,8 +88,11 @@ def take_slot(folder: Path = SLOT_FOLDER, is_free: Callable[[int], bool] = port_
     """
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     for index in range(SLOTS):
+        # O_CLOEXEC: a child gets the descriptor only where it is passed on explicitly.
         descriptor = os.open(folder / f"slot-{index}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            # The lock belongs to the open file, so all copies of the descriptor hold it, in children too; the
+            # kernel releases it with the last one.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)

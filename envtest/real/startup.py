@@ -1,4 +1,4 @@
-"""Starts a cluster from nothing, if this machine has what it takes, and leaves nothing when that fails."""
+"""Starts a cluster, if this machine has all that it needs, and leaves nothing behind when that fails."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from envtest.real.slots import take_slot
 # Short, so that sockets of a driver with a pod's UID in their names fit below it.
 _FOLDER_PREFIX = "k"
 
-
-# Program -> Debian package.
+# The Debian package of each program.
 PROGRAMS = {
     "busybox": "busybox-static",
     "mount": "mount",
@@ -35,7 +34,7 @@ PROGRAMS = {
     "umount": "mount",
     "unshare": "util-linux",
 }
-# The dynamic loader's path is in the first page of a program that needs one.
+# A dynamically linked program has the path of its loader (ELF PT_INTERP) in its first page.
 _LOADER_MARK = b"/ld-linux"
 
 
@@ -56,7 +55,7 @@ def start_cluster(
         folder: an empty or new folder with a short path; a temporary one unless given.
         owned: end the cluster with this process, however that ends, and remove the folder.
             Otherwise it runs until it is closed, and its logs stay.
-        audit: have the API server note every request, for ``RealCluster.audit_events``.
+        audit: have the API server write an audit log, for ``RealCluster.audit_events``.
 
     Raises:
         MissingPrerequisite: this machine lacks something.
@@ -76,6 +75,7 @@ def start_cluster(
         remove_files(layout, keep_logs=not owned)
         raise
     finally:
+        # The supervisor holds the lock from now on, or nobody does.
         os.close(slot_lock)
     try:
         users = control_plane.make_users(node_count)
@@ -120,11 +120,13 @@ def _bring_up(described: Description, processes: Processes) -> RealCluster:
     for node in described.nodes:
         nodes.import_image(processes, described, node, archive)
     cluster = RealCluster(described, processes)
+    # They end where they cannot reach the API server; RealCluster has waited for it.
     control_plane.start_controllers(processes, described)
     for node in described.nodes:
         nodes.start_kubelet(processes, described, node)
     for node in described.nodes:
         nodes.wait_kubelet(processes, cluster.api, node)
+    # Pods are refused before their service account is there.
     wait_for(cluster.api, paths.service_account("default"), lambda _: True)
     return cluster
 
@@ -132,7 +134,7 @@ def _bring_up(described: Description, processes: Processes) -> RealCluster:
 def check_machine(
     effective_uid: int | None = None, which: Callable[[str], str | None] = shutil.which
 ) -> None:
-    """Return if a cluster can run here.
+    """Check that a cluster can run here.
 
     Args:
         effective_uid: the user to check for; this process's unless given.

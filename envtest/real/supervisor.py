@@ -1,7 +1,7 @@
 """The process that owns all processes of a cluster and leaves nothing behind when it ends.
 
-It is the first process of the cluster's PID namespace: orphans become its children, and when it
-ends the kernel kills the rest. It ends on request, on SIGTERM, or when its owner's process ends.
+It is the first process of the cluster's PID namespace: orphans become its children, and when it ends the
+kernel kills all others of the namespace. It ends on request, on SIGTERM, or when its owner's process ends.
 Requests come through a unix socket, one JSON line each, answered by one JSON line.
 """
 
@@ -44,8 +44,8 @@ class Child:
 class Supervisor:
     """Starts and stops processes by name, and reaps whatever ends below it.
 
-    ``child_ended`` is a descriptor that becomes readable when a child ends, ``ends`` are those that
-    do when it is time to end.
+    ``child_ended`` is a descriptor that becomes readable when a child ends, ``ends`` are descriptors that
+    become readable when it is time to end.
     """
 
     def __init__(self, layout: ClusterLayout, child_ended: int, ends: Sequence[int]) -> None:
@@ -55,7 +55,7 @@ class Supervisor:
         self.ends = frozenset(ends)
 
     def answer(self, request: Request) -> Answer:
-        """Do what a request asks for; ``error`` in the answer says why it was not done."""
+        """Carry out a request; ``error`` in the answer says why it failed."""
         operations: dict[str, Callable[[Request], Answer]] = {
             "start": self._start,
             "signal": self._signal,
@@ -71,9 +71,11 @@ class Supervisor:
             return {"error": f"{request['op']} {request.get('name', '')}: {error!r}"}
 
     def reap(self) -> None:
-        """Note which children ended; also collect orphans that nobody asked for."""
+        """Note which children ended, and reap orphans as well."""
         while True:
             try:
+                # Several children may have ended for one SIGCHLD: signals of one kind are merged while they
+                # are pending.
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
@@ -88,6 +90,8 @@ class Supervisor:
         deadline = time.monotonic() + KILL_SECONDS
         while time.monotonic() < deadline:
             try:
+                # As process 1 of its PID namespace it reaches all processes in it but itself, and none
+                # outside.
                 os.kill(-1, signal.SIGKILL)
             except ProcessLookupError:
                 return
@@ -100,6 +104,7 @@ class Supervisor:
         if known is not None and known.returncode is None:
             return {"error": f"{name} runs already, as process {known.pid}"}
         log = os.fspath(self._layout.log(name))
+        # A process that is started again writes behind its log of before.
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         pid = os.posix_spawnp(
             command[0],
@@ -110,6 +115,7 @@ class Supervisor:
                 (os.POSIX_SPAWN_OPEN, 1, log, append, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
+            # A session of its own, and no signal blocked, as a process expects it.
             setsid=True,
             setsigmask=[],
         )
@@ -159,7 +165,7 @@ def receive(connection: socket.socket) -> Request:
 
 
 def send(connection: socket.socket, message: Answer) -> None:
-    """Write one answer; the asker may be gone by now, which changes nothing."""
+    """Write one answer; the client may be gone by now."""
     try:
         connection.sendall(json.dumps(message).encode() + b"\n")
     except OSError as error:
@@ -191,13 +197,16 @@ def serve(supervisor: Supervisor, listener: socket.socket) -> socket.socket | No
 def wake_on(*signals: signal.Signals) -> int:
     """A descriptor that becomes readable when one of the signals arrives."""
     reader, writer = os.pipe()
+    # A signal handler must never block.
     os.set_blocking(writer, False)
 
+    # A byte in the pipe wakes a select, which a signal alone would not (PEP 475).
     def wake(_number: int, _frame: object) -> None:
         try:
             os.write(writer, b"x")
+        # The pipe is full, so its reader wakes up in any case.
         except BlockingIOError:
-            return  # the pipe is full of wake-ups already
+            return
 
     for number in signals:
         signal.signal(number, wake)
@@ -215,16 +224,20 @@ def main(folder: Path, slot_index: int, slot_lock: int, owner: int | None, *, ke
     layout, slot = ClusterLayout(folder), Slot(slot_index)
     inherited = [slot_lock] if owner is None else [slot_lock, owner]
     for descriptor in inherited:
+        # They came through exec and would go on to every child: the slot would never be free.
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - it takes no keywords
     child_ended = wake_on(signal.SIGCHLD)
     ends = [wake_on(signal.SIGTERM, signal.SIGINT)] + ([] if owner is None else [owner])
+    # What an earlier cluster of this slot has left: its lock is free, so it is gone.
     cgroups.remove(slot.cgroup_prefix)
     isolation.arrange(layout)
     supervisor = Supervisor(layout, child_ended, ends)
     with socket.socket(socket.AF_UNIX) as listener:
+        # Requests wait in the backlog while one is answered: there is one thread.
         listener.bind(str(layout.supervisor_socket))
         listener.listen()
         os.write(1, READY_LINE)
+        # Whoever started the cluster reads one line and closes the pipe; later output goes to the log.
         os.dup2(2, 1)
         asker = serve(supervisor, listener)
     supervisor.kill_all()

@@ -19,7 +19,7 @@ from envtest.client.api import objects_in
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.cluster import RealCluster
-from envtest.real.processes import Process
+from envtest.real.processes import ClusterProcess
 from tests.controller.webhook.peer import make_pair
 from tests.controller.webhook.reviewed import (
     Object,
@@ -50,7 +50,7 @@ class Webhook:
         self.port = 0
         self.process = self.start()
 
-    def start(self) -> Process:
+    def start(self) -> ClusterProcess:
         """Start it, at the same port as before, and return when it serves."""
         files = (f"--cert-file={self.pair.cert_file}", f"--key-file={self.pair.key_file}")
         command = (sys.executable, "-P", "-m", "controller.webhook", *files, f"--addr=127.0.0.1:{self.port}")

@@ -17,7 +17,7 @@ from tests.flow.claims import restored
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
 # prepare after a minute.
-TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
+TIMES = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -32,7 +32,7 @@ rules:
     shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
   - offer: whole
 """
-TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0), restart_again=(0.5, 1.0))
+TIMES = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0), restart_back_off=(0.5, 1.0))
 GIB = 2**30
 
 Object = dict[str, Any]

@@ -16,13 +16,14 @@ from kubernetes_rules.validation.field import FieldError, forbidden
 Object = dict[str, Any]
 
 NAMESPACES = ("", "namespaces")
+# The immortal namespaces of the admission plugin NamespaceLifecycle.
 _IMMORTAL = ("default", "kube-public", "kube-system")
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _ADMIN_TEXT = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
 
-_CLASSES = ("scheduling.k8s.io", "priorityclasses")
+_PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 _FIELDS = ("priority", "preemptionPolicy")
-_SYSTEM: dict[str, Object] = {
+_SYSTEM_CLASSES: dict[str, Object] = {
     name: {"metadata": {"name": name}, "value": value}
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 }
@@ -68,17 +69,19 @@ def admit_admin_access(store: Store, item: Object, old: Object | None) -> None:
 
 
 def _admin_error(item: Object, old: Object | None) -> FieldError | None:
-    """What would be wrong without the label; None where no admin access is new."""
+    """The error that holds unless the namespace has the label; None where no admin access is added."""
     spec = item.get("spec") or {}
     if item.get("kind") == "ResourceClaimTemplate":
         spec = spec.get("spec") or {}
     elif item.get("kind") != "ResourceClaim":
         return None
     if old is None:
+        # firstAvailable has no admin access.
         for index, request in enumerate((spec.get("devices") or {}).get("requests") or []):
             if (request.get("exactly") or {}).get("adminAccess") is True:
                 return forbidden(f"spec.devices.requests[{index}].adminAccess", _ADMIN_TEXT)
         return None
+    # An allocation is immutable, so one that has admin access was admitted when it was written.
     if any(result.get("adminAccess") for result in _results(old)):
         return None
     for index, result in enumerate(_results(item)):
@@ -116,7 +119,7 @@ def admit_priority(store: Store, pod: Object) -> None:
 
 
 def keep_priority(pod: Object, stored: Object) -> None:
-    """A pod that is written without what admission gave it keeps that."""
+    """Keep the priority and the preemption policy of a pod that is updated without them."""
     for name in _FIELDS:
         if name in (stored.get("spec") or {}) and name not in (pod.get("spec") or {}):
             pod["spec"] = {**(pod.get("spec") or {}), name: stored["spec"][name]}
@@ -126,11 +129,12 @@ def _class_of(store: Store, pod: Object) -> Object | None:
     """The class that the pod names, or the one for those that name none; raises Refused (403)."""
     name = pod["spec"].get("priorityClassName")
     if name:
-        found = store.get(_CLASSES, ("", name)) or _SYSTEM.get(name)
+        found = store.get(_PRIORITY_CLASSES, ("", name)) or _SYSTEM_CLASSES.get(name)
         if found is None:
             raise _forbidden(pod, f"no PriorityClass with name {name} was found")
         return found
-    classes = [item for _, item in store.items(_CLASSES) if item.get("globalDefault")]
+    classes = [item for _, item in store.items(_PRIORITY_CLASSES) if item.get("globalDefault")]
+    # Of several global defaults the lowest counts (admission plugin Priority).
     return min(classes, key=lambda one: int(one["value"]), default=None)
 
 

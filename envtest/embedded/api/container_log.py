@@ -1,4 +1,4 @@
-"""Keeps what a container has printed, for those who read it while it grows."""
+"""Keeps the lines that a container printed, for readers that follow them while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogLine:
 class ContainerLog:
     """The lines of one container. Thread-safe; ``changed`` is notified after each change.
 
-    Lines beyond the ten thousandth are lost.
+    Of more than 10,000 lines the later ones are dropped.
     """
 
     def __init__(self, changed: threading.Condition) -> None:

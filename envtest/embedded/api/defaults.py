@@ -1,4 +1,4 @@
-"""Fills in what the API server fills in on a write, and drops the fields of disabled feature gates."""
+"""Fills in defaults on a write, as the API server does, and drops the fields of disabled feature gates."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_secret(item)
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
+            # Set at each write, so that selectors can choose namespaces by name.
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
             _default_namespace(item, old)
     return item
 
 
 def first_status(resource: str) -> Object | None:
-    """The status of a new object; None for a resource that begins without."""
+    """The status of a new object; None for kinds that begin without one."""
     if resource == "pods":
         return {"phase": "Pending", "qosClass": "BestEffort"}
     if resource == "poddisruptionbudgets":
@@ -82,6 +83,7 @@ def first_status(resource: str) -> Object | None:
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
     devices: list[Object] = spec.get("devices") or []
     for device in devices:
+        # Toleration seconds count from this time.
         for taint in device.get("taints") or []:
             taint.setdefault("timeAdded", now())
     for gate in disabled_gates:
@@ -89,7 +91,7 @@ def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) ->
 
 
 def _drop_gate(gate: str, spec: Object, old: Object) -> None:
-    """Take the fields of a gate out of a slice whose predecessor does not use them."""
+    """Drop the fields of a gate from a slice, unless the stored slice uses them already."""
     devices, old_devices = spec.get("devices") or [], old.get("devices") or []
     for name in _SPEC_FIELDS_OF_GATE.get(gate, ()):
         if name not in old:
@@ -126,7 +128,7 @@ def _has_lists(device: Object) -> bool:
 
 
 def _default_rule(taint: Object | None, old: Object | None) -> None:
-    """A taint without a time was added now, and so was one whose effect has changed."""
+    """Set when the taint was added: now where it has no time, or where its effect has changed."""
     if not taint:
         return
     if old and taint.get("effect") != old.get("effect") and taint.get("timeAdded") == old.get("timeAdded"):
@@ -151,6 +153,7 @@ def _default_pod(pod: Object, old: Object | None) -> None:
     if old is None:
         spec = pod["spec"] = pod.get("spec") or {}
         if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
+            # The admission plugin ServiceAccount does it.
             spec["serviceAccountName"] = "default"
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
 
@@ -159,13 +162,14 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
     """A new namespace has the finalizer of the namespace controller; an update takes none away."""
     spec = namespace.setdefault("spec", {})
     if old is not None:
+        # They are removed through the subresource finalize only.
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
 
 
 def _default_secret(item: Object) -> None:
-    """What is given in plain text is stored as the other data."""
+    """Move stringData into data, where all values are in base64."""
     item.setdefault("type", "Opaque")
     for key, text in (item.pop("stringData", None) or {}).items():
         item.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()

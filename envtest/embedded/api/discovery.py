@@ -16,7 +16,7 @@ from envtest.embedded.schema.types import FieldType, fields_of, type_of
 Object = dict[str, Any]
 
 AGGREGATED = "apidiscovery.k8s.io"
-"""What the Accept header names where a client wants all groups in one answer."""
+"""In the Accept header of a client that wants all groups in one answer (aggregated discovery)."""
 
 _VERSION: Object = {
     "major": "1",
@@ -33,6 +33,7 @@ _SCALARS: dict[str, Object] = {
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "boolean": {"type": "boolean"},
+    # A quantity may be written as a text or as a number.
     "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "time": {"type": "string", "format": "date-time"},
     "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
@@ -41,11 +42,11 @@ _SCALARS: dict[str, Object] = {
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 CUSTOM_KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-"""Where kubectl looks for a kind that no document describes, before it says that there is none."""
+"""The path at which kubectl looks for a kind that discovery does not list."""
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 NOTHING_IN_V2 = b""
-"""The older document with nothing in it, as protobuf: kubectl reads it where the newer one lacks a kind."""
+"""An empty OpenAPI v2 document as protobuf: kubectl reads v2 where v3 lacks a kind."""
 
 
 def version(minor: str) -> Object:
@@ -91,13 +92,10 @@ def _resource_list(group: str) -> Object:
             "namespaced": resource.namespaced,
             "kind": resource.kind,
             "verbs": list(resource.verbs),
+            # Opaque to clients: any text will do that stays the same.
             "storageVersionHash": hashlib.sha256(resource.qualified_name.encode()).hexdigest()[:11] + "=",
         }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
-        entries.append(entry)
+        entries.append(entry | _other_names(resource))
         for name, kind, verbs in resource.subresources:
             entries.append(
                 {
@@ -106,7 +104,7 @@ def _resource_list(group: str) -> Object:
                     "namespaced": resource.namespaced,
                     "kind": kind,
                     "verbs": list(verbs),
-                    **_foreign(resource, kind),
+                    **_other_group(resource, kind),
                 }
             )
     group_version = f"{group}/v1" if group else "v1"
@@ -148,10 +146,7 @@ def _entry(resource: Resource) -> Object:
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
+    entry |= _other_names(resource)
     if resource.subresources:
         entry["subresources"] = [
             {
@@ -164,7 +159,13 @@ def _entry(resource: Resource) -> Object:
     return entry
 
 
-def _foreign(resource: Resource, kind: str) -> Object:
+def _other_names(resource: Resource) -> Object:
+    """Short names and categories, by which kubectl knows the resource as well; left out where empty."""
+    found = {"shortNames": resource.short_names, "categories": resource.categories}
+    return {key: list(names) for key, names in found.items() if names}
+
+
+def _other_group(resource: Resource, kind: str) -> Object:
     """Group and version of a subresource's kind where they are not the resource's."""
     group, version = resource.group_version_of(kind)
     return {} if group == resource.group else {"group": group, "version": version}
@@ -179,13 +180,14 @@ def _of_group(group: str) -> list[Resource]:
 
 
 def no_custom_kinds() -> Object:
-    """The list of them, which is empty."""
+    """An empty list of CustomResourceDefinitions."""
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": []}
 
 
 def openapi_v3_index() -> Object:
     """Where the document of each group and version is."""
     paths = ["api/v1", *(f"apis/{name}/v1" for name in groups())]
+    # Clients may keep a document for as long as its hash is the same.
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=embedded"} for path in paths}}
 
 
@@ -220,6 +222,7 @@ def _paths(resource: Resource) -> dict[str, Object]:
     query = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
     kinds = (APPLY, JSON_PATCH, MERGE, STRATEGIC)
     patch = {
+        # kubectl looks for these to learn whether it can leave validation and dry runs to the server.
         "parameters": query,
         "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in kinds}},
         "x-kubernetes-action": "patch",
@@ -263,6 +266,7 @@ def _schema(kind: FieldType, schemas: dict[str, Object]) -> Object:
         schema = {"type": "object", "additionalProperties": _schema(kind.of, schemas)}
     elif kind.of is not None:
         schema = {"type": "array", "items": _schema(kind.of, schemas)}
+        # How server-side apply merges the list; the patch keys below are for strategic merge patches.
         schema["x-kubernetes-list-type"] = "atomic" if kind.keys is None else "map" if kind.keys else "set"
         if kind.keys:
             schema["x-kubernetes-list-map-keys"] = list(kind.keys)

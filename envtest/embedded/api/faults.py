@@ -1,4 +1,4 @@
-"""Makes requests fail on demand: answer a status, hang, come late, read stale, or close the connection."""
+"""Makes requests fail on demand: by a status, a hang, a delay, stale data, or a closed connection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ALWAYS = 1 << 62
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the next ``times`` requests whose verb and path match (``ALWAYS``: to all).
+    """A fault of the next ``times`` requests whose verb and path match (``ALWAYS``: of all).
 
     ``verb`` is a verb of the API (``list``, ``watch``, ``create``...) or ``*``; ``path`` is a regular
     expression searched in the path. ``kind`` ``status`` answers ``code``, with Retry-After when
     ``retry_after_seconds`` is set; ``hang`` answers nothing until ``release``; ``delay`` answers after
-    ``delay_seconds``; ``stale`` answers a get or list as it was at ``resource_version``, as a server behind
-    does; ``close`` ends the connection unanswered.
+    ``delay_seconds``; ``stale`` answers a get or list as of ``resource_version``, as a server whose cache is
+    behind does; ``close`` ends the connection without an answer.
     """
 
     verb: str
@@ -32,7 +32,7 @@ class Fault:
     released: threading.Event = field(default_factory=threading.Event)
 
     def release(self) -> None:
-        """Let the requests that hang, and those to come, be served."""
+        """Serve the requests that hang, and let no further one fail."""
         self.times = 0
         self.released.set()
 
@@ -51,14 +51,15 @@ class Faults:
         return fault
 
     def clear(self) -> None:
-        """End all faults and release what hangs."""
+        """End all faults and release the requests that hang."""
         with self._lock:
             faults, self._faults = self._faults, []
         for fault in faults:
             fault.release()
 
     def take(self, verb: str, path: str) -> Fault | None:
-        """The fault that this request meets, counted as used."""
+        """The fault for this request, whose count goes down by one; None where there is none."""
+        # Without the lock, since most servers have no faults and every request asks.
         if not self._faults:
             return None
         with self._lock:

@@ -1,4 +1,4 @@
-"""Speaks HTTP for the API server: what is no object, bodies, tables, warnings and Status answers."""
+"""Speaks HTTP for the API server: bodies, tables, warnings, Status answers, and paths without objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from envtest.embedded.api import discovery, unforeseen
+from envtest.embedded.api import discovery, unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
@@ -18,21 +18,10 @@ from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
-from envtest.embedded.api.verbs import resource_of, taken_by
+from envtest.embedded.api.verbs import body_resource, resource_of
 from envtest.embedded.api.watching import serve_watch
-from envtest.embedded.api.wire import (
-    MOST_BODY_BYTES,
-    BadRequestLine,
-    BodyTooLarge,
-    HttpRequest,
-    answer_bytes,
-    json_bytes,
-    read_body,
-    read_head,
-)
+from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
-from envtest.embedded.schema.protobuf import from_protobuf
 from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
 
 _MOST_HANG_SECONDS = 600.0
@@ -46,7 +35,9 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 class Handler(StreamRequestHandler):
     """One connection; the listener gives it the API server that it speaks for."""
 
+    # TCP_NODELAY: events of a watch are sent at once.
     disable_nagle_algorithm = True
+    # Buffered, so that the head and the body of an answer are sent together; each answer is flushed.
     wbufsize = -1
     server: Any
 
@@ -58,19 +49,19 @@ class Handler(StreamRequestHandler):
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
         try:
-            while (head := read_head(self.rfile)) is not None:
+            while (head := wire.read_head(self.rfile)) is not None:
                 try:
-                    body = read_body(head, self.rfile, self.wfile)
-                except BodyTooLarge:
-                    text = f"Request entity too large: limit is {MOST_BODY_BYTES}"
+                    body = wire.read_body(head, self.rfile, self.wfile)
+                except wire.BodyTooLarge:
+                    text = f"Request entity too large: limit is {wire.MOST_BODY_BYTES}"
                     self._send_json(413, status_body(413, text), {"Connection": "close"})
                     return
                 if not self._answered(head, body) or head.closes:
                     return
-        except BadRequestLine:
+        except wire.BadRequestLine:
             self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
 
-    def _answered(self, head: HttpRequest, body: bytes) -> bool:
+    def _answered(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
         try:
             return self._answer(head, body)
@@ -81,10 +72,11 @@ class Handler(StreamRequestHandler):
             self._send_json(500, internal_error(error))
             return True
 
-    def _answer(self, head: HttpRequest, body: bytes) -> bool:
+    def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
         if self._answered_without_resource(head):
             return True
+        # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
         if request is None:
@@ -93,17 +85,18 @@ class Handler(StreamRequestHandler):
             self._send_json(code, status_body(code, text, details={}))
             return True
         api = self._api
-        api.remember_request(request)
+        api.requests.append(request)
         token = api.accepted_bearer
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
             return True
         fault = api.faults.take(request.verb, request.path)
         if fault is not None and self._ended_by(fault):
+            # The caller closes the connection, which then has got no answer.
             return fault.kind != "close"
         return self._served(request, head, body, fault)
 
-    def _served(self, request: Request, head: HttpRequest, body: bytes, fault: Fault | None) -> bool:
+    def _served(self, request: Request, head: wire.HttpRequest, body: bytes, fault: Fault | None) -> bool:
         warnings: list[str] = []
         try:
             resource = resource_of(request)
@@ -115,11 +108,12 @@ class Handler(StreamRequestHandler):
                 return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
+            # kubectl get asks for a Table: the server chooses the columns.
             if request.verb in ("get", "list") and _wants_table(head):
                 items = answer["items"] if request.verb == "list" else [answer]
                 metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
                 include = request.query.get("includeObject", "Metadata")
-                answer = table_of(items, taken_by(request, resource).plural, metadata, include)
+                answer = table_of(items, body_resource(request, resource).plural, metadata, include)
             elif request.verb in ("get", "list") and METADATA in head.header("accept"):
                 answer = metadata_of(answer)
         except Refused as refused:
@@ -128,7 +122,7 @@ class Handler(StreamRequestHandler):
         return True
 
     def _done(
-        self, request: Request, head: HttpRequest, body: bytes, stale: int | None, warnings: list[str]
+        self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
         match request.verb:
@@ -143,6 +137,7 @@ class Handler(StreamRequestHandler):
             case "patch":
                 kind = head.header("content-type").partition(";")[0].strip()
                 patch = _yaml(body) if kind == APPLY else _json(body)
+                # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
@@ -150,7 +145,7 @@ class Handler(StreamRequestHandler):
             case _:
                 return 200, verbs.deletecollection(request, _parsed(head, body) if body else None)
 
-    def _answered_without_resource(self, head: HttpRequest) -> bool:
+    def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
         path = head.target.partition("?")[0]
         if head.method != "GET":
             return False
@@ -174,8 +169,9 @@ class Handler(StreamRequestHandler):
             aggregated = discovery.AGGREGATED in accept
             document = discovery.discovery_document(path, aggregated=aggregated, address=self._api.address)
             if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
+                # client-go takes the answer for aggregated discovery only with these parameters.
                 kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
-                self._send(200, json_bytes(document), kind)
+                self._send(200, wire.json_bytes(document), kind)
                 return True
         if document is None:
             return False
@@ -185,6 +181,7 @@ class Handler(StreamRequestHandler):
     def _ended_by(self, fault: Fault) -> bool:
         """Whether the fault has dealt with the request."""
         if fault.kind in ("hang", "delay"):
+            # A release of the fault, which a stop of the server does too, ends the wait earlier.
             most = _MOST_HANG_SECONDS if fault.kind == "hang" else fault.delay_seconds
             fault.released.wait(most)
             return not self._api.running
@@ -195,15 +192,15 @@ class Handler(StreamRequestHandler):
         return fault.kind in ("status", "close")
 
     def _send_json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        self._send(code, json_bytes(body), _JSON, headers)
+        self._send(code, wire.json_bytes(body), _JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
-        self.wfile.write(answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
+        self.wfile.write(wire.answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
         self.wfile.flush()
 
 
-def _wants_table(head: HttpRequest) -> bool:
+def _wants_table(head: wire.HttpRequest) -> bool:
     return TABLE in head.header("accept")
 
 
@@ -211,17 +208,17 @@ def _version_of(item: dict[str, Any]) -> dict[str, Any]:
     return {"resourceVersion": item["metadata"]["resourceVersion"]}
 
 
-def _parsed(head: HttpRequest, body: bytes) -> Any:
+def _parsed(head: wire.HttpRequest, body: bytes) -> Any:
     """The body as its Content-Type says; raises Refused (400, 415)."""
     kind = head.header("content-type").partition(";")[0].strip()
-    if kind == PROTOBUF:
+    if kind == protobuf.CONTENT_TYPE:
         try:
-            return from_protobuf(body)
+            return protobuf.from_protobuf(body)
         except DecodingError as error:
             raise Refused(400, f"the object provided is unrecognized: {error}") from error
     if kind not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
-        raise Refused(415, f"{text}application/json, application/yaml, {PROTOBUF}")
+        raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
     return _yaml(body) if kind == "application/yaml" else _json(body)
 
 
@@ -235,10 +232,11 @@ def _json(body: bytes) -> Any:
 
 
 def _yaml(body: bytes) -> Any:
+    # Most clients send apply patches as JSON, which is YAML too and read far faster as JSON.
     try:
         return json.loads(body)
     except ValueError:
-        pass  # it is YAML that is not JSON
+        pass
     except RecursionError as error:
         raise Refused(400, "the object provided is nested too deeply") from error
     try:
@@ -248,7 +246,8 @@ def _yaml(body: bytes) -> Any:
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:
-    """When a client may try again, where the answer is that it has to."""
+    """The Retry-After header of a 429, empty for every other answer."""
+    # An eviction that a budget forbids is the one answer here that has it; clients wait so long.
     seconds = (answer.get("details") or {}).get("retryAfterSeconds") if code == _TOO_MANY else None
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
@@ -256,5 +255,6 @@ def _retry_header(code: int, answer: Any) -> dict[str, str]:
 def _warning_headers(warnings: list[str]) -> dict[str, str]:
     if not warnings:
         return {}
+    # 299 is a warning that lasts, the hyphen stands for the agent; kubectl prints the text.
     escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
     return {"Warning": ", ".join(f'299 - "{text}"' for text in escaped)}

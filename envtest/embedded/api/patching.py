@@ -1,6 +1,7 @@
-"""Applies merge patches, JSON patches and strategic merge patches.
+"""Applies merge patches (RFC 7396), JSON patches (RFC 6902) and strategic merge patches.
 
-A strategic merge patch merges lists of objects by the key that their type names.
+A strategic merge patch, which kubectl sends, merges lists of objects by the key that their type names, such
+as the name of a container. Keys that begin with a dollar sign are directives.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from envtest.embedded.api.statuses import Refused, untyped
+from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"
@@ -17,13 +18,13 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 _PATCH_TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
+# The limit of kube-apiserver (maxJSONPatchOperations).
 _MOST_OPERATIONS = 10_000
 
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
-_ANY = FieldType("any")
 
 
 def patched(stored: dict[str, Any], patch: Any, content_type: str, kind: FieldType) -> dict[str, Any]:
@@ -84,6 +85,7 @@ def _apply_operation(document: dict[str, Any], operation: dict[str, Any]) -> Non
             _add(document, path, copy.deepcopy(operation["value"]))
         case "replace":
             holder, last = _place(document, path)
+            # Raises where there is nothing to replace, as RFC 6902 demands.
             _ = holder[last]
             holder[last] = copy.deepcopy(operation["value"])
         case "remove":
@@ -119,6 +121,7 @@ def _place(document: Any, path: str) -> tuple[Any, Any]:
     for part in parts[:-1]:
         document = document[int(part)] if isinstance(document, list) else document[part]
     if isinstance(document, list):
+        # The hyphen is the place behind the last entry.
         return document, len(document) if parts[-1] == "-" else int(parts[-1])
     return document, parts[-1]
 
@@ -135,7 +138,7 @@ def strategic_merged(target: Any, patch: Any, kind: FieldType) -> Any:
     if patch.get(_DIRECTIVE) == "delete":
         return {}
     if patch.get(_DIRECTIVE) not in (None, "merge"):
-        raise untyped(f"unknown patch type: {_as_string(patch[_DIRECTIVE])} in map: {_go_text(patch)}")
+        raise plain_go_error(f"unknown patch type: {_as_string(patch[_DIRECTIVE])} in map: {_go_text(patch)}")
     return _merged_map(dict(target) if isinstance(target, dict) else {}, patch, kind)
 
 
@@ -144,6 +147,8 @@ def _merged_map(result: dict[str, Any], patch: dict[str, Any], kind: FieldType) 
     if _RETAIN in patch:
         if not isinstance(patch[_RETAIN], list):
             raise Refused(400, "invalid patch format of retainKeys")
+        # $retainKeys clears the other members of a union, such as rollingUpdate when the type becomes
+        # Recreate.
         result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
     for key, value in patch.items():
         if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER.rstrip("/")):
@@ -155,18 +160,12 @@ def _merged_map(result: dict[str, Any], patch: dict[str, Any], kind: FieldType) 
         elif value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged_field(result.get(key), value, _field(kind, key), patch.get(_ORDER + key))
+            result[key] = _merged_field(result.get(key), value, kind.field_type(key), patch.get(_ORDER + key))
     for key, order in patch.items():
         name = key.removeprefix(_ORDER)
         if key.startswith(_ORDER) and name not in patch and isinstance(result.get(name), list):
-            result[name] = _ordered(result[name], order, _field(kind, name).merge_key)
+            result[name] = _ordered(result[name], order, kind.field_type(name).merge_key)
     return result
-
-
-def _field(kind: FieldType, name: str) -> FieldType:
-    if kind.shape == "map" and kind.of is not None:
-        return kind.of
-    return kind.fields.get(name, _ANY)
 
 
 def _merged_field(target: Any, patch: Any, kind: FieldType, order: list[Any] | None) -> Any:
@@ -178,18 +177,20 @@ def _merged_field(target: Any, patch: Any, kind: FieldType, order: list[Any] | N
         return copy.deepcopy(patch)
     before = target if isinstance(target, list) else []
     if not kind.merge_key:
+        # A list of plain values, which is merged as a set.
         merged = [*before, *(item for item in patch if item not in before)]
         return merged if order is None else _ordered(merged, order, "")
     return _merged_list(before, patch, kind, order)
 
 
 def _check_order(value: Any, key: str) -> None:
-    """Raises Refused (500) where the order of a list is none."""
+    """Check the value of a $setElementOrder; raises Refused (500) where it is not a list."""
     if key.startswith(_ORDER.rstrip("/")) and not isinstance(value, list):
-        raise untyped(f"expected a []interface {{}}, but received a {_go_kind(value)}")
+        raise plain_go_error(f"expected a []interface {{}}, but received a {_go_kind(value)}")
 
 
 def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: list[Any] | None) -> list[Any]:
+    # An entry that says replace and has no key means the whole list.
     key = kind.merge_key
     if any(
         isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" and key not in item for item in patch
@@ -198,27 +199,29 @@ def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: li
     result = list(target)
     for item in patch:
         if not isinstance(item, dict):
-            raise untyped(f"list element types are not identical: [{_go_text(target)} {_go_text(patch)}]")
+            raise plain_go_error(
+                f"list element types are not identical: [{_go_text(target)} {_go_text(patch)}]"
+            )
         if key not in item:
-            raise untyped(f"map: {_go_text(item)} does not contain declared merge key: {key}")
+            raise plain_go_error(f"map: {_go_text(item)} does not contain declared merge key: {key}")
         index = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             result = [one for one in result if one.get(key) != item[key]]
         elif index is None:
-            result.append(strategic_merged({}, item, kind.of or _ANY))
+            result.append(strategic_merged({}, item, kind.item))
         else:
-            result[index] = strategic_merged(result[index], item, kind.of or _ANY)
+            result[index] = strategic_merged(result[index], item, kind.item)
     return result if order is None else _ordered(result, order, key)
 
 
 def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    """The items that the patch names in its order; the others stay before those that they preceded.
+    """The items in the order of the patch; those that it does not name stay before the ones they preceded.
 
     Raises Refused (500) for an order that cannot be read.
     """
     for entry in order if key else ():
         if not isinstance(entry, dict):
-            raise untyped(f"expected a map[string]interface {{}}, but received a {_go_kind(entry)}")
+            raise plain_go_error(f"expected a map[string]interface {{}}, but received a {_go_kind(entry)}")
     wanted = [entry.get(key) if key else entry for entry in order]
     names = [item.get(key) if key and isinstance(item, dict) else item for item in items]
     named = sorted(

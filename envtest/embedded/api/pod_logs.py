@@ -15,8 +15,7 @@ from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
-from kubernetes_rules.validation.field import FieldError, forbidden
-from kubernetes_rules.validation.field import invalid as wrong
+from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
 
@@ -37,7 +36,7 @@ class LogOptions:
 
 
 def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: Request) -> bool:
-    """Answer a request for a log; always True, for the connection goes on. Raises Refused."""
+    """Answer a request for a log; always returns True: the connection goes on. Raises Refused."""
     resource = resource_of(request)
     pod = api.store.get(resource.collection, (request.namespace, request.name))
     if pod is None:
@@ -45,9 +44,11 @@ def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: R
     options = _log_options(request)
     container = _container_of(pod, options.container)
     if not pod["spec"].get("nodeName"):
+        # Without a node there is no kubelet to ask, and the answer is empty, not an error.
         sink.write(answer_bytes(204, b"", _TEXT))
         sink.flush()
         return True
+    # Logs of earlier containers are not kept.
     log = None if options.previous else api.find_log(pod["metadata"]["uid"], container)
     if log is None:
         raise Refused(400, _reason_for_no_log(pod, container, previous=options.previous))
@@ -63,15 +64,17 @@ def _log_options(request: Request) -> LogOptions:
     """What the query asks for; raises Refused (400, 422)."""
     tail, limit = query_integer(request, "tailLines"), query_integer(request, "limitBytes")
     seconds, moment = query_integer(request, "sinceSeconds"), request.query.get("sinceTime")
-    errors: list[FieldError] = []
+    errors: list[field_errors.FieldError] = []
     if tail is not None and tail < 0:
-        errors.append(wrong("tailLines", tail, "must be greater than or equal to 0"))
+        errors.append(field_errors.invalid("tailLines", tail, "must be greater than or equal to 0"))
     if limit is not None and limit < 1:
-        errors.append(wrong("limitBytes", limit, "must be greater than 0"))
+        errors.append(field_errors.invalid("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and moment is not None:
-        errors.append(forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        errors.append(
+            field_errors.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
+        )
     elif seconds is not None and seconds < 1:
-        errors.append(wrong("sinceSeconds", seconds, "must be greater than 0"))
+        errors.append(field_errors.invalid("sinceSeconds", seconds, "must be greater than 0"))
     if errors:
         raise invalid("", "PodLogOptions", request.name, errors)
     since = None if seconds is None else datetime.now(UTC) - timedelta(seconds=seconds)
@@ -119,13 +122,14 @@ def _reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
 def _follow(
     api: ServedApi, listener: object, sink: BufferedIOBase, log: ContainerLog, options: LogOptions
 ) -> None:
-    """Send what is there, then each line as it comes, until the container or the server ends."""
+    """Send the lines so far, then each new one, until the container or the server ends."""
     sink.write(stream_head(_TEXT))
     lines, left = log.lines, options.limit_bytes
     seen, goes_on = len(lines), True
     chosen = _chosen(lines, options)
     while True:
         data = _text(chosen, options)
+        # limitBytes counts over the whole stream.
         data = data if left is None else data[:left]
         if data:
             sink.write(chunk(data))
@@ -155,6 +159,7 @@ def _cut(data: bytes, options: LogOptions) -> bytes:
 
 
 def _stamp(line: LogLine) -> str:
+    # RFC 3339 with nine digits, as the kubelet writes it; Python knows six.
     return line.time.strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
 

@@ -1,7 +1,7 @@
 """Answers requests to a pod's own port through the API server, as ``kubectl get --raw …/proxy/…`` sends them.
 
-GET alone. Which port is meant, and the words of refusals, are those of kube-apiserver 1.37
-(pkg/registry/core/pod, ResourceLocation). That asks nobody at 127.0.0.1; here it is the address of all pods.
+Only GET is served. The choice of the port and the texts of refusals are those of kube-apiserver 1.37
+(pkg/registry/core/pod, ResourceLocation). The real one refuses 127.0.0.1; here all pods have that address.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request) -> bool:
-    """Ask the pod and pass its answer on; always True, for the connection goes on. Raises Refused."""
+    """Ask the pod and pass its answer on; always returns True: the connection goes on. Raises Refused."""
     resource = resource_of(request)
+    # The port is part of the name in the path: pods/NAME:PORT/proxy.
     name, port = pod_and_port(request.name)
     pod = api.store.get(resource.collection, (request.namespace, name))
     if pod is None:

@@ -1,4 +1,4 @@
-"""Counts what ResourceQuotas limit, and refuses what would exceed them.
+"""Counts the use of ResourceQuotas, and refuses objects that would exceed them.
 
 Counted are objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by class
 and by extended resource, and the extended resources of pods. Compute quantities (``requests.cpu``...) are
@@ -55,7 +55,7 @@ class Quotas:
                 raise self._refusal(resource, item, quota, exceeded, wanted, used)
 
     def refresh(self, namespace: str) -> None:
-        """Write into the status of the namespace's quotas what is used now."""
+        """Write the present use into the status of the namespace's quotas."""
         quotas = self._of(namespace)
         if not quotas:
             return
@@ -71,10 +71,12 @@ class Quotas:
         return self._store.in_namespace(_QUOTAS, namespace) if namespace else []
 
     def _used(self, quota: Object) -> Mapping[str, int]:
-        """What the objects that a quota counts have of everything."""
+        """The use of everything by the objects that a quota counts."""
+        # Counted anew each time: kube-apiserver reads the status instead, which a controller corrects.
         total: dict[str, int] = defaultdict(int)
         namespace = quota["metadata"]["namespace"]
         for resource in RESOURCES:
+            # Events have a second group for one collection, and count once.
             if resource.namespaced and resource.collection[0] == resource.group:
                 for item in self._store.in_namespace(resource.collection, namespace):
                     if not quota_counts(quota, resource.plural, item):
@@ -90,6 +92,8 @@ class Quotas:
         if resource.plural == "resourceclaims":
             usage |= self._claim_usage(item)
         elif resource.plural == "pods":
+            # A pod that has ended no longer counts as one of ``pods`` or for resources, but still for
+            # count/pods.
             ended = (item.get("status") or {}).get("phase") in ("Succeeded", "Failed")
             usage = {**usage, "pods": 0} if ended else usage | _pod_usage(item)
         return usage
@@ -101,7 +105,7 @@ class Quotas:
         return self._store.get(_CLASSES, ("", name))
 
     def _pod_charge(self, claim: Object) -> Usage:
-        """What the pod is charged already for which the claim was made."""
+        """The use that a pod is already charged for, where the claim was made for its extended resources."""
         metadata = claim["metadata"]
         if (metadata.get("annotations") or {}).get(CLAIM_ANNOTATION) != "true":
             return {}

@@ -1,4 +1,4 @@
-"""Reads objects as the verbs get and list answer them: selectors, pages, and earlier versions."""
+"""Reads objects for get, list and watch: selectors, pages, and earlier versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from envtest.embedded.api import subresources
 from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
 from kubernetes_rules.selectors import label_requirement_holds
@@ -34,20 +34,21 @@ _FIELDS_OF = {
 }
 """Field selectors beside metadata.name and metadata.namespace, which every resource has."""
 
+# JSON from Go has no field for false (omitempty); its selectors compare with the word all the same.
 _FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 _SET_REQUIREMENT = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^)]*)\)$")
 _SET_OPERATORS = {"in": "In", "notin": "NotIn"}
 
 
 def not_found(resource: Resource, name: str) -> Refused:
-    """The 404 of an object."""
+    """The 404 for an object that is not there."""
     details = details_of(resource.group, resource.plural, name)
     return Refused(404, f'{resource.qualified_name} "{name}" not found', details=details)
 
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
-    """The object as its group, or a subresource of it, shows it."""
-    if subresource == subresources.SUBRESOURCE:
+    """A stored object in the form of the requested group, or of a subresource."""
+    if subresource == subresources.SCALE:
         return subresources.scale_of(item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
@@ -80,6 +81,7 @@ def list_page(
     All pages show the objects as they were when the first was read; ``at_version`` is an earlier
     version that is to be shown. Raises Refused (400, 410, 422).
     """
+    # All of the query is checked before anything is read.
     selects = selection(request, resource, missing)
     start, version = _continued(store, request)
     asked, exact = asked_version(request), _is_exact(request)
@@ -101,8 +103,10 @@ def list_page(
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
     if len(rest) > limit:
+        # Clients send it back as it is. As with etcd it holds the version of the list and the last key.
         token = json.dumps({"rv": version, "after": page[-1][0]})
         metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
+        # With a selector the number is unknown before the rest is read, and is left out.
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = len(rest) - limit
     return {
@@ -120,12 +124,12 @@ def asked_version(request: Request) -> int:
         return int(text)
     message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     if request.verb == "watch":
-        raise untyped(message)
+        raise plain_go_error(message)
     raise Refused(400, f"invalid resource version: {message}")
 
 
 def _is_exact(request: Request) -> bool:
-    """Whether the query wants a list as of its very resourceVersion; raises Refused (422)."""
+    """Whether the list is to be of exactly its resourceVersion; raises Refused (422)."""
     match = request.query.get("resourceVersionMatch", "")
     errors = []
     if match not in _MATCHES:
@@ -164,6 +168,7 @@ def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
 
 def _field_value(item: Object, path: str) -> str:
     """The value at a dotted path as a selector sees it: a string, empty when absent."""
+    # The selector of that name compares the component alone (core/v1, ToSelectableFields of events).
     if path == "source":
         path = "source.component"
     value: Any = item
@@ -181,8 +186,8 @@ def _field_selector(
 ) -> Callable[[Object], bool]:
     """The predicate of a field selector like ``spec.nodeName=a,spec.driver!=b``.
 
-    Raises Refused (400) for a field that the resource has no selector for, or that ``without``
-    takes away, as an older server would.
+    Raises Refused (400) for a field that cannot be selected by, or that is in ``without``: an older server
+    would not know it.
     """
     known = ({"metadata.name", "metadata.namespace"} | _FIELDS_OF.get(resource, set())) - without
     terms: list[tuple[str, str, bool]] = []
@@ -218,6 +223,7 @@ def _label_selector(text: str) -> Callable[[Object], bool]:
 
 def _split_terms(text: str) -> list[str]:
     """The terms between commas outside of parentheses."""
+    # A comma with a closing bracket behind it and no opening one before that is within ``in (a,b)``.
     return re.split(r",(?![^(]*\))", text)
 
 

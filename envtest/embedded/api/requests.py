@@ -1,7 +1,7 @@
-"""Reads requests to the API: method, path and query, and the options beside the object.
+"""Reads requests to the API: method, path, query, and the options of a write.
 
-Wrong options are refused in the words of Kubernetes 1.37: those of Go's strconv and json for what cannot be
-read (400), those of apimachinery's validation for what makes no sense (422).
+Wrong options are refused in the words of Kubernetes 1.37: a value that cannot be read in those of Go's
+strconv and json (400), a value that makes no sense in those of apimachinery's validation (422).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType
-from kubernetes_rules.validation.field import FieldError, not_supported
-from kubernetes_rules.validation.field import invalid as wrong
+from kubernetes_rules.validation import field as field_errors
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
@@ -33,8 +32,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 class Request:
     """One request in the words of the API: verb, resource and object.
 
-    ``namespace`` and ``name`` are empty where the path has none; ``subresource`` likewise. ``below`` is the
-    path that is asked of a pod, after ``proxy/``. ``client`` is what the client calls itself.
+    ``namespace``, ``name`` and ``subresource`` are empty where the path has none. ``below`` is the path after
+    ``proxy/``, which a pod is asked for. ``client`` is the name that the client gives itself.
     """
 
     verb: Verb
@@ -60,6 +59,7 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
 
     ``method`` is the HTTP method, ``target`` the path with its query.
     """
+    # urlsplit would take the first part of such a path for a host.
     if target.startswith("//"):
         return None
     parts = urlsplit(target)
@@ -72,6 +72,7 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
         case _:
             return None
     namespace = ""
+    # namespaces/NAME/status is a subresource of the namespace, not a collection in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
@@ -88,6 +89,7 @@ def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource:
     """The API's verb for an HTTP method; None where the API has none."""
     if method == "GET" and query.get("watch") in ("1", "true"):
         return "watch"
+    # Such as binding and eviction, which are asked for by creating an object.
     if method == "POST" and is_subresource:
         return "create"
     verbs: dict[tuple[str, bool], Verb] = {
@@ -110,6 +112,7 @@ def query_integer(request: Request, name: str) -> int | None:
     if not _INTEGER.fullmatch(text):
         raise Refused(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
     number = int(text)
+    # Python integers have no bounds, those of Go are an int64 here.
     if not -(2**63) <= number < 2**63:
         raise Refused(400, f'strconv.ParseInt: parsing "{text}": value out of range')
     return number
@@ -120,6 +123,7 @@ def delete_options(request: Request, body: Any) -> Object:
 
     Raises Refused (400, 422).
     """
+    # The server reads the options of the query only where there is no body.
     options = _from_query(request) if body is None else _from_body(body)
     errors = _delete_errors(options)
     if errors:
@@ -128,20 +132,20 @@ def delete_options(request: Request, body: Any) -> Object:
 
 
 def check_write_options(request: Request) -> None:
-    """Raises Refused (422) where the query of a write has a value that there is not."""
+    """Check the values of a write's query; raises Refused (422) for an unknown one."""
     errors = []
     dry_run = request.query.get("dryRun")
     if dry_run not in (None, "", "All"):
-        errors.append(not_supported("dryRun", [dry_run], ("All",)))
+        errors.append(field_errors.not_supported("dryRun", [dry_run], ("All",)))
     validation = request.query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
-        errors.append(not_supported("fieldValidation", validation, _VALIDATIONS))
+        errors.append(field_errors.not_supported("fieldValidation", validation, _VALIDATIONS))
     if errors:
         raise invalid(_META, _KINDS[request.verb], "", errors)
 
 
 def is_dry(request: Request, options: Object) -> bool:
-    """Whether everything is to be done but the writing."""
+    """Whether the request is to be checked and answered, and nothing written (dryRun=All)."""
     return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])
 
 
@@ -166,15 +170,15 @@ def _from_body(body: Any) -> Object:
     return decoded
 
 
-def _delete_errors(options: Object) -> list[FieldError]:
+def _delete_errors(options: Object) -> list[field_errors.FieldError]:
     errors = []
     policy = options.get("propagationPolicy")
     if policy is not None and "orphanDependents" in options:
         both = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(wrong("propagationPolicy", policy, both))
+        errors.append(field_errors.invalid("propagationPolicy", policy, both))
     elif policy is not None and policy not in _POLICIES:
-        errors.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+        errors.append(field_errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
     dry_run = options.get("dryRun") or []
     if set(dry_run) - {"All"}:
-        errors.append(not_supported("dryRun", dry_run, ("All",)))
+        errors.append(field_errors.not_supported("dryRun", dry_run, ("All",)))
     return errors

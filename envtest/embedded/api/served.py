@@ -34,18 +34,17 @@ class ServedApi:
     """A stateful API as its connections see it.
 
     ``faults`` makes requests fail. ``verbs`` has the switches of an older server. Each watch sends a
-    bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` does; ``watches`` counts them.
-    Where ``accepted_bearer`` is set, requests that bear another token are answered 401. ``find_log`` finds
-    what a container printed, by its pod's UID and its own name; without nodes nobody prints anything.
-    ``minor`` is the minor version of Kubernetes that it says it is of, ``host`` where it listens, and
-    ``ahead_seconds`` how far its clock is before this machine's in the Date of its answers.
+    bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` rises; ``watches`` counts the
+    watches that began. Where ``accepted_bearer`` is set, a request with another token is answered 401.
+    ``find_log`` finds the log of a container, by the UID of its pod and its own name. ``minor`` is the minor
+    version of Kubernetes that ``/version`` answers, ``host`` the address to listen at, and ``ahead_seconds``
+    is added to this machine's time in the Date of answers.
     """
 
     def __init__(self) -> None:
         self.store = Store()
         self.verbs = Verbs(self.store)
         self.faults = Faults()
-        self.bookmark_seconds = 60.0
         self.accepted_bearer: str | None = None
         self.minor = "37"
         self.host = "127.0.0.1"
@@ -75,25 +74,23 @@ class ServedApi:
         return self._listener is not None
 
     def serves(self, listener: object) -> bool:
-        """Whether ``listener`` is the one that runs: those of an earlier start have to end."""
+        """Whether ``listener`` is the one that runs now; connections of an earlier one have to end."""
         return self._listener is listener
 
     def watch_began(self) -> None:
-        """Count a watch from whose beginning no change is missed any more."""
+        """Count a watch that will send every change from now on."""
         with self.store.changed:
             self.watches += 1
             self.store.changed.notify_all()
-
-    def remember_request(self, request: Request) -> None:
-        """Remember a request."""
-        self.requests.append(request)
 
 
 class Listener(ThreadingTCPServer):
     """One bound port; remembers its connections so that they end when it does."""
 
+    # Neither the end of the process nor ``server_close`` waits for threads: those of watches run for long.
     daemon_threads = True
     block_on_close = False
+    # SO_REUSEADDR: without it, connections in TIME_WAIT would keep the port from the next start.
     allow_reuse_address = True
     request_queue_size = 128
 
@@ -118,7 +115,7 @@ class Listener(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Note what a handler raised; a client that went away, or a connection that was cut, is no error."""
+        """Note an exception of a handler, unless the connection was closed or cut."""
         del request
         error = sys.exception()
         if isinstance(error, Exception) and not isinstance(error, ConnectionError):
@@ -132,6 +129,7 @@ class Listener(ThreadingTCPServer):
             connections = list(self._connections)
         for connection in connections:
             try:
+                # Unlike close, shutdown wakes a thread that is blocked in a read of the socket.
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # the client has closed it already

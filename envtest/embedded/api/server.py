@@ -1,4 +1,4 @@
-"""The API server on loopback: starts, stops and restarts on its port, and takes objects from within."""
+"""The API server on loopback: starts and stops on its port, and takes objects without a connection."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from envtest.embedded.api.served import Listener, ServedApi
 
 Object = dict[str, Any]
 
+# kube-apiserver makes them itself at its start.
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that every cluster has."""
 
@@ -43,14 +44,17 @@ class EmbeddedApiServer(ServedApi):
         listener = Listener(self.host, self._port, Handler, self)
         self._port = listener.server_address[1]
         self._listener = listener
+        # poll_interval is how long ``shutdown`` may have to wait; connections are accepted at once.
         threading.Thread(
             target=listener.serve_forever, kwargs={"poll_interval": 0.02}, name="embedded-api", daemon=True
         ).start()
 
     def stop(self) -> None:
         """Cut all connections and refuse new ones; the objects stay."""
+        # First of all: watches and loops look at it when they are woken.
         listener, self._listener = self._listener, None
         self.store.notify()
+        # Requests that hang on a fault would keep their threads.
         self.faults.clear()
         if listener is not None:
             listener.end()
@@ -71,7 +75,7 @@ class EmbeddedApiServer(ServedApi):
             self.store.changed.notify_all()
 
     def end_watches(self) -> None:
-        """End all watches in good order, as a server does that is about to restart."""
+        """End all watches without an error, as a server that is shutting down does."""
         with self.store.changed:
             self.watch_generation += 1
             self.store.changed.notify_all()
@@ -112,7 +116,7 @@ class EmbeddedApiServer(ServedApi):
         return self.faults.add(Fault(verb, path, **how))
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig for this server; the answer is ``path``."""
+        """Write a kubeconfig for this server; returns ``path``."""
         cluster = {"name": "embedded", "cluster": {"server": self.url}}
         context = {"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}
         user = {"name": "embedded", "user": {"token": "embedded"}}

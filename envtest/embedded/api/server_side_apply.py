@@ -1,4 +1,4 @@
-"""Server-side apply: merges what a manager applies, finds conflicts, and keeps who owns which field.
+"""Server-side apply: merges what a manager applies, finds conflicts, and tracks who owns which field.
 
 Ownership is kept from the first apply on: until then an object has no managedFields, and what is there
 belongs to ``before-first-apply``, as in Kubernetes for objects from before server-side apply.
@@ -17,23 +17,24 @@ from envtest.embedded.schema.types import FieldType
 
 Object = dict[str, Any]
 
+# The server alone sets these, or they say which object it is.
 _UNOWNED = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
     | {"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
 )
+# The manager to which Kubernetes gives fields that were there before the first apply.
 _FIRST = "before-first-apply"
 
 Path = tuple[str, ...]
 """Steps into an object: ``f:name`` a field, ``k:{...}`` the list entry with these keys, ``v:...`` a value."""
 
-_ANY = FieldType("any")
 _KEY_DEFAULTS = {"protocol": "TCP"}
-"""What a key of a list is in an entry without it: the only ones with a default are those of ports."""
+"""The defaults of keys that an entry of a list may lack: only the protocol of ports has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who writes: the name that a client gives itself, how it writes, and through which subresource."""
+    """A writer: its name, how it writes (Apply or Update), and through which subresource."""
 
     name: str
     operation: str
@@ -53,9 +54,9 @@ class Entry:
 def applied(
     stored: Object | None, config: Object, kind: FieldType, manager: Manager, now: str, *, force: bool
 ) -> Object:
-    """The object after an apply of ``config``; raises Refused (409) with the fields that others own.
+    """The object after ``config`` is applied; raises Refused (409) with the fields that others own.
 
-    What the manager applied before and does not any more is removed, unless somebody else owns it too.
+    Fields that the manager applied before and now leaves out are removed, unless another manager owns them.
     """
     live: Object = copy.deepcopy(stored) if stored is not None else {}
     wanted = _owned_part(config, manager.subresource)
@@ -64,10 +65,12 @@ def applied(
     merged = _merged(live, wanted, kind)
     assert isinstance(merged, dict)
     others = [entry for entry in entries if entry.manager != manager]
+    # Two managers may own a field with one value; to change what another one owns is a conflict.
     changed = {path for path in paths if _value_at(live, kind, path) != _value_at(merged, kind, path)}
     conflicts = [(entry, sorted(changed & entry.paths)) for entry in others if changed & entry.paths]
     if conflicts and not force:
         raise _conflict(conflicts)
+    # A forced apply takes the fields over.
     others = [_reduced(entry, changed) for entry in others]
     before = next((entry.paths for entry in entries if entry.manager == manager), frozenset())
     kept = paths.union(*(entry.paths for entry in others))
@@ -78,15 +81,15 @@ def applied(
 
 
 def _dropped(before: frozenset[Path], kept: frozenset[Path]) -> set[Path]:
-    """What nobody owns any more; not a list entry of which somebody still owns a field."""
+    """The paths that nobody owns any more. A list entry stays while somebody owns a field of it."""
     prefixes = {path[:length] for path in kept for length in range(1, len(path) + 1)}
     return {path for path in before if path not in prefixes}
 
 
 def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager, now: str) -> Object:
-    """``item`` with the owners that it has after a write other than apply: who changes a field owns it.
+    """``item`` with its owners after a write other than an apply: the writer owns the fields that it changed.
 
-    An object that nobody has applied to has no owners, and gets none.
+    An object without managedFields, which nobody has applied, gets none.
     """
     if "managedFields" not in stored["metadata"]:
         return item
@@ -95,19 +98,21 @@ def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager
     new |= {"status": item["status"]} if "status" in item else {}
     before, after = set(_paths_of(old, kind)), set(_paths_of(new, kind))
     changed = {path for path in before & after if _value_at(old, kind, path) != _value_at(new, kind, path)}
+    # What was added or removed has changed, too.
     changed |= before ^ after
     entries = [_reduced(entry, changed) for entry in _entries(stored, kind, now)]
     own = next((entry for entry in entries if entry.manager == manager), None)
     entries = [entry for entry in entries if entry.manager != manager]
     mine = (changed & after) | (own.paths if own else set())
     if mine:
+        # An entry has the time of the last change of its fields.
         time = now if changed & after else own.time if own else now
         entries.append(Entry(manager, item.get("apiVersion", ""), time, frozenset(mine)))
     return {**item, "metadata": {**item["metadata"], "managedFields": _written(entries)}}
 
 
 def without_times(item: Object) -> Object:
-    """The object without the times of its managedFields, which alone are no change."""
+    """The object without the times of its managedFields: an apply that changes only these is not written."""
     metadata = item["metadata"]
     entries = [
         {key: value for key, value in entry.items() if key != "time"}
@@ -117,7 +122,7 @@ def without_times(item: Object) -> Object:
 
 
 def _owned_part(item: Object, subresource: str) -> Object:
-    """What ownership is kept of: not who the object is, and status only through its subresource."""
+    """The part whose fields have owners: no identity, and the status only through its subresource."""
     if subresource:
         return {key: item[key] for key in (subresource,) if key in item}
     part = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
@@ -152,7 +157,7 @@ def _reduced(entry: Entry, gone: set[Path]) -> Entry:
 
 
 def _written(entries: list[Entry]) -> list[Object]:
-    """The entries as managedFields has them: those that apply first, by time and name."""
+    """managedFields: the entries of applies first, each kind by time and name."""
     kept = [entry for entry in entries if entry.paths]
     kept.sort(key=lambda entry: (entry.manager.operation != "Apply", entry.time, entry.manager.name))
     return [
@@ -173,15 +178,16 @@ def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
     if isinstance(wanted, dict) and kind.shape in ("struct", "map") and not kind.atomic:
         result = dict(live) if isinstance(live, dict) else {}
         for name, value in wanted.items():
-            child = (kind.of if kind.shape == "map" else kind.fields.get(name)) or FieldType("any")
-            result[name] = _merged(result.get(name), value, child)
+            result[name] = _merged(result.get(name), value, kind.field_type(name))
         return result
+    # Without list keys a list is atomic: it is replaced as a whole.
     if not isinstance(wanted, list) or kind.keys is None:
         return copy.deepcopy(wanted)
+    # Entries of others stay where they are, new ones come behind them.
     entries = {_entry_step(item, kind): item for item in live or []}
     for item in wanted:
         step = _entry_step(item, kind)
-        entries[step] = _merged(entries.get(step), item, kind.of or FieldType("any"))
+        entries[step] = _merged(entries.get(step), item, kind.item)
     return list(entries.values())
 
 
@@ -190,6 +196,7 @@ def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
     found: list[tuple[str, str]] = []
     for entry, paths in conflicts:
         using = "" if entry.manager.operation == "Apply" else f" using {entry.api_version}"
+        # A manager has an entry for each subresource through which it writes.
         through = f' with subresource "{entry.manager.subresource}"' if entry.manager.subresource else ""
         text = f'conflict with "{entry.manager.name}"{through}{using}'
         found += [(text, shown(path)) for path in paths]
@@ -205,16 +212,16 @@ def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
 
 
 def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
-    """The paths of all that somebody who wrote ``value`` owns: leaves, and the entries of keyed lists."""
+    """The paths that the writer of ``value`` owns: leaves, and the entries of keyed lists."""
     if kind.shape in ("struct", "map") and isinstance(value, dict) and not kind.atomic and value:
         for name, item in value.items():
-            yield from _paths_of(item, _field(kind, name), (*path, f"f:{name}"))
+            yield from _paths_of(item, kind.field_type(name), (*path, f"f:{name}"))
     elif kind.shape == "list" and isinstance(value, list) and kind.keys is not None and value:
         for item in value:
             here = (*path, _entry_step(item, kind))
             yield here
             if kind.keys:
-                yield from _paths_of(item, kind.of or _ANY, here)
+                yield from _paths_of(item, kind.item, here)
     elif path:
         yield path
 
@@ -223,8 +230,8 @@ def _entry_step(item: Any, kind: FieldType) -> str:
     """The step to an entry of a list, which its keys identify or, without any, its value."""
     if not kind.keys:
         return "v:" + json.dumps(item, separators=(",", ":"))
-    told_apart = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
-    keys = {key: told_apart[key] for key in sorted(kind.keys) if key in told_apart}
+    with_defaults = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
+    keys = {key: with_defaults[key] for key in sorted(kind.keys) if key in with_defaults}
     return "k:" + json.dumps(keys, separators=(",", ":"))
 
 
@@ -234,20 +241,20 @@ def _value_at(value: Any, kind: FieldType, path: Path) -> Any:
         if step.startswith("f:"):
             name = step[2:]
             value = value.get(name) if isinstance(value, dict) else None
-            kind = _field(kind, name)
+            kind = kind.field_type(name)
         else:
             value = next((item for item in value or [] if _entry_step(item, kind) == step), None)
-            kind = kind.of or _ANY
+            kind = kind.item
         if value is None:
             return None
     return value
 
 
 def without(value: Any, kind: FieldType, paths: Iterable[Path]) -> Any:
-    """A copy of ``value`` without what is at ``paths``, and without the maps and lists that this empties."""
+    """A copy of ``value`` without the ``paths``, and without maps and lists that become empty by that."""
     result = copy.deepcopy(value)
     for path in sorted(paths, key=len):
-        # A list entry goes before the fields that tell it apart.
+        # Short paths first: a list entry is removed before the fields that identify it.
         _remove(result, kind, path)
     return result
 
@@ -262,14 +269,14 @@ def _remove(value: Any, kind: FieldType, path: Path) -> None:
             del value[name]
             return
         child = value[name]
-        _remove(child, _field(kind, name), rest)
+        _remove(child, kind.field_type(name), rest)
         if child in ({}, []):
             del value[name]
     elif isinstance(value, list):
         for index, item in enumerate(value):
             if _entry_step(item, kind) == step:
                 if rest:
-                    _remove(item, kind.of or _ANY, rest)
+                    _remove(item, kind.item, rest)
                 else:
                     del value[index]
                 return
@@ -313,9 +320,3 @@ def shown(path: Path) -> str:
         else:
             text += f"[={step[2:]}]"
     return text
-
-
-def _field(kind: FieldType, name: str) -> FieldType:
-    if kind.shape == "map":
-        return kind.of or _ANY
-    return kind.fields.get(name, _ANY)

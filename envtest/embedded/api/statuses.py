@@ -31,7 +31,7 @@ _REASONS = {
 def status_body(
     code: int, message: str, reason: str | None = None, details: Object | None = None
 ) -> dict[str, Any]:
-    """A metav1.Status of kind Failure; its reason is the usual one of ``code``, none where it is empty."""
+    """A metav1.Status of a failure. The reason is the usual one of ``code`` unless given; it may be empty."""
     reason = _REASONS.get(code, "Unknown") if reason is None else reason
     return {
         "kind": "Status",
@@ -59,14 +59,14 @@ def details_of(group: str, resource: str, name: str) -> Object:
 
 
 def conflict_causes(conflicts: Iterable[tuple[str, str]]) -> list[Object]:
-    """The causes of a server-side apply's conflict: who owns a field, and which."""
+    """The causes of a conflict of server-side apply, from pairs of a message and a field."""
     return [
         {"reason": "FieldManagerConflict", "message": message, "field": field} for message, field in conflicts
     ]
 
 
 class Refused(Exception):
-    """The request is answered with this Status."""
+    """A request is refused; ``body`` is the Status to answer with."""
 
     def __init__(
         self, code: int, message: str, reason: str | None = None, details: Object | None = None
@@ -76,10 +76,10 @@ class Refused(Exception):
         self.body = status_body(code, message, reason, details)
 
 
-def untyped(message: str) -> Refused:
-    """What Kubernetes answers where its code returns a plain Go error: 500 without a reason.
+def plain_go_error(message: str) -> Refused:
+    """The answer where the code of Kubernetes returns a plain Go error: 500 without a reason.
 
-    A client's own mistakes are among them, malformed strategic merge patches for example.
+    Some mistakes of clients are answered so, malformed strategic merge patches for example.
     """
     return Refused(500, message, "")
 
@@ -87,6 +87,7 @@ def untyped(message: str) -> Refused:
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refused:
     """The 422 that lists what is wrong with an object, each with its field."""
     causes = [{"reason": error.type, "message": error.detail, "field": error.field} for error in errors]
+    # Equal texts are listed once (utilerrors.Aggregate).
     texts = list(dict.fromkeys(str(error) for error in errors))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind

@@ -1,4 +1,4 @@
-"""Holds the objects with their resourceVersions and the history that watches are served from."""
+"""Keeps the objects with their resourceVersions, and the history from which watches are served."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Key = tuple[str, str]
 
 _KEPT_CHANGES = 20_000
 _FORGOTTEN_AT_ONCE = 2_000
-_SHARED = frozenset({("resource.k8s.io", "resourceslices")})
-"""The collections whose objects are many, large and alike."""
+_INTERNED = frozenset({("resource.k8s.io", "resourceslices")})
+"""The collections whose objects are many, large and alike: their equal parts are stored once."""
 
 _version_of = attrgetter("resource_version")
 
 _MOST_PARTS = 200_000
 _MOST_ENTRIES = 8
-"""Larger maps and lists are hardly ever equal to another one; their entries are shared all the same."""
+"""Larger maps and lists are hardly ever equal to another one, so only their entries are interned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Store:
         self._history: dict[Collection, list[Change]] = {}
         self._floors: dict[Collection, int] = {}
         self._dependents: dict[str, set[tuple[Collection, Key]]] = defaultdict(set)
-        self._sharing = Sharing()
+        self._interner = Interner()
         self._resource_version = 1
         self._compacted = 0
 
@@ -100,12 +100,14 @@ class Store:
             return sorted(self._dependents.get(uid, ()))
 
     def put(self, collection: Collection, key: Key, item: Object) -> Object:
-        """Store ``item`` with the next resourceVersion; the answer is the stored object."""
+        """Store ``item`` with the next resourceVersion; returns the stored object."""
         with self.changed:
             objects = self._objects.setdefault(collection, {})
             previous = objects.get(key)
-            stored = self._stamped(self._sharing.shared(item) if collection in _SHARED else item)
+            # etcd counts all writes of all collections with one revision; so does this store.
+            stored = self._stamped(self._interner.interned(item) if collection in _INTERNED else item)
             objects[key] = stored
+            # An object that was there already keeps its place.
             if previous is None:
                 self._sorted.pop(collection, None)
             self._index(collection, key, previous, stored)
@@ -116,10 +118,11 @@ class Store:
             return stored
 
     def remove(self, collection: Collection, key: Key) -> Object:
-        """Remove the object; the answer is what it was, with the version of its removal."""
+        """Remove the object; returns its last state, with the version of the removal."""
         with self.changed:
             previous = self._objects[collection].pop(key)
             self._sorted.pop(collection, None)
+            # A deletion has a version of its own, from which a watch goes on.
             last = self._stamped(previous)
             self._index(collection, key, previous, None)
             self._record(collection, Change(self._resource_version, "DELETED", last, previous))
@@ -151,10 +154,11 @@ class Store:
         with self.changed:
             self._history.clear()
             self._resource_version += 1
+            # Higher than every version that a client has seen so far.
             self._compacted = self._resource_version
 
     def notify(self) -> None:
-        """Wake everybody who waits, for a reason outside of the store."""
+        """Wake all that wait on ``changed``, for a reason outside of the store."""
         with self.changed:
             self.changed.notify_all()
 
@@ -175,9 +179,11 @@ class Store:
             self._dependents[uid].add((collection, key))
 
     def _record(self, collection: Collection, change: Change) -> None:
+        # Each collection has its own history, so that many writes of one do not end the watches of others.
         history = self._history.setdefault(collection, [])
         history.append(change)
         if len(history) >= _KEPT_CHANGES + _FORGOTTEN_AT_ONCE:
+            # In batches: the front of a list is removed by moving all that follows.
             self._floors[collection] = history[_FORGOTTEN_AT_ONCE - 1].resource_version
             del history[:_FORGOTTEN_AT_ONCE]
         self.changed.notify_all()
@@ -190,7 +196,7 @@ def _owners(item: Object | None) -> set[str]:
 
 @dataclass(slots=True)
 class Watch:
-    """One watch on the store: what has been sent, and what a selector lets through."""
+    """One watch of a collection: up to which version events were taken, and what its selector selects."""
 
     store: Store
     collection: Collection
@@ -212,6 +218,7 @@ class Watch:
         """
         with self.store.changed:
             changes = self.store.changes_after(self.collection, self.resource_version)
+            # Nothing is left in the collection up to this version of the whole store, which a bookmark tells.
             self.resource_version = max(self.resource_version, self.store.resource_version)
         return [event for event in map(self._selected, changes) if event is not None]
 
@@ -223,34 +230,35 @@ class Watch:
         if now:
             return "ADDED", change.item
         if was and change.previous is not None:
+            # The object as the selector saw it last, with the version of the change that took it out.
             version = str(change.resource_version)
             metadata = {**change.previous["metadata"], "resourceVersion": version}
             return "DELETED", {**change.previous, "metadata": metadata}
         return None
 
 
-class Sharing:
-    """A table of parts that have been seen. Shared parts must not be changed. Not thread-safe."""
+class Interner:
+    """Replaces equal parts of objects by one, which must not be changed. Not thread-safe."""
 
     def __init__(self) -> None:
         self._parts: dict[Any, Any] = {}
 
-    def shared(self, value: Any) -> Any:
-        """An equal value made of parts that others may have too."""
-        return self._share(value)[0]
+    def interned(self, value: Any) -> Any:
+        """An equal value, made of parts that other objects may have too."""
+        return self._intern(value)[0]
 
-    def _share(self, value: Any) -> tuple[Any, bool]:
-        """The value, and whether it is in the table, so that comparing identities is enough."""
+    def _intern(self, value: Any) -> tuple[Any, bool]:
+        """The value, and whether it is in the table: those in it are equal only if they are identical."""
         if isinstance(value, str):
             return self._kept(value, value) if len(value) < 128 else (value, False)
         if isinstance(value, dict):
-            entries = [(sys.intern(key), *self._share(item)) for key, item in value.items()]
+            entries = [(sys.intern(key), *self._intern(item)) for key, item in value.items()]
             copied: Any = {key: item for key, item, _ in entries}
             if len(entries) > _MOST_ENTRIES or not all(held for _, _, held in entries):
                 return copied, False
             return self._kept(("map", *((key, id(item)) for key, item, _ in entries)), copied)
         if isinstance(value, list):
-            items = [self._share(item) for item in value]
+            items = [self._intern(item) for item in value]
             copied = [item for item, _ in items]
             if len(items) > _MOST_ENTRIES or not all(held for _, held in items):
                 return copied, False

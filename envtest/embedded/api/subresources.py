@@ -11,17 +11,17 @@ from typing import Any
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
 from kubernetes_rules.selectors import label_selector_text
-from kubernetes_rules.validation.field import invalid as wrong
+from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
 
-SUBRESOURCE = "scale"
-SCALE = Resource("autoscaling", "scales", "scale", "Scale")
-"""The kind of the subresource; no collection of it is served."""
+SCALE = "scale"
+SCALE_KIND = Resource("autoscaling", "scales", "Scale")
+"""The kind of that subresource; it has no collection."""
 
 _SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -31,9 +31,10 @@ def scale_of(item: Mapping[str, Any]) -> Object:
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     replicas = spec.get("replicas", 1)
     return {
-        "kind": SCALE.kind,
-        "apiVersion": SCALE.api_version,
+        "kind": SCALE_KIND.kind,
+        "apiVersion": SCALE_KIND.api_version,
         "metadata": {key: metadata[key] for key in _SHOWN_METADATA if key in metadata},
+        # Go leaves a zero out (omitempty), and reads it from nothing.
         "spec": {"replicas": replicas} if replicas else {},
         "status": {
             "replicas": status.get("replicas", 0),
@@ -46,8 +47,9 @@ def scaled(item: Mapping[str, Any], scale: Mapping[str, Any]) -> Object:
     """The workload with as many replicas as a Scale says; raises Refused (422) for a negative number."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
-        errors = [wrong("spec.replicas", replicas, "must be greater than or equal to 0")]
-        raise invalid(SCALE.group, SCALE.kind, item["metadata"]["name"], errors)
+        errors = [field_errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
+        raise invalid(SCALE_KIND.group, SCALE_KIND.kind, item["metadata"]["name"], errors)
+    # The preconditions of the Scale hold for the workload.
     asked = {key: scale["metadata"][key] for key in ("uid", "resourceVersion") if scale["metadata"].get(key)}
     metadata = {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
     return {**item, "metadata": {**metadata, **asked}, "spec": {**item["spec"], "replicas": replicas}}
@@ -58,7 +60,7 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     binding = _decoded(body, "v1", "Binding")
     node = (binding.get("target") or {}).get("name")
     if not node:
-        raise untyped("target.name: Required value")
+        raise plain_go_error("target.name: Required value")
     spec = pod.get("spec") or {}
     details = details_of(resource.group, resource.plural, request.name)
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
@@ -73,6 +75,7 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
         raise Refused(409, text, details=details)
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
+    # kube-apiserver writes this condition itself, in the same write as the node.
     conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()})
     return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": conditions}}
 

@@ -1,7 +1,7 @@
 """Keeps unexpected errors of the embedded cluster itself, and logs them with their tracebacks.
 
-The parts of the cluster go on after a fault of their own, as those of Kubernetes do. So that it does not
-pass unseen, each is noted here, for the whole process; the tests fail when one was noted meanwhile.
+Parts of the cluster go on after a fault of their own, as those of Kubernetes do. Each fault is noted here,
+for the whole process, and a test fails when one was noted while it ran.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _noted: deque[Unforeseen] = deque(maxlen=_MOST_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Unforeseen:
-    """One unexpected exception, and what was being done."""
+    """One unexpected exception, with the work during which it was raised."""
 
     doing: str
     error: Exception

@@ -1,4 +1,4 @@
-"""Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
+"""Carries out the verbs of the API on the store, and answers or refuses as kube-apiserver does.
 
 resource.k8s.io is validated in full. Pods and the templates of workloads are validated as far as
 ``kubernetes_rules.validation.pods`` says, workloads and budgets by ``kubernetes_rules.validation.workloads``.
@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envtest.embedded.api import subresources
-from envtest.embedded.api.admission import (
-    NAMESPACES,
-    admit_admin_access,
-    admit_delete,
-    admit_namespace,
-    admit_priority,
-    keep_priority,
-)
+from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.quota import Quotas
@@ -29,17 +21,6 @@ from envtest.embedded.api.resources import Resource, find_resource
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
-from envtest.embedded.api.subresources import bound, eviction_options
-from envtest.embedded.api.writing import (
-    check_applied_identity,
-    check_create,
-    check_preconditions,
-    check_update,
-    kind_of,
-    prepare_create,
-    prepare_update,
-    read_body,
-)
 
 Object = dict[str, Any]
 Warnings = list[str]
@@ -56,9 +37,9 @@ _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 class Verbs:
     """The verbs of the API over one store. Thread-safe; every verb raises Refused.
 
-    ``missing_selectors`` are field selectors that an older server would answer 400.
-    ``disabled_gates`` are feature gates whose fields are dropped on write. Writers add to ``warnings``
-    what the client should hear beside the answer.
+    ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
+    feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
+    Warning headers.
     """
 
     def __init__(self, store: Store) -> None:
@@ -87,14 +68,14 @@ class Verbs:
         return selection(request, resource_of(request), self.missing_selectors)
 
     def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
-        """Store a new object with name, UID and creation time, or do what a pod's subresource does."""
+        """Store a new object with name, UID and creation time, or bind or evict a pod."""
         resource = resource_of(request)
         check_write_options(request)
         if request.subresource:
             return self._create_subresource(request, resource, body)
-        item = read_body(request, resource, body, [] if warnings is None else warnings)
-        item = prepare_create(request, resource, item, self.disabled_gates)
-        _warn_of_idle(resource, warnings)
+        item = writing.read_body(request, resource, body, [] if warnings is None else warnings)
+        item = writing.prepare_create(request, resource, item, self.disabled_gates)
+        _warn_without_effect(resource, warnings)
         with self._store.changed:
             return self._add(request, resource, item)
 
@@ -102,11 +83,13 @@ class Verbs:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
         resource = resource_of(request)
         check_write_options(request)
-        wanted = read_body(request, taken_by(request, resource), body, [] if warnings is None else warnings)
-        _warn_of_idle(resource, warnings)
+        wanted = writing.read_body(
+            request, body_resource(request, resource), body, [] if warnings is None else warnings
+        )
+        _warn_without_effect(resource, warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
-            if request.subresource == subresources.SUBRESOURCE:
+            if request.subresource == subresources.SCALE:
                 wanted = subresources.scaled(stored, wanted)
             return self._write(request, resource, stored, wanted)
 
@@ -115,33 +98,39 @@ class Verbs:
     ) -> tuple[bool, Object]:
         """Patch the object; an apply patch creates it if it is not there.
 
-        The first part of the answer says whether it did.
+        Returns whether the object was created, and the object.
         """
         resource = resource_of(request)
         check_write_options(request)
+        # The store is held over reading and writing: kube-apiserver instead tries a patch again at a
+        # conflict.
         found: Warnings = [] if warnings is None else warnings
-        _warn_of_idle(resource, found)
+        _warn_without_effect(resource, found)
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
-            taken = taken_by(request, resource)
+            taken = body_resource(request, resource)
             if content_type == APPLY and taken is resource:
-                return self._apply(request, resource, stored, read_body(request, resource, patch, found))
+                return self._apply(
+                    request, resource, stored, writing.read_body(request, resource, patch, found)
+                )
             if stored is None:
                 raise not_found(resource, request.name)
             before = shown(resource, stored, request.subresource)
-            wanted = read_body(request, taken, patched(before, patch, content_type, kind_of(taken)), found)
-            if request.subresource == subresources.SUBRESOURCE:
+            wanted = writing.read_body(
+                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), found
+            )
+            if request.subresource == subresources.SCALE:
                 wanted = subresources.scaled(stored, wanted)
             return False, self._write(request, resource, stored, wanted)
 
     def delete(self, request: Request, body: Any = None) -> Object:
-        """Delete the object, or mark it while somebody still needs it; ``body`` is DeleteOptions."""
+        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions."""
         resource = resource_of(request)
         options = delete_options(request, body)
         with self._store.changed:
             stored = self._existing(request, resource)
-            admit_delete(resource, request.name)
-            check_preconditions(request, resource, stored, options.get("preconditions") or {})
+            admission.admit_delete(resource, request.name)
+            writing.check_preconditions(request, resource, stored, options.get("preconditions") or {})
             if is_dry(request, options):
                 return shown(resource, stored)
             last = self._removal.delete(resource.collection, key_of(request), options)
@@ -157,7 +146,7 @@ class Verbs:
         with self._store.changed:
             chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
             for key in chosen:
-                # What one object owned may be gone with it.
+                # An object may be gone already, together with its owner.
                 if not is_dry(request, options) and self._store.get(resource.collection, key) is not None:
                     self._removal.delete(resource.collection, key, options)
         return _SUCCESS
@@ -166,27 +155,32 @@ class Verbs:
         with self._store.changed:
             pod = self._existing(request, resource)
             if request.subresource == "eviction":
-                options = eviction_options(request, body)
-                check_preconditions(request, resource, pod, options.get("preconditions") or {})
+                options = subresources.eviction_options(request, body)
+                writing.check_preconditions(request, resource, pod, options.get("preconditions") or {})
                 evict(self._store, self._removal, pod, options, dry=is_dry(request, options))
             elif not is_dry(request, {}):
-                self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
+                self._store.put(
+                    resource.collection, key_of(request), subresources.bound(request, resource, pod, body)
+                )
         return {**_SUCCESS, "code": 201}
 
     def _add(self, request: Request, resource: Resource, item: Object) -> Object:
         """Store the new object if the rules allow it."""
         name = item["metadata"].get("name") or ""
         if resource.namespaced:
-            admit_namespace(self._store, resource, request.namespace, name)
+            # Admission that changes the object comes before validation, quota behind it, as in
+            # kube-apiserver.
+            admission.admit_namespace(self._store, resource, request.namespace, name)
         if resource.collection == _PODS:
-            admit_priority(self._store, item)
-        check_create(resource, item)
+            admission.admit_priority(self._store, item)
+        writing.check_create(resource, item)
         key = (request.namespace, name)
+        # An object that is invalid and has a taken name is refused as invalid.
         if self._store.get(resource.collection, key) is not None:
             details = details_of(resource.group, resource.plural, name)
             text = f'{resource.qualified_name} "{name}" already exists'
             raise Refused(409, text, "AlreadyExists", details)
-        admit_admin_access(self._store, item, None)
+        admission.admit_admin_access(self._store, item, None)
         self._quotas.admit(resource, item)
         if is_dry(request, {}):
             return shown(resource, item)
@@ -203,18 +197,19 @@ class Verbs:
             raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
+        # A UID means the object that has it: none may be created in its place.
         if stored is None and (request.subresource or config["metadata"].get("uid")):
             raise not_found(resource, request.name)
         manager = Manager(name, "Apply", request.subresource)
         force = request.query.get("force") in ("true", "1")
         if stored is None:
-            merged = applied(None, config, kind_of(resource), manager, now(), force=force)
+            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
-            item = prepare_create(request, resource, merged, self.disabled_gates)
+            item = writing.prepare_create(request, resource, merged, self.disabled_gates)
             return True, self._add(request, resource, item)
-        check_applied_identity(resource, stored, config)
-        check_preconditions(request, resource, stored, config["metadata"])
-        merged = applied(stored, config, kind_of(resource), manager, now(), force=force)
+        writing.check_applied_identity(resource, stored, config)
+        writing.check_preconditions(request, resource, stored, config["metadata"])
+        merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
         return False, self._write(request, resource, stored, merged, is_apply=True)
 
     def _write(
@@ -226,24 +221,28 @@ class Verbs:
         *,
         is_apply: bool = False,
     ) -> Object:
-        """Put ``wanted`` in the place of ``stored``: the rules of an update."""
-        check_preconditions(request, resource, stored, wanted["metadata"])
-        item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        """Store ``wanted`` in the place of ``stored``, by the rules of an update."""
+        writing.check_preconditions(request, resource, stored, wanted["metadata"])
+        item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
-            keep_priority(item, stored)
+            admission.keep_priority(item, stored)
+        # An update that changes nothing is not written: the resourceVersion stays and no watch hears of it.
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return shown(resource, stored, request.subresource)
-        check_update(request, resource, item, stored)
-        admit_admin_access(self._store, item, stored)
+        writing.check_update(request, resource, item, stored)
+        admission.admit_admin_access(self._store, item, stored)
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
-            item = after_update(stored, item, kind_of(resource), manager, now())
+            item = after_update(stored, item, writing.kind_of(resource), manager, now())
         if is_dry(request, {}):
             return shown(resource, item, request.subresource)
         metadata = item["metadata"]
+        # The object goes with the write that removes the last finalizer, unless a kubelet still has to end
+        # it.
         is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
-        if resource.collection == NAMESPACES and (item.get("spec") or {}).get("finalizers"):
+        # A namespace has finalizers in its spec as well, which its controller removes.
+        if resource.collection == admission.NAMESPACES and (item.get("spec") or {}).get("finalizers"):
             is_over = False
         if "deletionTimestamp" in metadata and is_over:
             return shown(resource, self._removal.remove(resource.collection, key_of(request)))
@@ -274,17 +273,17 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
     return "the server could not find the requested resource"
 
 
-def taken_by(request: Request, resource: Resource) -> Resource:
-    """The kind of the request's body: that of the resource, but for a Scale."""
-    return subresources.SCALE if request.subresource == subresources.SUBRESOURCE else resource
+def body_resource(request: Request, resource: Resource) -> Resource:
+    """The resource that the body is of: a Scale for that subresource, else the requested one."""
+    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
 
 
-def _warn_of_idle(resource: Resource, warnings: Warnings | None) -> None:
-    """Say to who writes an object that has no effect here that it has none."""
-    if resource.idle and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.idle}")
+def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
+    """Warn the client that the object which it writes has no effect in this cluster."""
+    if resource.without_effect and warnings is not None:
+        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
 
 
 def key_of(request: Request) -> Key:
-    """Which object the request names."""
+    """Namespace and name of the object that the request is about."""
     return request.namespace, request.name

@@ -1,4 +1,4 @@
-"""Serves a watch: what is there, what changes, and bookmarks, as a stream of JSON events."""
+"""Serves a watch as a stream of JSON events: objects that are there, changes, and bookmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from envtest.embedded.shown.tables import table_of
 
 Object = dict[str, Any]
 
+# --min-request-timeout of kube-apiserver, which adds up to as much again at random.
 _DEFAULT_SECONDS = 1800.0
+# Marks the bookmark behind the initial events (streaming lists, KEP-3157).
+_BOOKMARK_SECONDS = 60.0
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -37,15 +40,16 @@ class _Stream:
         self._write(stream_head())
 
     def send(self, kind: str, item: Object) -> None:
-        """Send one event about an object as it is stored."""
+        """Send one event about a stored object."""
         self.send_raw(kind, self._form(shown(self._resource, item)))
 
     def send_raw(self, kind: str, item: Object) -> None:
-        """Send one event as it is."""
+        """Send one event whose object is already in its final form."""
         self._write(chunk(json_bytes({"type": kind, "object": item}) + b"\n"))
 
     def bookmark(self, version: int, *, ends_initial: bool = False) -> None:
         """Say that everything up to ``version`` has been sent."""
+        # A bookmark is an object of the kind with a resourceVersion and nothing else.
         metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
         if ends_initial:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -71,9 +75,9 @@ class _Stream:
 def serve_watch(
     api: ServedApi, listener: object, sink: BufferedIOBase, request: Request, *, as_table: bool
 ) -> bool:
-    """Serve a watch to its end; whether the connection goes on. Raises Refused (400).
+    """Serve a watch to its end; returns whether the connection goes on. Raises Refused (400).
 
-    It does not when the server fails in the middle of the answer: a client then reads it as cut.
+    After a fault in the middle of the answer the connection ends, and the client sees a cut answer.
     """
     resource = resource_of(request)
     selects = api.verbs.selection(request)
@@ -82,15 +86,18 @@ def serve_watch(
     if initial_wanted is not None and request.query.get("resourceVersionMatch") != "NotOlderThan":
         raise Refused(422, "resourceVersionMatch: Forbidden: sendInitialEvents requires NotOlderThan")
     with api.store.changed:
+        # Without a version, and with 0, a watch begins with an ADDED for each object that is there.
         from_now = not asked or initial_wanted == "true"
         version = api.store.resource_version if from_now else asked
         with_initial = initial_wanted == "true" or (not asked and initial_wanted is None)
+        # Read under the same lock as the version: no change lies between the two.
         entries = api.store.items(resource.collection) if with_initial else []
         oldest = api.store.oldest(resource.collection)
     seconds = query_integer(request, "timeoutSeconds")
     stream = _Stream(sink, request, resource, as_table=as_table)
     stream.start()
     try:
+        # kube-apiserver answers 200 here too, and sends the 410 as an event.
         if version < oldest:
             stream.send_raw("ERROR", status_body(410, f"too old resource version: {version} ({oldest})"))
         else:
@@ -103,7 +110,7 @@ def serve_watch(
             _follow(api, listener, request, watch, stream, _DEFAULT_SECONDS if seconds is None else seconds)
     except ConnectionError:
         raise  # the client is gone
-    except Exception as error:  # noqa: BLE001 - the head of the answer is sent: there is no other way to say it
+    except Exception as error:  # noqa: BLE001 - the head of the answer is sent: a cut is all that is left
         unforeseen.note(f"watch {request.path}", error)
         return False
     stream.end()
@@ -116,7 +123,7 @@ def _follow(
     """Send events and bookmarks until the time is up, the server stops or watches have to end."""
     generation, sent_bookmarks = api.watch_generation, api.bookmarks_due
     end = time.monotonic() + seconds
-    next_bookmark = time.monotonic() + api.bookmark_seconds
+    next_bookmark = time.monotonic() + _BOOKMARK_SECONDS
     bookmarks = request.query.get("allowWatchBookmarks") in ("true", "1")
 
     def ended() -> bool:
@@ -125,6 +132,7 @@ def _follow(
     def bookmark_asked() -> bool:
         return api.bookmarks_due != sent_bookmarks
 
+    # From here on no change is missed.
     api.watch_began()
     while True:
         watch.wait(min(end, next_bookmark), lambda: ended() or bookmark_asked())
@@ -132,7 +140,7 @@ def _follow(
             stream.send(kind, item)
         if bookmark_asked() or time.monotonic() >= next_bookmark:
             sent_bookmarks = api.bookmarks_due
-            next_bookmark = time.monotonic() + api.bookmark_seconds
+            next_bookmark = time.monotonic() + _BOOKMARK_SECONDS
             if bookmarks:
                 stream.bookmark(watch.resource_version)
         if ended() or time.monotonic() >= end:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
 
+# The limit of kube-apiserver (MaxRequestBodyBytes).
 MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
@@ -16,7 +17,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class BadRequestLine(Exception):
-    """What came is no HTTP request; the connection ends."""
+    """The bytes are not an HTTP request; the connection ends."""
 
 
 class BodyTooLarge(Exception):
@@ -40,6 +41,7 @@ class HttpRequest:
 def read_head(source: BufferedIOBase) -> HttpRequest | None:
     """The next request without its body; None at the end of the connection. Raises BadRequestLine."""
     line = source.readline(_MOST_LINE_BYTES)
+    # RFC 9112: an empty line before a request is to be ignored.
     if line in (b"\r\n", b"\n"):
         line = source.readline(_MOST_LINE_BYTES)
     if not line:
@@ -57,6 +59,7 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
             raise BadRequestLine
         headers[name.lower()] = value.strip()
     connection = headers.get("connection", "").lower()
+    # HTTP/1.1 keeps a connection unless it is told otherwise, HTTP/1.0 closes it.
     closes = connection == "close" or (parts[2] == "HTTP/1.0" and connection != "keep-alive")
     return HttpRequest(parts[0], parts[1], headers, closes)
 
@@ -73,6 +76,7 @@ def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase
         if int(length) <= _MOST_SKIPPED_BYTES:
             _skip(source, int(length))
         raise BodyTooLarge
+    # Such a client sends its body only after this line.
     if request.header("expect").lower() == "100-continue":
         sink.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         sink.flush()
@@ -80,7 +84,7 @@ def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase
 
 
 def _skip(source: BufferedIOBase, count: int) -> None:
-    """Read and forget so many bytes: a client that still writes would not see the answer."""
+    """Read and drop so many bytes: a client that is still writing does not read the answer yet."""
     while count > 0 and (data := source.read(min(count, 1 << 20))):
         count -= len(data)
 
@@ -89,12 +93,14 @@ def _read_chunks(source: BufferedIOBase) -> bytes:
     body = bytearray()
     while True:
         try:
+            # A semicolon begins chunk extensions, which mean nothing here.
             size = int(source.readline(_MOST_LINE_BYTES).partition(b";")[0], 16)
         except ValueError as error:
             raise BadRequestLine from error
         if len(body) + size > MOST_BODY_BYTES:
             raise BodyTooLarge
         body += source.read(size)
+        # The end of the line behind the chunk, or after the last one the empty line of the trailer.
         source.readline(_MOST_LINE_BYTES)
         if size == 0:
             return bytes(body)
@@ -109,6 +115,7 @@ def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, s
 
 def stream_head(content_type: str = "application/json") -> bytes:
     """The head of an answer whose body comes in chunks."""
+    # Of unknown length, so it is chunked: the client knows a cut answer from one that ended.
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n"
     return head.encode("latin-1")
 

@@ -9,19 +9,19 @@ from typing import Any
 from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.resources import VERSION, Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
-from kubernetes_rules.validation.field import FieldError, required
-from kubernetes_rules.validation.field import invalid as wrong
+from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 from kubernetes_rules.validation.workloads import budget_errors, controller_errors
 
 Object = dict[str, Any]
 
+# A name of 63 characters, which fits into a label, has five random ones (apimachinery, names.generate).
 _NAME_BASE_CHARACTERS = 58
 _KEPT_METADATA = (
     "uid",
@@ -31,6 +31,7 @@ _KEPT_METADATA = (
     "deletionGracePeriodSeconds",
     "selfLink",
 )
+# Without vowels and digits that look like them: no words come about (apimachinery, util/rand).
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
@@ -41,10 +42,10 @@ _GENERATION = frozenset(
     }
 )
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
-"""The resources whose updates have to say which version they are made from."""
+"""The resources that cannot be updated without a resourceVersion."""
 
-_OF_CONTENT = ("", subresources.SUBRESOURCE)
-"""What of an object is written as a whole: itself, and how many pods it is to have."""
+_OF_CONTENT = ("", subresources.SCALE)
+"""The subresources (empty: the object itself) whose writes change the spec."""
 
 
 def kind_of(resource: Resource) -> FieldType:
@@ -65,7 +66,7 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
     if found[0] != resource.api_version:
         text = f"the API version in the data ({found[0]}) does not match the expected API version"
         raise Refused(400, f"{text} ({resource.api_version})")
-    head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+    head = f'{resource.kind} in version "{VERSION}" cannot be handled as a {resource.kind}: '
     if found[1] != resource.kind:
         raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
     decoder = Decoder()
@@ -74,6 +75,7 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
     unknown = [f'unknown field "{path}"' for path in decoder.unknown]
+    # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
     if unknown and mode == "Strict":
         raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
@@ -99,10 +101,12 @@ def prepare_create(
         metadata["namespace"] = request.namespace
     for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         metadata.pop(name, None)
+    # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
     if resource.plural in _GENERATION:
         metadata["generation"] = 1
+    # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.plural != "nodes":
         item.pop("status", None)
         status = first_status(resource.plural)
@@ -115,14 +119,14 @@ def check_create(resource: Resource, item: Object) -> None:
     """Raises Refused (422) when the new object is against the rules."""
     errors = errors_of(item) + _own_errors(resource, item, None)
     if not errors and not item["metadata"].get("name"):
-        errors = [required("metadata.name", "name or generateName is required")]
+        errors = [field_errors.required("metadata.name", "name or generateName is required")]
     _refuse(resource, item, errors)
 
 
 def prepare_update(
     request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
 ) -> Object:
-    """What ``wanted`` makes of ``stored``: one of status and the rest changes, identity never does."""
+    """``stored`` after the update: a write of the status changes the status alone, others all else."""
     old, new = stored["metadata"], wanted["metadata"]
     if new.get("name", request.name) != request.name:
         text = (
@@ -132,12 +136,15 @@ def prepare_update(
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
+        # Nothing but the finalizers of a namespace is written through this subresource.
         finalizers = (wanted.get("spec") or {}).get("finalizers") or []
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
         item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, stored, wanted)
     metadata = item["metadata"]
+    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
+    # unconditional update, a missing version stays missing, and is refused.
     if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
         metadata["resourceVersion"] = old["resourceVersion"]
     if request.subresource in _OF_CONTENT:
@@ -148,7 +155,7 @@ def prepare_update(
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether a controller has to look at the object again; annotations of Deployments go to ReplicaSets."""
+    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
     if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
@@ -163,7 +170,9 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     if item["status"] is None:
         del item["status"]
     if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
-        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]  # as its strategy lets through
+        # A Deployment alone lets annotations through here: its controller writes the revision with the
+        # status.
+        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
     if resource.plural == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
@@ -185,7 +194,8 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
-    """Raises Refused (422) when the object may not become that."""
+    """Check an update; raises Refused (422)."""
+    # In full for devices. Leases are checked only for the version that they have to bring.
     is_dra = resource.group == "resource.k8s.io"
     lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
     errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
@@ -196,8 +206,8 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[FieldError]:
-    """What is wrong with an object of a kind that has its rules, and is no device's."""
+def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
+    """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
     match resource.plural:
         case "poddisruptionbudgets":
             return budget_errors(item)
@@ -208,7 +218,7 @@ def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[Fi
     return []
 
 
-def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
+def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
     if errors:
         raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
 
@@ -231,12 +241,12 @@ def check_applied_identity(resource: Resource, stored: Object, config: Object) -
     """Raises Refused (422) when an apply names the UID of another object than the one that is there."""
     uid = config["metadata"].get("uid")
     if uid and uid != stored["metadata"]["uid"]:
-        errors = [wrong("metadata.uid", uid, "field is immutable")]
+        errors = [field_errors.invalid("metadata.uid", uid, "field is immutable")]
         raise invalid(resource.group, resource.kind, stored["metadata"]["name"], errors)
 
 
 def _drop_deallocated(claim: Object, stored: Object) -> None:
-    """What drivers said of a device goes when the claim loses that device."""
+    """Remove the status of devices that are no longer allocated, as the API server does."""
     status = claim.get("status") or {}
     lost = _allocated(stored) - _allocated(claim)
     devices = status.get("devices") or []

@@ -16,33 +16,33 @@ from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import ApiDown, Objects, Resource, uid_of
+from envtest.embedded.control import kinds
+from envtest.embedded.control.objects import ApiDown, Objects, uid_of
 
 _log = get_logger(__name__)
 
 Object = dict[str, Any]
 
 AGAIN_SECONDS = 0.2
-"""After a write that was refused, by a conflict mostly; the change behind it usually comes first."""
+"""The wait after a refused write, mostly a conflict; the change behind it usually ends the wait earlier."""
 
 FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 1.0, 10.0
 """After an unforeseen error; the wait doubles with each that follows."""
 
 
 class ChangeLoop:
-    """One of the cluster's loops: ``sync`` brings everything in order and says when it is due again.
+    """Calls ``sync`` after every change of ``resources``, and when the time is over that it asked for.
 
     ``sync`` returns seconds, or None when only a change can give it something to do. It is called once
-    at the start, not while the API server is stopped, and never twice at the same time. An unexpected
-    exception is noted, and ``sync`` is called again with a back-off: a loop
-    ends with the cluster only.
+    at the start, not while the API server is stopped, and never twice at the same time. After an unexpected
+    exception, which is noted, it is called again with a back-off: a loop ends with the cluster only.
     """
 
     def __init__(
         self,
         name: str,
         server: EmbeddedApiServer,
-        resources: Sequence[Resource],
+        resources: Sequence[kinds.Kind],
         sync: Callable[[], float | None],
     ) -> None:
         self._name = name
@@ -58,7 +58,7 @@ class ChangeLoop:
         service.spawn(self._name, self._run, stop=self._end)
 
     def ask(self) -> None:
-        """Have ``sync`` called soon, for a reason that is no change of an object."""
+        """Have ``sync`` called soon, for another reason than a change of an object."""
         with self._server.store.changed:
             self._asked = True
             self._server.store.changed.notify_all()
@@ -67,7 +67,10 @@ class ChangeLoop:
         store = self._server.store
         while not self._ended:
             with store.changed:
+                # The version from before the pass: changes that come while it runs call for another one. Its
+                # own writes do so too, until a pass changes nothing.
                 seen, self._asked = store.resource_version, False
+            # A pass that is left out while the server is stopped is made up for when it runs again.
             missed = not self._server.running
             due = None if missed else self._synced()
             deadline = None if due is None else time.monotonic() + due
@@ -94,12 +97,12 @@ class ChangeLoop:
         return due
 
     def _rest(self, seconds: float) -> None:
-        """Wait so long, or until the end, but for no change: each call might fail as the last did."""
+        """Wait so long, or until the end, whatever changes: the next call may fail as this one did."""
         with self._server.store.changed:
             self._server.store.changed.wait_for(lambda: self._ended, seconds)
 
     def _has_to_sync(self, seen: int, *, missed: bool) -> bool:
-        """Whether there is a reason to call ``sync`` before its time, and an API server to look at."""
+        """Whether to call ``sync`` before its time: never while the API server is stopped."""
         if self._ended:
             return True
         if not self._server.running:
@@ -114,9 +117,9 @@ class ChangeLoop:
 
 
 class Controller(ABC):
-    """A controller of the cluster, which brings everything in order after each change of ``watched``."""
+    """A controller of the cluster: calls ``sync`` after each change of ``watched``."""
 
-    def __init__(self, name: str, server: EmbeddedApiServer, watched: Sequence[Resource]) -> None:
+    def __init__(self, name: str, server: EmbeddedApiServer, watched: Sequence[kinds.Kind]) -> None:
         self._objects = Objects(server)
         self._service = Service()
         self._loop = ChangeLoop(name, server, watched, self.sync)
@@ -131,7 +134,7 @@ class Controller(ABC):
 
     @abstractmethod
     def sync(self) -> float | None:
-        """Bring everything in order once; returns in how many seconds this is due again, if it is."""
+        """Reconcile all objects once; returns in how many seconds this is due again, None for never."""
 
 
 def earliest(*seconds: float | None) -> float | None:
@@ -148,19 +151,19 @@ class _Failed:
     until: float
 
 
-class Turns:
-    """Gives each object its turn in a loop; one that fails is tried again later. For one thread."""
+class ObjectBackOff:
+    """Works on objects one by one, and leaves one alone for a while after it failed. For one thread."""
 
     def __init__(self, loop: str) -> None:
         self._loop = loop
         self._failed: dict[str, _Failed] = {}
 
-    def give(self, items: Iterable[Object], work: Callable[[Object], float | None]) -> float | None:
+    def for_each(self, items: Iterable[Object], work: Callable[[Object], float | None]) -> float | None:
         """Call ``work`` for each object; returns in how many seconds the first is due again, if any is.
 
-        ``work`` returns that for its object. After Refused it is called again soon, after any other
-        exception with a back-off, and the exception is noted; sooner when the object changes. ApiDown
-        is raised.
+        ``work`` returns the same for its object. If it raises, the object is left alone until it changes:
+        after Refused for a moment at most, after any other exception, which is noted, for longer. ApiDown is
+        raised.
         """
         waits: list[float] = []
         seen = set()
@@ -171,6 +174,7 @@ class Turns:
             due = rest if rest > 0 else self._worked(item, work)
             if due is not None:
                 waits.append(due)
+        # Objects that are gone are forgotten.
         self._failed = {uid: failed for uid, failed in self._failed.items() if uid in seen}
         return min(waits, default=None)
 

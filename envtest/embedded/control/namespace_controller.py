@@ -1,7 +1,7 @@
 """Gives each namespace its service account ``default``, and empties namespaces that are deleted, pods first.
 
-Pods have their grace. An object with finalizers stays until they are removed; the namespace's
-conditions say what it waits for. Go: pkg/controller/namespace/deletion.
+Pods have their grace. An object with finalizers stays until they are removed; meanwhile the conditions of the
+namespace say what is left. Go: pkg/controller/namespace/deletion.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from typing import Any
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.resources import RESOURCES
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.change_loop import Controller, Turns
-from envtest.embedded.control.objects import (
-    NAMESPACES,
-    PODS,
-    SERVICE_ACCOUNTS,
-    Resource,
-    is_deleted,
-)
+from envtest.embedded.control import kinds
+from envtest.embedded.control.change_loop import Controller, ObjectBackOff
+from envtest.embedded.control.objects import is_deleted
 
 Object = dict[str, Any]
 
 NAME = "namespace controller"
 _FINALIZER = "kubernetes"
 _CONTENTS = tuple(
-    Resource(one.group, one.plural) for one in RESOURCES if one.namespaced and one.collection[0] == one.group
+    kinds.Kind(one.group, one.plural)
+    for one in RESOURCES
+    if one.namespaced and one.collection[0] == one.group
 )
-"""What can be in a namespace; events, which have two names, once."""
+"""The kinds of objects in a namespace; events, which have two API groups, once."""
 
 _FINE = {
     "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
@@ -53,34 +50,37 @@ _SERVICE_ACCOUNT_CONTROLLER = "service account controller"
 
 
 class EmbeddedNamespaceController(Controller):
-    """Looks at all namespaces that end again after every change of what can be in one."""
+    """Reconciles all deleted namespaces after every change of a namespace or of an object in one."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        super().__init__(NAME, server, (NAMESPACES, *_CONTENTS))
-        self._turns = Turns(NAME)
+        super().__init__(NAME, server, (kinds.NAMESPACES, *_CONTENTS))
+        self._back_off = ObjectBackOff(NAME)
 
     def sync(self) -> float | None:
         """Empty deleted namespaces, and release empty ones; returns in how many seconds one is due again."""
-        ending = [one for one in self._objects.list(NAMESPACES) if is_deleted(one)]
-        return self._turns.give(ending, self._empty)
+        ending = [one for one in self._objects.list(kinds.NAMESPACES) if is_deleted(one)]
+        return self._back_off.for_each(ending, self._empty)
 
     def _empty(self, namespace: Object) -> None:
+        # Only finalizers of others are left: they remove them.
         if _FINALIZER not in (namespace.get("spec") or {}).get("finalizers", ()):
-            return  # it waits for others
+            return
         name = namespace["metadata"]["name"]
         problems: dict[str, tuple[str, str]] = {}
-        left = len(self._delete_all(PODS, name))
+        left = len(self._delete_all(kinds.PODS, name))
         if not left:
-            found = {one: self._delete_all(one, name) for one in _CONTENTS if one != PODS}
+            # Nothing else before the pods are gone: they may still use it while they end.
+            found = {one: self._delete_all(one, name) for one in _CONTENTS if one != kinds.PODS}
             left, problems = sum(map(len, found.values())), remaining(found)
         namespace = self._with_conditions(namespace, problems)
         if not left:
+            # With the last one the API server removes the namespace itself.
             finalizers = [one for one in namespace["spec"]["finalizers"] if one != _FINALIZER]
             spec = {**namespace["spec"], "finalizers": finalizers}
-            self._objects.replace(NAMESPACES, {**namespace, "spec": spec}, "finalize")
+            self._objects.replace(kinds.NAMESPACES, {**namespace, "spec": spec}, "finalize")
 
-    def _delete_all(self, resource: Resource, namespace: str) -> Sequence[Object]:
-        """Delete all objects of a kind that are in the namespace; those that are left then."""
+    def _delete_all(self, resource: kinds.Kind, namespace: str) -> Sequence[Object]:
+        """Delete all objects of a kind in the namespace; returns those that are still there."""
         for item in self._objects.list_in(resource, namespace):
             if not is_deleted(item):
                 self._objects.delete(resource, item)
@@ -92,11 +92,11 @@ class EmbeddedNamespaceController(Controller):
         conditions = conditioned(status.get("conditions") or (), problems)
         if conditions == status.get("conditions"):
             return namespace
-        return self._objects.replace_status(NAMESPACES, namespace, {**status, "conditions": conditions})
+        return self._objects.replace_status(kinds.NAMESPACES, namespace, {**status, "conditions": conditions})
 
 
-def remaining(found: Mapping[Resource, Iterable[Object]]) -> dict[str, tuple[str, str]]:
-    """Reason and message of the conditions that say what is left, and for whose finalizers it waits."""
+def remaining(found: Mapping[kinds.Kind, Iterable[Object]]) -> dict[str, tuple[str, str]]:
+    """Reason and message of the conditions about objects that are left, and about their finalizers."""
     counts = {f"{one.name}.{one.group}": len(list(items)) for one, items in found.items()}
     finalizers = Counter(
         finalizer
@@ -117,7 +117,7 @@ def remaining(found: Mapping[Resource, Iterable[Object]]) -> dict[str, tuple[str
 
 
 def conditioned(before: Iterable[Object], problems: Mapping[str, tuple[str, str]]) -> list[Object]:
-    """The conditions of a namespace that ends; the time of one changes with its status alone."""
+    """The conditions of a deleted namespace; the time of each changes with its status only."""
     known = {one["type"]: one for one in before}
     found = []
     for kind, fine in _FINE.items():
@@ -131,19 +131,19 @@ def conditioned(before: Iterable[Object], problems: Mapping[str, tuple[str, str]
 
 
 class EmbeddedServiceAccountController(Controller):
-    """Looks at all namespaces again after every change of one."""
+    """Reconciles all namespaces after every change of one, or of a service account."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        super().__init__(_SERVICE_ACCOUNT_CONTROLLER, server, (NAMESPACES, SERVICE_ACCOUNTS))
-        self._turns = Turns(_SERVICE_ACCOUNT_CONTROLLER)
+        super().__init__(_SERVICE_ACCOUNT_CONTROLLER, server, (kinds.NAMESPACES, kinds.SERVICE_ACCOUNTS))
+        self._back_off = ObjectBackOff(_SERVICE_ACCOUNT_CONTROLLER)
 
     def sync(self) -> float | None:
-        """Create the accounts that are missing; in how many seconds one that failed is due again."""
-        return self._turns.give(self._objects.list(NAMESPACES), self._sync_namespace)
+        """Create the missing accounts; returns in how many seconds one that failed is due again."""
+        return self._back_off.for_each(self._objects.list(kinds.NAMESPACES), self._sync_namespace)
 
     def _sync_namespace(self, namespace: dict[str, Any]) -> None:
         name = namespace["metadata"]["name"]
-        known = self._objects.find(SERVICE_ACCOUNTS, name, "default")
+        known = self._objects.find(kinds.SERVICE_ACCOUNTS, name, "default")
         if known is None and not is_deleted(namespace):
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self._objects.create(SERVICE_ACCOUNTS, name, account)
+            self._objects.create(kinds.SERVICE_ACCOUNTS, name, account)

@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import DriverError
-from envtest.embedded.control.objects import CLAIMS, Objects, uid_of
+from envtest.embedded.control import kinds
+from envtest.embedded.control.objects import Objects, uid_of
 from kubernetes_rules.pod_claims import claim_entries, is_made_for
 
 Object = dict[str, Any]
 
+# Keeps a claim from being deleted while it is allocated.
 FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 
 class ClaimNotUsable(DriverError):
-    """A pod has no such claim, or not yet; ``what`` has Kubernetes' own words."""
+    """A pod cannot use one of its claims (yet); ``what`` is in the words of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """An entry of spec.resourceClaims and its claim, which was ``generated`` where there is a template."""
+    """An entry of spec.resourceClaims and the name of its claim, ``generated`` if it is from a template."""
 
     entry: str
     claim: str
@@ -46,9 +48,10 @@ def claims_of_pod(objects: Objects, pod: Mapping[str, Any]) -> list[tuple[PodCla
     """The claims of a pod, each of which exists and may be used by it. Raises ClaimNotUsable."""
     found = []
     for one in pod_claims(pod):
-        claim = objects.find(CLAIMS, pod["metadata"]["namespace"], one.claim)
+        claim = objects.find(kinds.CLAIMS, pod["metadata"]["namespace"], one.claim)
         if claim is None:
             raise claim_not_found(one.claim)
+        # Somebody else may have made a claim of that name.
         if one.generated:
             check_owner(pod, claim)
         found.append((one, claim))

@@ -1,13 +1,15 @@
 """Gives claims their devices and pods their node, as kube-scheduler and its DynamicResources plugin do.
 
-What it leaves out: CPU, memory and counts of extended resources of device plugins are not added up, node
-affinity and topology are not read, and device binding conditions are not waited for. No pod is preempted:
-for the devices of claims kube-scheduler preempts nobody either, whatever the priorities, because the
-DynamicResources plugin answers UnschedulableAndUnresolvable where devices are lacking; for CPU and memory,
-which are not looked at here, it would. Nor is a claim that nobody uses taken from its node for a pod that
-cannot run there, as the plugin's PostFilter does it; the claim controller lets go of such a claim soon.
-Of several nodes that fit, the one with the fewest pods is taken, the first of equals; the real scheduler
-scores by more than that and picks among equals by chance, so no test may count on either.
+Left out are:
+
+- CPU, memory and counts of device plugins' resources, node affinity, topology, and device binding conditions.
+- Preemption. kube-scheduler preempts nobody for the devices of claims either, whatever the priorities: where
+  devices are lacking, the DynamicResources plugin answers UnschedulableAndUnresolvable.
+- The plugin's PostFilter, which deallocates an unused claim for a pod that cannot run on the claim's node.
+  The claim controller deallocates such a claim soon.
+
+Of several nodes that fit, the one with the fewest pods is taken, the first of equals. The real scheduler
+scores by more than that and picks among equals by chance, so tests must not depend on the choice.
 """
 
 from __future__ import annotations
@@ -22,39 +24,12 @@ from driver.errors import DriverError
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import Controller, Turns, earliest
-from envtest.embedded.control.objects import (
-    CLAIMS,
-    CLASSES,
-    CONFLICT,
-    NODES,
-    PODS,
-    SLICES,
-    TAINT_RULES,
-    Objects,
-    is_deleted,
-    is_terminal,
-    uid_of,
-)
-from envtest.embedded.control.pod_claims import (
-    FINALIZER,
-    ClaimNotUsable,
-    claims_of_pod,
-    is_reserved,
-    owner_reference,
-    user_of,
-    users_of,
-)
+from envtest.embedded.control import kinds, pod_claims
+from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
+from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.scheduling_queue import SchedulingQueue
+from kubernetes_rules import extended_resources
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.extended_resources import (
-    CLAIM_ANNOTATION,
-    ExtendedRequests,
-    asked_resources,
-    class_of,
-    extended_requests,
-    provides,
-)
 from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
@@ -66,52 +41,51 @@ from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
 
 Object = dict[str, Any]
 
-_WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
+_WATCHED = (kinds.PODS, kinds.NODES, kinds.CLAIMS, kinds.CLASSES, kinds.SLICES, kinds.TAINT_RULES)
 
 _NO_NODES = "no nodes available to schedule pods"
 
 _SCHEDULER_NAME = "default-scheduler"
 
-_TRIES = 5
-
 
 class Unschedulable(DriverError):
-    """There is no place for a pod now; ``what`` has the real scheduler's words."""
+    """There is no place for a pod now; ``what`` is in kube-scheduler's words."""
 
 
 class SchedulingFailed(DriverError):
-    """Something is wrong with what a pod asks for; ``what`` has the real scheduler's words."""
+    """What a pod asks for is wrong; ``what`` is in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A node for a pod, an allocation for each claim that has none, the one for extended resources last."""
+    """A node, and allocations for the claims that have none; that for extended resources is the last."""
 
     node: Object
     allocations: Sequence[Object]
-    extended: ExtendedRequests | None
+    extended: extended_resources.ExtendedRequests | None
 
 
 class EmbeddedScheduler(Controller):
-    """Looks at all waiting pods again after every change of something that it reads."""
+    """Tries all waiting pods after every change of pods, nodes, claims, classes, slices or taint rules."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         super().__init__("scheduler", server, _WATCHED)
         self._queue = SchedulingQueue()
-        self._turns = Turns("scheduler")
+        self._back_off = ObjectBackOff("scheduler")
 
     def sync(self) -> float | None:
-        """One pass over the waiting pods in the order of the queue; in how many seconds one is due again."""
+        """Try the waiting pods in the order of the queue; returns in how many seconds one is due again."""
         view = ClusterView(self._objects)
         pods = self._queue.order(view.waiting, time.monotonic())
-        due = self._turns.give(pods, lambda pod: self._schedule(pod, view))
+        due = self._back_off.for_each(pods, lambda pod: self._schedule(pod, view))
         return earliest(due, self._queue.seconds_to_next(time.monotonic()))
 
     def _schedule(self, pod: Object, view: ClusterView) -> None:
         try:
-            claims = [claim for _, claim in claims_of_pod(self._objects, pod)]
-        except ClaimNotUsable:
-            return  # the real scheduler does not queue such a pod, and says nothing
+            # Without its claims the real scheduler does not queue a pod (PreEnqueue), and posts no event.
+            claims = [claim for _, claim in pod_claims.claims_of_pod(self._objects, pod)]
+        except pod_claims.ClaimNotUsable:
+            return
         if any(map(is_deleted, claims)):
             return
         try:
@@ -130,11 +104,12 @@ class EmbeddedScheduler(Controller):
             raise Unschedulable(_NO_NODES)
         may_preempt = pod["spec"].get("preemptionPolicy") != "Never"
         unallocated = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
+        # PreFilter checks classes: the pod is unschedulable whatever the node.
         missing = _missing_class(unallocated, view)
         if missing:
             raise Unschedulable(fit_error(len(view.nodes), missing, (), may_preempt=may_preempt))
-        asked = asked_resources(pod)
-        by_class = {name: class_of(name, view.classes) for name in asked}
+        asked = extended_resources.asked_resources(pod)
+        by_class = {name: extended_resources.class_of(name, view.classes) for name in asked}
         if any(by_class.values()):
             self._drop_stale_claim(pod)
         reasons = []
@@ -150,29 +125,32 @@ class EmbeddedScheduler(Controller):
         rest = list(placement.allocations)
         for claim in claims:
             allocation = None if claim.get("status", {}).get("allocation") else rest.pop(0)
+            # As PreBind does: allocation and reservation are one write of the status.
             stored = _reserve(self._objects, claim, pod, allocation)
             if allocation is not None:
                 view.allocator.assume(stored)
         if placement.extended is not None:
-            stored = _reserve(self._objects, self._special_claim(pod, placement.extended), pod, rest.pop(0))
+            made = self._create_extended_claim(pod, placement.extended)
+            stored = _reserve(self._objects, made, pod, rest.pop(0))
             view.allocator.assume(stored)
-            pod = self._note_special(pod, stored, placement.extended)
+            pod = self._note_extended_claim(pod, stored, placement.extended)
         name = placement.node["metadata"]["name"]
+        # Last of all: the kubelet refuses claims that are not reserved for the pod.
         self._objects.bind(pod, name)
         view.count_pod(name)
         where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         text = f"Successfully assigned {where} to {name}"
-        self._objects.post_event("Pod", pod, "Normal", "Scheduled", text, _SCHEDULER_NAME)
+        self._objects.post_event(pod, "Normal", "Scheduled", text, _SCHEDULER_NAME)
 
     def _refuse(self, pod: Object, reason: str, message: str) -> None:
-        """Write why the pod waits into its condition, and an event when that is new."""
+        """Write into the pod's condition why it waits; post an event when the reason is new."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         status = _with_condition(pod, condition)
         if status != pod.get("status"):
-            self._objects.replace_status(PODS, pod, status)
-            self._objects.post_event("Pod", pod, "Warning", "FailedScheduling", message, _SCHEDULER_NAME)
+            self._objects.replace_status(kinds.PODS, pod, status)
+            self._objects.post_event(pod, "Warning", "FailedScheduling", message, _SCHEDULER_NAME)
 
-    def _special_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
+    def _create_extended_claim(self, pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
         """Create the claim for the pod's extended resources. Raises NotReserved, over quota for example."""
         metadata = pod["metadata"]
         body = {
@@ -180,34 +158,38 @@ class EmbeddedScheduler(Controller):
             "kind": "ResourceClaim",
             "metadata": {
                 "generateName": f"{metadata['name']}-extended-resources-",
-                "annotations": {CLAIM_ANNOTATION: "true"},
-                "ownerReferences": [owner_reference(pod)],
+                "annotations": {extended_resources.CLAIM_ANNOTATION: "true"},
+                "ownerReferences": [pod_claims.owner_reference(pod)],
             },
             "spec": {"devices": {"requests": extended.requests}},
         }
         try:
-            return self._objects.create(CLAIMS, metadata["namespace"], body)
+            return self._objects.create(kinds.CLAIMS, metadata["namespace"], body)
         except Refused as refused:
             doing = f"create claim for extended resources {metadata['namespace']}/"
             raise NotReserved(f'running PreBind plugin "DynamicResources": {doing}: {refused}') from refused
 
-    def _note_special(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
+    def _note_extended_claim(
+        self, pod: Object, claim: Object, extended: extended_resources.ExtendedRequests
+    ) -> Object:
         made = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
         status = {**pod.get("status", {}), "extendedResourceClaimStatus": made}
-        return self._objects.replace_status(PODS, pod, status)
+        return self._objects.replace_status(kinds.PODS, pod, status)
 
     def _drop_stale_claim(self, pod: Object) -> None:
-        """Delete a special claim of an attempt that did not get to its end: it may be for another node."""
+        """Delete the claim for extended resources of an interrupted attempt: it may be for another node."""
         mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
-        for claim in self._objects.list(CLAIMS):
-            special = claim["metadata"].get("annotations", {}).get(CLAIM_ANNOTATION) == "true"
-            if special and controlling_pod(claim) == mine and not is_deleted(claim):
+        for claim in self._objects.list(kinds.CLAIMS):
+            annotations = claim["metadata"].get("annotations", {})
+            is_extended = annotations.get(extended_resources.CLAIM_ANNOTATION) == "true"
+            if is_extended and controlling_pod(claim) == mine and not is_deleted(claim):
+                # With its finalizer a deleted claim would stay.
                 bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
-                self._objects.delete(CLAIMS, self._objects.replace(CLAIMS, bare))
+                self._objects.delete(kinds.CLAIMS, self._objects.replace(kinds.CLAIMS, bare))
 
 
 def _missing_class(claims: Sequence[Object], view: ClusterView) -> str:
-    """What is said of the first request whose class does not exist; empty when all do."""
+    """The message about the first request whose class does not exist; empty when all exist."""
     for claim in claims:
         for request in claim["spec"].get("devices", {}).get("requests", ()):
             named = [(request["name"], request["exactly"])] if "exactly" in request else []
@@ -234,10 +216,11 @@ def _on_node(
         return over_dra
     if any(_is_elsewhere(claim, node) for claim in claims):
         return "resourceclaim not available on the node"
+    # All claims of the pod that have no devices yet are allocated together.
     asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
-    extended = extended_requests(pod, over_dra) if over_dra else None
+    extended = extended_resources.extended_requests(pod, over_dra) if over_dra else None
     if extended is not None:
-        asked.append(_in_memory(pod, extended))
+        asked.append(_unstored_extended_claim(pod, extended))
     if not asked:
         return Placement(node, (), None)
     try:
@@ -261,10 +244,11 @@ def _is_elsewhere(claim: Object, node: Object) -> bool:
 
 
 def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str] | str:
-    """The extended resources that the node gives through claims, by class; or one that it does not have."""
+    """The extended resources that the node gives through claims, with their classes, or why not the node."""
     found = {}
     for resource, device_class in by_class.items():
-        by_plugin = provides(node, resource)
+        # What a device plugin offers on the node goes before claims, even if its amount is used up.
+        by_plugin = extended_resources.provides(node, resource)
         if device_class is not None and not by_plugin:
             found[resource] = device_class
         elif not by_plugin:
@@ -272,8 +256,8 @@ def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str
     return found
 
 
-def _in_memory(pod: Object, extended: ExtendedRequests) -> Object:
-    """The special claim before it is created."""
+def _unstored_extended_claim(pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
+    """The claim for extended resources as the allocator needs it, before it is created."""
     metadata = {"name": "<extended-resources>", "namespace": pod["metadata"]["namespace"], "uid": ""}
     return {"metadata": metadata, "spec": {"devices": {"requests": extended.requests}}}
 
@@ -286,6 +270,7 @@ def _with_condition(pod: Object, condition: Object) -> Object:
     if all(before.get(key) == condition.get(key) for key in ("status", "reason", "message")):
         return dict(status)
     since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    # The time of a condition is that of the last change of its status, not of its message.
     others = [one for one in conditions if one is not before]
     stamped = {**condition, "lastTransitionTime": since or now()}
     return {"phase": "Pending", **status, "conditions": [*others, stamped]}
@@ -308,10 +293,10 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
 
 
 def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may_preempt: bool = True) -> str:
-    """Why a pod finds no place, as the real scheduler words it.
+    """Why there is no place for a pod, in kube-scheduler's words (FitError).
 
-    ``before_nodes`` is a reason that holds whatever the node; otherwise ``reasons`` has one for each. No
-    pod is ever preempted for devices, and the message says so at its end.
+    ``before_nodes`` is a reason that does not depend on the node; otherwise ``reasons`` has one for each
+    node. The end of the message says that preemption does not help.
     """
     text = before_nodes
     if not before_nodes:
@@ -323,17 +308,20 @@ def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may
 
 
 class ClusterView:
-    """The cluster at one moment, brought up to date by the scheduler's own decisions."""
+    """The cluster at one moment, with the scheduler's own decisions since then added."""
 
     def __init__(self, objects: Objects) -> None:
-        pods = objects.list(PODS)
-        self.nodes = objects.list(NODES)
-        self.classes = objects.list(CLASSES)
+        pods = objects.list(kinds.PODS)
+        self.nodes = objects.list(kinds.NODES)
+        self.classes = objects.list(kinds.CLASSES)
         self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
-        slices = tainted_slices(objects.list(SLICES), objects.list(TAINT_RULES))
-        allocated = [claim for claim in objects.list(CLAIMS) if claim.get("status", {}).get("allocation")]
+        slices = tainted_slices(objects.list(kinds.SLICES), objects.list(kinds.TAINT_RULES))
+        allocated = [
+            claim for claim in objects.list(kinds.CLAIMS) if claim.get("status", {}).get("allocation")
+        ]
         self.allocator = Allocator(slices, self.classes, allocated)
         self._class_names = {one["metadata"]["name"] for one in self.classes}
+        # One reading for all pods of a pass; its own decisions are added as they are made.
         self._load = {node["metadata"]["name"]: 0 for node in self.nodes}
         for pod in pods:
             node = (pod.get("spec") or {}).get("nodeName")
@@ -354,7 +342,7 @@ class ClusterView:
 
 
 def _waits(pod: Object) -> bool:
-    """Whether the pod is this scheduler's to place."""
+    """Whether this scheduler has to place the pod."""
     spec = pod.get("spec") or {}
     return bool(spec) and not (
         spec.get("nodeName")
@@ -372,22 +360,22 @@ def _age(pod: Object) -> tuple[str, int, str]:
 
 
 class NotReserved(DriverError):
-    """A claim could not be written; ``what`` has kube-scheduler's words."""
+    """A claim could not be written; ``what`` is in kube-scheduler's words."""
 
 
 def _reserve(objects: Objects, claim: Object, pod: Object, allocation: Object | None) -> Object:
-    """Reserve the claim for the pod, with its allocation where it has none yet; the answer is what is stored.
+    """Reserve the claim for the pod, and write its allocation if it has none yet; returns the stored claim.
 
-    A conflict with another writer is tried again with what is there then. Raises NotReserved.
+    After a conflict with another writer it is tried again with the new state. Raises NotReserved.
     """
     metadata = claim["metadata"]
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(5)):
         try:
             return _written(objects, claim, pod, allocation)
         except Refused as refused:
             if refused.code != CONFLICT or not left:
                 raise _not_reserved(claim, allocation, str(refused)) from refused
-        found = objects.find(CLAIMS, metadata["namespace"], metadata["name"])
+        found = objects.find(kinds.CLAIMS, metadata["namespace"], metadata["name"])
         if found is None or is_deleted(found):
             raise _not_reserved(claim, None, f"claim {metadata['name']} got deleted in the meantime")
         claim = found
@@ -401,13 +389,15 @@ def _written(objects: Objects, claim: Object, pod: Object, allocation: Object | 
             text = f"claim {claim['metadata']['name']} got allocated elsewhere in the meantime"
             raise _not_reserved(claim, None, text)
         finalizers = claim["metadata"].get("finalizers", [])
-        if FINALIZER not in finalizers:
-            metadata = {**claim["metadata"], "finalizers": [*finalizers, FINALIZER]}
-            claim = objects.replace(CLAIMS, {**claim, "metadata": metadata})
+        if pod_claims.FINALIZER not in finalizers:
+            metadata = {**claim["metadata"], "finalizers": [*finalizers, pod_claims.FINALIZER]}
+            # A write of its own, and the first: the status subresource does not write metadata. The claim
+            # cannot be deleted between the two.
+            claim = objects.replace(kinds.CLAIMS, {**claim, "metadata": metadata})
         status = {**status, "allocation": {**allocation, "allocationTimestamp": now()}}
-    if not is_reserved(claim, pod):
-        status = {**status, "reservedFor": [*users_of(claim), user_of(pod)]}
-    return objects.replace_status(CLAIMS, claim, status)
+    if not pod_claims.is_reserved(claim, pod):
+        status = {**status, "reservedFor": [*pod_claims.users_of(claim), pod_claims.user_of(pod)]}
+    return objects.replace_status(kinds.CLAIMS, claim, status)
 
 
 def _not_reserved(claim: Object, allocation: Object | None, text: str) -> NotReserved:

@@ -1,13 +1,13 @@
 """Says which waiting pods are tried now and in which order, as kube-scheduler's queue does.
 
-A pod that was refused is backing off: for a second, then for two, four, eight and ten. An event brings it
-back all the same as soon as nobody is before it, since the scheduler takes pods out of the back-off
-queue when it has no others (SchedulerPopFromBackoffQ, on since 1.33); so back-off only decides who goes
-first. A pod whose attempt ended with an error is left alone until its back-off is over, and needs no
+A pod that found no place backs off for one second, then for two, four, eight and ten. After an event it is
+tried during the back-off as well, once no other pod is ahead of it: the scheduler takes pods out of the
+back-off queue when it has no others (SchedulerPopFromBackoffQ, on since 1.33). So the back-off only decides
+the order. A pod whose attempt ended with an error is left alone until its back-off is over, and needs no
 event then. Go: pkg/scheduler/backend/queue.
 
-The real queue asks plugins which events can help a pod (queueing hints). Here each change is such an
-event; a try within the back-off that ends as before does not count, so that it makes none longer.
+The real queue asks plugins which events can help a pod (queueing hints). Here every change counts as such an
+event. An attempt during the back-off that ends as before does not make the back-off longer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 1.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Tries:
-    """What became of a pod: refusals, errors in a row, and when it came or was last tried."""
+    """The attempts for a pod: refusals, errors in a row, and when it came or was last tried."""
 
     since: float
     refusals: int = 0
@@ -48,7 +48,7 @@ class SchedulingQueue:
         self._ordered_at = 0.0
 
     def order(self, pods: Iterable[Object], moment: float) -> list[Object]:
-        """The pods to try, from ``pods``, which are all that wait, those that came first in front.
+        """The pods to try, in their order; ``pods`` are all that wait, in the order in which they came.
 
         First come those that are not backing off, higher priority first, then who waits longest; then the
         others by the end of their back-off. Those in the back-off of an error are left out.
@@ -59,6 +59,7 @@ class SchedulingQueue:
 
         def place(pod: Object) -> tuple[int, int, int, float]:
             tries = known[_uid(pod)]
+            # The back-off queue orders by whole seconds, then as the active queue does.
             window = int(tries.until) if tries.until > moment else 0
             return (1 if window else 0, window, -int(pod["spec"].get("priority") or 0), tries.since)
 

@@ -1,4 +1,7 @@
-"""Deletes the pods whose devices have a NoExecute taint, when their tolerations' time is over."""
+"""Deletes pods whose devices have a NoExecute taint, after the time that their claims tolerate it.
+
+Go: pkg/controller/devicetainteviction.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,9 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.change_loop import Controller, Turns, earliest
-from envtest.embedded.control.objects import (
-    CLAIMS,
-    PODS,
-    SLICES,
-    TAINT_RULES,
-    is_deleted,
-    is_terminal,
-    uid_of,
-)
-from envtest.embedded.control.pod_claims import results_of, users_of
+from envtest.embedded.control import kinds, pod_claims
+from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
+from envtest.embedded.control.objects import is_deleted, is_terminal, uid_of
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import eviction_time
 
@@ -34,34 +29,37 @@ _CONDITION = {
 
 
 class EmbeddedTaintEviction(Controller):
-    """Looks at all allocated claims again after every change of a claim, a slice or a DeviceTaintRule.
+    """Checks all allocated claims after every change of a pod, a claim, a slice or a DeviceTaintRule.
 
     The status of rules (how many pods are still to be evicted) is not written.
     """
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        super().__init__(NAME, server, (PODS, CLAIMS, SLICES, TAINT_RULES))
-        self._claim_turns, self._pod_turns = Turns(NAME), Turns(NAME)
+        super().__init__(NAME, server, (kinds.PODS, kinds.CLAIMS, kinds.SLICES, kinds.TAINT_RULES))
+        self._claim_back_off, self._pod_back_off = ObjectBackOff(NAME), ObjectBackOff(NAME)
 
     def sync(self) -> float | None:
-        """Evict the pods whose time has come; in how many seconds that of the next one comes."""
-        pools, rules = newest_slices(self._objects.list(SLICES)), self._objects.list(TAINT_RULES)
-        pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
+        """Evict the pods whose time is over; returns in how many seconds the next one is due."""
+        pools, rules = newest_slices(self._objects.list(kinds.SLICES)), self._objects.list(kinds.TAINT_RULES)
+        pods = {uid_of(pod): pod for pod in self._objects.list(kinds.PODS)}
         moments: dict[str, datetime] = {}
 
         def note_users(claim: Object) -> None:
-            moment = eviction_time(results_of(claim), pools, rules)
+            moment = eviction_time(pod_claims.results_of(claim), pools, rules)
             if moment is not None:
-                for user in users_of(claim):
+                for user in pod_claims.users_of(claim):
+                    # The claim whose time is over first decides for the pod.
                     moments[user["uid"]] = min(moment, moments.get(user["uid"], moment))
 
-        due = self._claim_turns.give(self._objects.list(CLAIMS), note_users)
+        due = self._claim_back_off.for_each(self._objects.list(kinds.CLAIMS), note_users)
         doomed = [pods[uid] for uid in moments if uid in pods]
-        next_due = self._pod_turns.give(doomed, lambda pod: self._evict_in_time(pod, moments[uid_of(pod)]))
+        next_due = self._pod_back_off.for_each(
+            doomed, lambda pod: self._evict_in_time(pod, moments[uid_of(pod)])
+        )
         return earliest(due, next_due)
 
     def _evict_in_time(self, pod: Object, moment: datetime) -> float | None:
-        """Evict the pod if its time has come; else in how many seconds it comes."""
+        """Evict the pod if its time is over; else returns in how many seconds it is."""
         if is_deleted(pod) or is_terminal(pod):
             return None
         rest = (moment - datetime.now(UTC)).total_seconds()
@@ -72,9 +70,10 @@ class EmbeddedTaintEviction(Controller):
 
     def _evict(self, pod: Object) -> None:
         reason, text = "DeviceTaintManagerEviction", "Marking for deletion"
-        self._objects.post_event("Pod", pod, "Normal", reason, text, _COMPONENT)
+        self._objects.post_event(pod, "Normal", reason, text, _COMPONENT)
         before = pod.get("status", {})
         others = [one for one in before.get("conditions", ()) if one["type"] != _CONDITION["type"]]
         conditions = [*others, {**_CONDITION, "lastTransitionTime": now()}]
-        pod = self._objects.replace_status(PODS, pod, {**before, "conditions": conditions})
-        self._objects.delete(PODS, pod)
+        # The condition first: a watcher that sees the deletion then sees the reason, too.
+        pod = self._objects.replace_status(kinds.PODS, pod, {**before, "conditions": conditions})
+        self._objects.delete(kinds.PODS, pod)

@@ -1,4 +1,4 @@
-"""Says how long a container that ended is left before it is started again, as the kubelet does.
+"""Works out how long a container that ended waits before it is started again, as the kubelet does.
 
 Go: doBackOff in pkg/kubelet/kuberuntime/kuberuntime_manager.go over client-go's flowcontrol.Backoff: the
 first restart is at once, the next after 10 s, then twice as long each time, five minutes at most.
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _BackOff:
-    """How long a container is left, and since when that counts (time.monotonic)."""
+    """How long a container waits, and since when the back-off counts (time.monotonic)."""
 
     seconds: float
     updated: float
 
 
-class BackOffs:
+class ContainerBackOffs:
     """The back-off of each container, by the UID of its pod and its name. Thread-safe."""
 
     def __init__(self, first_seconds: float, most_seconds: float) -> None:
@@ -29,7 +29,7 @@ class BackOffs:
         self._known: dict[tuple[str, str], _BackOff] = {}
 
     def rest(self, pod_uid: str, name: str, ended: float) -> float:
-        """For how many seconds a container is still left that ended at this time.monotonic; 0 for none."""
+        """How many seconds a container still has to wait that ended at ``ended`` (time.monotonic)."""
         with self._lock:
             known = self._known.get((pod_uid, name))
         if known is None or self._is_over(known, ended):
@@ -37,13 +37,13 @@ class BackOffs:
         return max(ended + known.seconds - time.monotonic(), 0.0)
 
     def seconds(self, pod_uid: str, name: str) -> float:
-        """For how long it is left after each end."""
+        """How long it waits after each end."""
         with self._lock:
             known = self._known.get((pod_uid, name))
         return 0.0 if known is None else known.seconds
 
     def restarted(self, pod_uid: str, name: str, ended: float) -> None:
-        """Note that a container is started again, which ended at this time.monotonic."""
+        """Note that a container is started again that ended at ``ended`` (time.monotonic)."""
         with self._lock:
             known = self._known.get((pod_uid, name))
             again = known is not None and not self._is_over(known, ended)
@@ -57,4 +57,5 @@ class BackOffs:
 
     def _is_over(self, known: _BackOff, ended: float) -> bool:
         """Whether a container ran for so long that its back-off starts again."""
+        # flowcontrol.Backoff forgets an entry after twice its longest wait.
         return ended - known.updated > 2 * self._most

@@ -13,8 +13,8 @@ from driver.errors import NodeIncomplete
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A device node: where it is in the container, and the node of the host behind it."""
+class DeviceNode:
+    """A device node: its path in the container, and the node of the host behind it."""
 
     path: str
     host_path: str
@@ -33,9 +33,9 @@ class Mount:
 
 @dataclass(slots=True)
 class ContainerView:
-    """What a container finds. A later edit of the same path or variable replaces an earlier one."""
+    """What CDI puts into a container. A later edit of the same path or variable replaces an earlier one."""
 
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, DeviceNode] = field(default_factory=dict)
     mounts: dict[str, Mount] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     hooks: list[Mapping[str, Any]] = field(default_factory=list)
@@ -59,6 +59,7 @@ def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
             for device in spec["devices"]
             if (spec["kind"], device["name"]) == (kind, name)
         ]
+        # A runtime ignores a device that two specs of equal priority define.
         if len(found) != 1:
             raise NodeIncomplete(
                 f"{len(found)} CDI specs in {folder} have the device {device_id}", "prepare the claim anew"
@@ -73,18 +74,20 @@ def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
 
 def _specs_in(folder: Path) -> Iterator[Mapping[str, Any]]:
     for path in sorted(folder.glob("*.json")):
-        with suppress(FileNotFoundError):  # another claim may be released just now
+        # Between the listing and the read, the plugin may have removed the spec of another claim.
+        with suppress(FileNotFoundError):
             yield json.loads(path.read_text())
 
 
 def _apply(view: ContainerView, edits: Mapping[str, Any]) -> None:
     for node in edits.get("deviceNodes", ()):
         host_path = _on_host(node.get("hostPath") or node["path"])
-        view.nodes[node["path"]] = Node(node["path"], host_path, node.get("major"), node.get("minor"))
+        view.nodes[node["path"]] = DeviceNode(node["path"], host_path, node.get("major"), node.get("minor"))
     for mount in edits.get("mounts", ()):
         path = mount["containerPath"]
         view.mounts[path] = Mount(path, _on_host(mount["hostPath"]), tuple(mount.get("options", ())))
     for variable in edits.get("env", ()):
+        # A value may have further equal signs.
         name, _, value = variable.partition("=")
         view.env[name] = value
     view.hooks.extend(edits.get("hooks", ()))

@@ -1,4 +1,4 @@
-"""Starts and stops processes beside the embedded cluster, as children of this process."""
+"""Starts and stops processes next to the embedded cluster, as children of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from envtest.client.errors import ClusterError, NotReady
 from envtest.client.layout import ClusterLayout
-from envtest.cluster import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
+from envtest.cluster import STOP_SECONDS, Process, ProcessLogs
 
 END_SECONDS = 10.0
 
@@ -42,7 +42,7 @@ class RunningProcess(Protocol):
 
 
 StartProcess = Callable[[Sequence[str], Mapping[str, str], int], RunningProcess]
-"""Starts a command with an environment; the descriptor is that of its output. Raises OSError."""
+"""Starts a command with an environment and a descriptor for its output. Raises OSError."""
 
 
 def start_process(
@@ -60,10 +60,9 @@ def start_process(
 
 
 @dataclass(frozen=True, slots=True)
-class ChildProcess:
+class ChildProcess(Process):
     """See envtest.cluster.Process."""
 
-    name: str
     processes: ChildProcesses
 
     @property
@@ -92,25 +91,15 @@ class ChildProcess:
         except subprocess.TimeoutExpired as error:
             raise ClusterError(f"{self.name} still runs after {timeout_seconds:g} s") from error
 
-    def stop(self, timeout_seconds: float = STOP_SECONDS) -> int:
-        """Ask it to end and wait for that."""
-        self.send(signal.SIGTERM)
-        return self.wait(timeout_seconds)
 
-    def kill(self) -> None:
-        """Kill it."""
-        self.send(signal.SIGKILL)
-        self.wait()
-
-
-class ChildProcesses:
+class ChildProcesses(ProcessLogs):
     """See envtest.cluster.Processes. Thread-safe.
 
     Each is in a session of its own: Ctrl-C reaches only this process, which then ends the others in order.
     """
 
     def __init__(self, layout: ClusterLayout, start: StartProcess = start_process) -> None:
-        self._layout = layout
+        super().__init__(layout)
         self._start = start
         self._lock = threading.Lock()
         self._started: dict[str, RunningProcess] = {}
@@ -119,11 +108,13 @@ class ChildProcesses:
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> ChildProcess:
         """Start a process; variables that would set options of the driver do not reach it."""
+        # Options of the driver can be set by such variables; those of the caller are not meant for it.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GPU_DRA_")}
         with self._lock:
             known = self._started.get(name)
             if known is not None and known.poll() is None:
                 raise ClusterError(f"{name} runs already, as process {known.pid}")
+            # The child inherits a copy of the descriptor, so this one can be closed.
             with self._layout.log(name).open("ab") as log:
                 try:
                     self._started[name] = self._start(
@@ -138,20 +129,6 @@ class ChildProcesses:
     def named(self, name: str) -> ChildProcess:
         """A process that was started before."""
         return ChildProcess(name, self)
-
-    def names(self) -> list[str]:
-        """The names of all processes that ever wrote a log."""
-        return sorted(path.stem for path in self._layout.logs.glob("*.log"))
-
-    def log(self, name: str) -> str:
-        """What a process wrote so far; empty if it never started."""
-        path = self._layout.log(name)
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def log_tail(self, name: str) -> str:
-        """The last lines that a process wrote, long ones cut."""
-        lines = self.log(name).splitlines()[-LOG_TAIL_LINES:]
-        return "\n".join(line[:LOG_TAIL_COLUMNS] for line in lines)
 
     def check_running(self, name: str) -> None:
         """Return if a process runs."""
@@ -168,8 +145,9 @@ class ChildProcesses:
         return found
 
     def shutdown(self) -> None:
-        """End all, the last started first: SIGTERM, and SIGKILL for what does not end in time."""
+        """End all, the last started first: by SIGTERM, and by SIGKILL after some time."""
         with self._lock:
+            # From here on nobody finds them by name, so none is ended twice.
             running, self._started = list(self._started.values()), {}
         for process in reversed(running):
             process.terminate()

@@ -1,8 +1,8 @@
 """Runs the createRuntime hooks of a container as runc does: after its control group is made, before it runs.
 
-There is no process here, so there is no /proc/PID/cgroup that a hook could read. gpu-memory-hook is
-therefore played: what it says to the plugin and how it fails is as it is with the program itself. Other
-hooks need a real container, and are left out.
+There is no process here, so a hook would find no /proc/PID/cgroup. Instead of running gpu-memory-hook, this
+module sends the plugin the same request and fails in the same words. Other hooks need a real container, and
+are left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
 _MEMORY_HOOK = "gpu-memory-hook"
 
 _ANNOTATION = "io.kubernetes.cri."
+# The state has the pid of the container's first process; here there is none.
 _NO_PROCESS = 1
 _FAILED = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
     "failed: unable to start container process: error during container init: "
 )
 
+# The version of the hook's requests.
 VERSION = 1
 _AGAIN_SECONDS = 0.1
 _MOST_BYTES = 64 * 1024
@@ -38,7 +40,7 @@ def run_create_runtime(container: Container, pod: PodSandbox, image: str) -> Non
     state = _oci_state(container, pod, image)
     calls = [hook for hook in container.view.hooks if hook["hookName"] == "createRuntime"]
     for index, hook in enumerate(calls):
-        fault = _fault(hook, state, container.cgroup)
+        fault = _failure(hook, state, container.cgroup)
         if fault:
             raise StartFailed(f"{_FAILED}error running createRuntime hook #{index}: {fault}")
 
@@ -64,7 +66,7 @@ def _oci_state(container: Container, pod: PodSandbox, image: str) -> dict[str, A
     }
 
 
-def _fault(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> str:
+def _failure(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> str:
     """Why a hook failed, in the words of runc; empty where it did not."""
     path, args = str(hook["path"]), [str(one) for one in hook.get("args", ())]
     if Path(path).name != _MEMORY_HOOK:
@@ -74,6 +76,7 @@ def _fault(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> st
     if not os.access(path, os.X_OK):
         return f"fork/exec {path}: permission denied"
     try:
+        # cgroup v2 has one line in /proc/PID/cgroup, which begins with 0 and two colons.
         play_memory_hook(_options(args), state, f"0::{cgroup}\n")
     except HookFailed as error:
         return f"exit status 1, stdout: , stderr: {error}\n"
@@ -91,11 +94,11 @@ class HookFailed(Exception):
 
 
 def play_memory_hook(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str) -> None:
-    """Return once a plugin has said yes; raises HookFailed.
+    """Do what gpu-memory-hook does: return once a plugin has agreed; raises HookFailed.
 
     ``options`` are those of the program, by their names. ``proc_cgroup`` is the text of /proc/PID/cgroup.
     """
-    fault = _plugin_answer_fault(
+    fault = _plugin_refusal(
         Path(options["sockets"]), _line(options, state, proc_cgroup), float(options["seconds"])
     )
     if fault:
@@ -116,13 +119,15 @@ def _line(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str
     return json.dumps(asked).encode() + b"\n"
 
 
-def _plugin_answer_fault(folder: Path, line: bytes, seconds: float) -> str:
+def _plugin_refusal(folder: Path, line: bytes, seconds: float) -> str:
     """Why the container must not run; empty where it may."""
     deadline = time.monotonic() + seconds
     while True:
+        # Looked for anew each time: the plugin may just be starting.
         sockets = _newest_first(folder)
         for index, path in enumerate(sockets):
             left = deadline - time.monotonic()
+            # An instance that hangs must not use up the time of the others.
             answer = _answer(path, line, left / (len(sockets) - index))
             if answer is not None:
                 return "" if answer["ok"] is True else str(answer.get("message") or "it does not say why")
@@ -135,7 +140,7 @@ def _plugin_answer_fault(folder: Path, line: bytes, seconds: float) -> str:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """The sockets of the plugin's instances."""
+    """The sockets of the plugin's instances, of which there are two during a rolling update."""
     found = []
     with suppress(OSError):
         for path in folder.glob("[!.]*.sock"):
@@ -145,7 +150,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _answer(path: Path, line: bytes, seconds: float) -> Mapping[str, Any] | None:
-    """What one instance answers; None where it does not, or what it says is no answer."""
+    """The answer of one instance; None where there is none, or it cannot be read."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(max(seconds, 0.001))
         received = b""

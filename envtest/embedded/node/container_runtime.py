@@ -1,10 +1,9 @@
-"""Stands for the container runtime of a node: which containers run, what CDI put into each, what they print.
+"""The container runtime of a node: which containers run, what CDI put into each, what they print.
 
-A container of a pod runs from its start on until its command is over, or until it is killed or its pod ends.
-All end at once when they are told to. Their commands are played (see played_commands); what cannot be played
-is taken for something that serves, and runs on, and in an init container for something that ends well. A
-restart of the kubelet does not touch them. Each container has a control group, a folder in ``cgroups``, which
-goes when it ends.
+A container runs until its command is over, it is killed, or its pod ends; it ends at once, without a grace.
+Commands are played (see played_commands). A command that cannot be played is taken for a server, which runs
+on, and in an init container for a program that succeeds. A restart of the kubelet does not touch containers.
+Each has a control group, a folder in ``cgroups``, which is removed when the container ends.
 """
 
 from __future__ import annotations
@@ -22,26 +21,18 @@ from pathlib import Path
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
+from envtest.embedded.node import containers
 from envtest.embedded.node.cdi import ContainerView, resolve
 from envtest.embedded.node.container_hooks import run_create_runtime
-from envtest.embedded.node.containers import (
-    KILLED,
-    NOT_STARTED,
-    Container,
-    ContainerEnd,
-    PodSandbox,
-    RunningPod,
-    Runs,
-    StartFailed,
-)
 from envtest.embedded.node.played_commands import NOT_FOUND, PATH, Command, Output, play
 
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable in which the fake nvidia-smi reads which device nodes its container has."""
 
-_BROUGHT = ("nvidia-smi",)
-"""The programs that CDI brings and that are run: they look, and the fake ones end."""
+_PROGRAMS_THAT_RUN = ("nvidia-smi",)
+"""The programs from CDI mounts that are run on this machine: they only read, and end by themselves."""
 
+# Logs of ended pods are kept too, for ``kubectl logs``.
 _KEPT_LOGS = 500
 _END_SECONDS = 5.0
 
@@ -57,9 +48,9 @@ class ContainerRuntime:
         self._cdi_dir = cdi_dir
         self._cgroups = cgroups
         self._changed = changed or threading.Condition()
-        self.on_end: Callable[[], None] = _nobody
+        self.on_end: Callable[[], None] = _ignore_end
         self._lock = threading.Lock()
-        self._pods: dict[str, RunningPod] = {}
+        self._pods: dict[str, containers.RunningPod] = {}
         self._logs: OrderedDict[tuple[str, str], ContainerLog] = OrderedDict()
         self._players: list[threading.Thread] = []
 
@@ -69,21 +60,21 @@ class ContainerRuntime:
         with self._lock:
             return set(self._pods)
 
-    def find(self, pod_uid: str) -> RunningPod | None:
-        """A pod as it is at this moment."""
+    def find(self, pod_uid: str) -> containers.RunningPod | None:
+        """A copy of a pod's present state, None where the runtime does not have the pod."""
         with self._lock:
             found = self._pods.get(pod_uid)
-            return None if found is None else RunningPod(found.sandbox, dict(found.runs))
+            return None if found is None else containers.RunningPod(found.sandbox, dict(found.runs))
 
     def find_log(self, pod_uid: str, container: str) -> ContainerLog | None:
         """What a container printed, also after its end; None where it never started, or long ago."""
         with self._lock:
             return self._logs.get((pod_uid, container))
 
-    def add(self, sandbox: PodSandbox) -> None:
-        """Take a pod, whose containers are started next."""
+    def add(self, sandbox: containers.PodSandbox) -> None:
+        """Add a pod without containers."""
         with self._lock:
-            self._pods.setdefault(sandbox.uid, RunningPod(sandbox))
+            self._pods.setdefault(sandbox.uid, containers.RunningPod(sandbox))
 
     def start(
         self,
@@ -102,10 +93,11 @@ class ContainerRuntime:
         start it, which leaves one that has ended.
         """
         pod = self._pods[pod_uid]
+        # containerd applies CDI when it creates the container, so an error leaves nothing.
         view = resolve(self._cdi_dir, device_ids)
         before = pod.last(name)
         container_id = uuid.uuid4().hex
-        container = Container(
+        container = containers.Container(
             id=container_id,
             name=name,
             attempt=0 if before is None else before.attempt + 1,
@@ -116,26 +108,29 @@ class ContainerRuntime:
         )
         self._make_cgroup(container)
         try:
+            # runc has made the control group by then, and a hook may set limits on it.
             run_create_runtime(container, pod.sandbox, image)
-        except StartFailed as error:
+        except containers.StartFailed as error:
             self._remove_cgroup(container)
-            container.end = ContainerEnd(NOT_STARTED, "StartError", now(), time.monotonic(), str(error))
+            container.end = containers.ContainerEnd(
+                containers.NOT_STARTED, "StartError", now(), time.monotonic(), str(error)
+            )
             container.ended.set()
             container.log.end()
-            self._keep(pod, Runs(container, before))
+            self._keep(pod, containers.Runs(container, before))
             raise
-        self._keep(pod, Runs(container, before))
+        self._keep(pod, containers.Runs(container, before))
         self._start_command(container, command, ends=ends)
 
-    def _keep(self, pod: RunningPod, runs: Runs) -> None:
+    def _keep(self, pod: containers.RunningPod, runs: containers.Runs) -> None:
         with self._lock:
             pod.runs[runs.last.name] = runs
             self._logs[pod.sandbox.uid, runs.last.name] = runs.last.log
             while len(self._logs) > _KEPT_LOGS:
                 self._logs.popitem(last=False)
 
-    def _start_command(self, container: Container, command: Command, *, ends: bool) -> None:
-        """Play a container's command in a thread; none is needed to say that there is nothing to play."""
+    def _start_command(self, container: containers.Container, command: Command, *, ends: bool) -> None:
+        """Play a container's command, in a thread of its own if there is one to play."""
         play_it = partial(_play, command, container)
         if not command.words and not ends:
             play_it()
@@ -152,12 +147,12 @@ class ContainerRuntime:
             self._players.append(player)
             player.start()
 
-    def kill_container(self, container: Container) -> None:
+    def kill_container(self, container: containers.Container) -> None:
         """End a container as SIGKILL does; nothing happens when it has ended."""
-        self._end_container(container, KILLED, "Error")
+        self._end_container(container, containers.KILLED, "Error")
 
-    def _end_container(self, container: Container, exit_code: int, reason: str) -> None:
-        """Its processes go before its control group, which goes before anybody hears of its end."""
+    def _end_container(self, container: containers.Container, exit_code: int, reason: str) -> None:
+        """Kill its processes, remove its control group, and only then report its end."""
         with self._lock:
             if container.ended.is_set():
                 return
@@ -165,7 +160,7 @@ class ContainerRuntime:
         for process in tuple(container.processes):
             process.kill()
         self._remove_cgroup(container)
-        container.end = ContainerEnd(exit_code, reason, now(), time.monotonic())
+        container.end = containers.ContainerEnd(exit_code, reason, now(), time.monotonic())
         container.log.end()
         self.on_end()
 
@@ -174,11 +169,12 @@ class ContainerRuntime:
         with self._lock:
             pod = self._pods.pop(pod_uid, None)
         for one in () if pod is None else tuple(pod.runs.values()):
-            self._end_container(one.last, KILLED, "Error")
+            self._end_container(one.last, containers.KILLED, "Error")
+        # The group of the pod goes last, as the kubelet removes it after those of its containers.
         shutil.rmtree(self._folder(_cgroup_of(pod_uid)), ignore_errors=True)
 
     def close(self) -> None:
-        """End all pods, and wait for what they still do."""
+        """End all pods, and wait for the threads of their containers."""
         for uid in self.pods:
             self.end(uid)
         with self._lock:
@@ -189,15 +185,15 @@ class ContainerRuntime:
     def _folder(self, cgroup: str) -> Path:
         return self._cgroups / cgroup.lstrip("/")
 
-    def _make_cgroup(self, container: Container) -> None:
+    def _make_cgroup(self, container: containers.Container) -> None:
         self._folder(container.cgroup).mkdir(parents=True)
 
-    def _remove_cgroup(self, container: Container) -> None:
+    def _remove_cgroup(self, container: containers.Container) -> None:
         shutil.rmtree(self._folder(container.cgroup), ignore_errors=True)
 
 
-def _nobody() -> None:
-    """The callback for ended containers, before there is a kubelet."""
+def _ignore_end() -> None:
+    """The callback for ended containers before there is a kubelet."""
 
 
 def _cgroup_of(pod_uid: str) -> str:
@@ -205,8 +201,8 @@ def _cgroup_of(pod_uid: str) -> str:
     return f"/kubepods/besteffort/pod{pod_uid}"
 
 
-def _play(command: Command, container: Container) -> int | None:
-    """Print what a container prints; the exit code when it is over, None where that cannot be known."""
+def _play(command: Command, container: containers.Container) -> int | None:
+    """Play the command of a container; returns its exit code, None where it cannot be played to its end."""
 
     def wait(seconds: float) -> bool:
         return container.ended.wait(None if seconds == float("inf") else seconds)
@@ -214,21 +210,21 @@ def _play(command: Command, container: Container) -> int | None:
     try:
         env = {**command.env, **container.view.env}
         return play(Command(command.words, env), partial(_run, container), container.log.print, wait)
-    except Exception as error:  # noqa: BLE001 - the thread has nobody who would hear of it
+    except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND
 
 
-def _run(container: Container, program: str, arguments: Sequence[str]) -> Output | None:
-    """Run a program that CDI brought into the container, and no other; None for any other."""
+def _run(container: containers.Container, program: str, arguments: Sequence[str]) -> Output | None:
+    """Run a program that CDI mounted into the container; None for any other program."""
     view: ContainerView = container.view
     name = program.rpartition("/")[2]
-    if name not in _BROUGHT:
+    if name not in _PROGRAMS_THAT_RUN:
         return None
     path = next((one for one in view.mounts if one == program or one.rpartition("/")[2] == program), None)
     if path is None:
         return NOT_FOUND, f"sh: 1: {program}: not found\n"
-    # Of what a pod sets for itself nothing reaches a process of this machine.
+    # Variables that the pod itself sets do not reach a process of this machine.
     nodes = {VISIBLE_NODES: ":".join(sorted(view.nodes))}
     with subprocess.Popen(
         [view.mounts[path].host_path, *arguments],
@@ -239,6 +235,7 @@ def _run(container: Container, program: str, arguments: Sequence[str]) -> Output
         text=True,
         errors="replace",
     ) as process:
+        # Added first: whoever ends the container now kills the process, or it is killed here.
         container.processes.add(process)
         if container.ended.is_set():
             process.kill()

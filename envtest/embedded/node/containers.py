@@ -1,6 +1,6 @@
-"""Containers of the embedded runtime: each is started once, and a restart is another container.
+"""Containers of the embedded runtime: each is started once, and a restart makes another container.
 
-So it is with containerd: a restarted container has another id and another control group.
+As with containerd, a restarted container has another id and another control group.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.node.cdi import ContainerView
 
+# 128 and the number of the signal.
 KILLED = 137
 """The exit code of a process that SIGKILL ended."""
 
@@ -62,7 +63,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The last container of a name in a pod, and the one before it."""
+    """The last container of a name in a pod, and the one before it, which ``lastState`` shows."""
 
     last: Container
     before: Container | None = None
@@ -70,15 +71,10 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """A pod that the runtime has: by the name of each container that it ever started, the last of them."""
+    """A pod that the runtime has, with the containers that were started, by name."""
 
     sandbox: PodSandbox
     runs: dict[str, Runs] = field(default_factory=dict)
-
-    @property
-    def containers(self) -> dict[str, ContainerView]:
-        """What CDI gave to each container that runs, by name."""
-        return {name: one.last.view for name, one in self.runs.items() if one.last.end is None}
 
     def last(self, name: str) -> Container | None:
         """The last container of that name, running or ended."""

@@ -1,7 +1,6 @@
 """Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
-What it does not do: count memory and CPU, pull images, run commands, probe. Commands are played (see
-container_runtime).
+It does not count memory and CPU, pull images, or probe. Commands are played (see container_runtime).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,9 +22,9 @@ from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import AGAIN_SECONDS, ChangeLoop, Turns, back_off_seconds, earliest
-from envtest.embedded.control.objects import PODS, SLICES, ApiDown, Objects, is_deleted, is_terminal, uid_of
-from envtest.embedded.node.back_offs import BackOffs
+from envtest.embedded.control import change_loop, kinds
+from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.node.back_offs import ContainerBackOffs
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
@@ -37,6 +37,7 @@ from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_statu
 Object = dict[str, Any]
 
 _COMPONENT = "kubelet"
+# Pods are worked on at the same time, so the plugin gets concurrent calls, as from the real kubelet.
 _WORKERS = 16
 _log = get_logger(__name__)
 
@@ -45,24 +46,24 @@ _log = get_logger(__name__)
 class KubeletTimes:
     """The kubelet's intervals in seconds, by default those of the real one.
 
-    ``look`` is how often it looks for sockets; ``prepare_again`` is the range in which a pod whose claims
-    could not be prepared is tried again; ``unprepare_again`` and ``create_again`` are those of a failed
-    unprepare and of a container that cannot be created; ``restart_again`` is how long a container that ended
-    is left before its second restart, and before later ones at most; ``wipe`` is how long the slices of a
-    driver stay that is not connected.
+    ``scan`` is how often it looks for sockets. A pod whose claims could not be prepared is tried again after
+    a random time in the range ``prepare_retry``, a failed unprepare after ``unprepare_retry``, a container
+    that cannot be created after ``create_retry``. ``restart_back_off`` is the wait before the second restart
+    of a container, and the longest before later ones. ``wipe`` is how long the slices of a driver stay that
+    is not connected.
     """
 
-    look: float = 1.0
-    prepare_again: tuple[float, float] = (60.0, 90.0)
-    unprepare_again: float = 10.0
-    create_again: float = 10.0
-    restart_again: tuple[float, float] = (10.0, 300.0)
+    scan: float = 1.0
+    prepare_retry: tuple[float, float] = (60.0, 90.0)
+    unprepare_retry: float = 10.0
+    create_retry: float = 10.0
+    restart_back_off: tuple[float, float] = (10.0, 300.0)
     wipe: float = 30.0
 
 
 @dataclass(slots=True)
 class PodWork:
-    """What is done for one pod, one thing at a time; the next try is not before a time.monotonic.
+    """The work for one pod, one task at a time; none starts before ``not_before`` (time.monotonic).
 
     ``faults`` counts the tries in a row that ended with an unexpected error.
     """
@@ -73,12 +74,12 @@ class PodWork:
     faults: int = 0
 
 
-class LookFailed(DriverError):
-    """The sockets of plugins could not be looked at; a retry may help."""
+class ScanFailed(DriverError):
+    """The folder of registration sockets could not be read; a retry may help."""
 
 
 class EmbeddedKubelet:
-    """The kubelet of one node. ``plugins`` are its registered plugins, ``claims`` what they prepared."""
+    """The kubelet of one node. ``plugins`` are its registered plugins, ``claims`` the prepared claims."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class EmbeddedKubelet:
         runtime: ContainerRuntime,
         times: KubeletTimes | None = None,
     ) -> None:
-        """Begin nothing yet; what an earlier kubelet of the node had prepared is known again."""
+        """Read the checkpoint of an earlier kubelet of the node; nothing runs before ``start``."""
         self._objects = Objects(server)
         self._node_name = node.name
         self._runtime = runtime
@@ -95,14 +96,13 @@ class EmbeddedKubelet:
         self._service = Service()
         self._lock = threading.Lock()
         self._work: dict[str, PodWork] = {}
-        watched = (PODS,)
         self._name = f"kubelet of {node.name}"
-        self._turns = Turns(self._name)
-        self._loop = ChangeLoop(self._name, server, watched, self._sync)
+        self._back_off = change_loop.ObjectBackOff(self._name)
+        self._loop = change_loop.ChangeLoop(self._name, server, (kinds.PODS,), self._sync)
         self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
         self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
         self._pod_resources = PodResources(node.kubelet_dir, self._pods_here, self.claims)
-        self._back_offs = BackOffs(*self._times.restart_again)
+        self._container_back_offs = ContainerBackOffs(*self._times.restart_back_off)
         self._waiting: dict[str, dict[str, Waiting]] = {}
         self._workers: ThreadPoolExecutor | None = None
         self._wiped = False
@@ -111,87 +111,92 @@ class EmbeddedKubelet:
         """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
         self._service.on_stop("plugins", self.plugins.close)
         self._workers = self._service.pool(f"pods of {self._node_name}", _WORKERS)
+        # A container that ends changes no object, so the loop has to be asked.
         self._runtime.on_end = self._loop.ask
         self._pod_resources.start()
         self._service.on_stop("pod resources", self._pod_resources.stop)
         self._loop.start(self._service)
-        self._service.repeat(f"sockets of {self._node_name}", self._times.look, self._look)
+        self._service.repeat(f"sockets of {self._node_name}", self._times.scan, self._scan)
 
     def stop(self) -> None:
-        """End all threads and connections; containers go on, and what is not unprepared yet stays so."""
+        """End all threads and connections. Containers run on, and claims stay prepared."""
         self._service.stop()
         if self._workers is not None:
             self._workers.shutdown(wait=True, cancel_futures=True)
 
     def _sync(self) -> float | None:
-        """Start and end what has to be; in how many seconds something is due."""
+        """Start and end pods as necessary; returns in how many seconds something is due."""
+        # The kubelet deletes the slices of its node at every start: a plugin that was removed while it was
+        # down would leave them for ever. Plugins publish theirs again.
         if not self._wiped:
-            self._objects.delete_collection(SLICES, f"spec.nodeName={self._node_name}")
+            self._objects.delete_collection(kinds.SLICES, f"spec.nodeName={self._node_name}")
             self._wiped = True
         here = {uid_of(pod): pod for pod in self._pods_here()}
         with self._lock:
             worked_on = set(self._work)
+        # Force-deleted pods: their objects are gone, and they still have containers or claims here.
         gone = (self.claims.pods | self._runtime.pods | worked_on) - here.keys()
         waits = [self._wipe_unused(), self.plugins.health.seconds_to_expiry()]
-        waits += [self._give(uid, partial(self._end, uid, None)) for uid in gone]
-        waits.append(self._turns.give(here.values(), self._sync_pod))
-        return earliest(*waits)
+        waits += [self._submit(uid, partial(self._end, uid, None)) for uid in gone]
+        waits.append(self._back_off.for_each(here.values(), self._sync_pod))
+        return change_loop.earliest(*waits)
 
     def _pods_here(self) -> list[Object]:
         return [
             pod
-            for pod in self._objects.list(PODS)
+            for pod in self._objects.list(kinds.PODS)
             if (pod.get("spec") or {}).get("nodeName") == self._node_name
         ]
 
-    def _look(self) -> None:
-        """Look for sockets; raises LookFailed, after which the service looks again with a back-off."""
+    def _scan(self) -> None:
+        """Scan for sockets; raises ScanFailed, after which the service tries again with a back-off."""
         try:
-            self.plugins.look()
+            self.plugins.scan()
         except DriverError:
             raise
         except Exception as error:
             unforeseen.note(f"{self._name}: looking for plugins", error)
-            raise LookFailed(f"the sockets of plugins cannot be looked at: {error}", "look again") from error
+            raise ScanFailed(f"the sockets of plugins cannot be looked at: {error}", "look again") from error
 
     def _sync_pod(self, pod: Object) -> float | None:
         uid = uid_of(pod)
         if is_deleted(pod) or is_terminal(pod):
-            if is_terminal(pod) and not is_deleted(pod) and self._is_over(uid):
+            # Unprepared already; the object stays until somebody deletes it.
+            if is_terminal(pod) and not is_deleted(pod) and self._has_ended(uid):
                 return None
-            return self._give(uid, lambda: self._end(uid, pod))
+            return self._submit(uid, lambda: self._end(uid, pod))
         running = self._runtime.find(uid)
         if running is None:
-            return self._give(uid, lambda: self._start(pod))
+            return self._submit(uid, lambda: self._start(pod))
         rest = self._seconds_to_start(pod, running)
         if rest == 0.0:
-            rest = self._give(uid, lambda: self._start_containers(pod))
+            rest = self._submit(uid, lambda: self._start_containers(pod))
         self._write_status(pod, running)
         return rest
 
     def _seconds_to_start(self, pod: Object, running: RunningPod) -> float | None:
-        """In how many seconds a container of a pod has to be started; None where all that is to run does."""
+        """In how many seconds a container of a pod has to be started; None where none has to be."""
         uid, rests = uid_of(pod), []
         for container in due(pod, running.last):
             name = container["name"]
             run = running.last(name)
             ended = None if run is None or run.end is None else run.end.moment
-            rest = 0.0 if ended is None else self._back_offs.rest(uid, name, ended)
+            rest = 0.0 if ended is None else self._container_back_offs.rest(uid, name, ended)
             if rest:
-                self._tell_back_off(pod, name)
+                self._post_back_off(pod, name)
             rests.append(rest)
         return min(rests, default=None)
 
-    def _tell_back_off(self, pod: Object, name: str) -> None:
-        metadata, seconds = pod["metadata"], self._back_offs.seconds(uid_of(pod), name)
+    def _post_back_off(self, pod: Object, name: str) -> None:
+        metadata, seconds = pod["metadata"], self._container_back_offs.seconds(uid_of(pod), name)
         shown = f"{metadata['name']}_{metadata['namespace']}({uid_of(pod)})"
         text = f"back-off {seconds:g}s restarting failed container={name} pod={shown}"
         if self._set_waiting(uid_of(pod), name, Waiting("CrashLoopBackOff", text)):
             message = f"Back-off restarting failed container {name} in pod {shown}"
-            self._objects.post_event("Pod", pod, "Warning", "BackOff", message, _COMPONENT)
+            self._objects.post_event(pod, "Warning", "BackOff", message, _COMPONENT)
 
-    def _give(self, uid: str, task: Callable[[], None]) -> float | None:
-        """Have a worker do it, unless one is busy with the pod; if it is too early, in how many seconds."""
+    def _submit(self, uid: str, task: Callable[[], None]) -> float | None:
+        """Have a worker do the task, unless one is busy with the pod; returns seconds if it is too early."""
         with self._lock:
             work = self._work.setdefault(uid, PodWork())
             if work.busy:
@@ -201,21 +206,20 @@ class EmbeddedKubelet:
                 return early
             work.busy = True
         assert self._workers is not None
-        try:
-            self._workers.submit(self._do, uid, task)
-        except RuntimeError:  # the pool takes nothing any more: the kubelet ends
-            return None
+        # A pool that is shut down raises RuntimeError: the kubelet is stopping.
+        with suppress(RuntimeError):
+            self._workers.submit(self._run_task, uid, task)
         return None
 
-    def _do(self, uid: str, task: Callable[[], None]) -> None:
+    def _run_task(self, uid: str, task: Callable[[], None]) -> None:
         try:
             task()
         except (Refused, ApiDown) as error:
             _log.info("pod has to be looked at again", uid=uid, error=str(error))
-            self._later(uid, AGAIN_SECONDS)
-        except Exception as error:  # noqa: BLE001 - a worker has nobody who would hear of it
+            self._retry_after(uid, change_loop.AGAIN_SECONDS)
+        except Exception as error:  # noqa: BLE001 - nobody catches what a worker raises
             unforeseen.note(f"{self._name} at the pod {uid}", error)
-            self._later(uid, back_off_seconds(self._count_fault(uid)))
+            self._retry_after(uid, change_loop.back_off_seconds(self._count_fault(uid)))
         else:
             with self._lock:
                 if uid in self._work:
@@ -227,35 +231,36 @@ class EmbeddedKubelet:
             self._loop.ask()
 
     def _start(self, pod: Object) -> None:
-        """Prepare the pod's claims and start its containers, or say why not and when to try again."""
+        """Prepare the pod's claims and start its containers, or post why not, and try again later."""
         uid = uid_of(pod)
         try:
             self.claims.prepare(pod)
         except KubeletError as error:
-            self._later(uid, random.uniform(*self._times.prepare_again))  # noqa: S311 - no secret
+            # The kubelet posts the event and returns no sync error, so the next attempt is the next resync.
+            self._retry_after(uid, random.uniform(*self._times.prepare_retry))  # noqa: S311 - no secret
             self._write_status(pod, None)
             text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
-            self._objects.post_event("Pod", pod, "Warning", "FailedPrepareDynamicResources", text, _COMPONENT)
+            self._objects.post_event(pod, "Warning", "FailedPrepareDynamicResources", text, _COMPONENT)
             return
         metadata = pod["metadata"]
         self._runtime.add(PodSandbox(uid, metadata["namespace"], metadata["name"]))
         self._start_containers(pod)
 
     def _start_containers(self, pod: Object) -> None:
-        """Start those containers of a pod that are to run and are in no back-off; one after the other."""
+        """Start the containers of a pod that have to run and are not in a back-off, one after the other."""
         uid = uid_of(pod)
         running = self._runtime.find(uid)
         for container in () if running is None else due(pod, running.last):
             name = container["name"]
             run = None if running is None else running.last(name)
             if run is not None and run.end is not None:
-                if self._back_offs.rest(uid, name, run.end.moment):
+                if self._container_back_offs.rest(uid, name, run.end.moment):
                     continue
-                self._back_offs.restarted(uid, name, run.end.moment)
+                self._container_back_offs.restarted(uid, name, run.end.moment)
             self._start_container(pod, container)
 
     def _start_container(self, pod: Object, container: Object) -> None:
-        """Start one container, or say why not (Go: startContainer in kuberuntime_container.go)."""
+        """Start one container, or post why not (Go: startContainer in kuberuntime_container.go)."""
         uid, name = uid_of(pod), container["name"]
         devices = container_device_ids(self.claims, pod, container)
         ends = container in (pod["spec"].get("initContainers") or ()) and not is_sidecar(container)
@@ -263,32 +268,33 @@ class EmbeddedKubelet:
         try:
             self._runtime.start(uid, name, devices, command, image=image, ends=ends)
         except NodeIncomplete as error:
-            self._later(uid, self._times.create_again)
+            self._retry_after(uid, self._times.create_retry)
             text = f"failed to generate container spec: CDI device injection failed: {error.what}"
             self._set_waiting(uid, name, Waiting("CreateContainerError", text))
-            self._objects.post_event("Pod", pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
+            self._objects.post_event(pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
             return
         except StartFailed as error:
             self._set_waiting(uid, name, Waiting("RunContainerError", str(error)))
-            self._objects.post_event("Pod", pod, "Warning", "Failed", f"Error: {error}", _COMPONENT)
+            self._objects.post_event(pod, "Warning", "Failed", f"Error: {error}", _COMPONENT)
             return
         self._set_waiting(uid, name, None)
-        self._objects.post_event("Pod", pod, "Normal", "Started", "Container started", _COMPONENT)
+        self._objects.post_event(pod, "Normal", "Started", "Container started", _COMPONENT)
 
     def _end(self, uid: str, pod: Object | None) -> None:
-        """End the containers, unprepare what nobody else uses, and let a deleted pod's object go."""
+        """End the containers, unprepare unused claims, and remove the object of a deleted pod."""
+        # Claims are unprepared only once no container uses their devices.
         self._runtime.end(uid)
-        self._back_offs.forget(uid)
+        self._container_back_offs.forget(uid)
         with self._lock:
             self._waiting.pop(uid, None)
         try:
             self.claims.unprepare(uid)
         except DriverError as error:
-            self._later(uid, self._times.unprepare_again)
+            self._retry_after(uid, self._times.unprepare_retry)
             _log.warning("pod's claims not unprepared", uid=uid, error=error.what)
             if pod is not None:
                 text = f"error killing pod: unprepare dynamic resources: {error.what}"
-                self._objects.post_event("Pod", pod, "Warning", "FailedKillPod", text, _COMPONENT)
+                self._objects.post_event(pod, "Warning", "FailedKillPod", text, _COMPONENT)
             return
         if pod is None:
             with self._lock:
@@ -297,9 +303,10 @@ class EmbeddedKubelet:
         with self._lock:
             self._work[uid].ended = True
         if is_deleted(pod):
-            self._objects.delete(PODS, pod, grace_seconds=0)
+            # The object of a deleted pod stays until its kubelet removes it so: nothing of the pod is left.
+            self._objects.delete(kinds.PODS, pod, grace_seconds=0)
 
-    def _is_over(self, uid: str) -> bool:
+    def _has_ended(self, uid: str) -> bool:
         with self._lock:
             return uid in self._work and self._work[uid].ended
 
@@ -308,10 +315,10 @@ class EmbeddedKubelet:
             waiting = dict(self._waiting.get(uid_of(pod), {}))
         status = pod_status(pod, running, waiting, self.claims, self.plugins.health)
         if status != pod.get("status"):
-            self._objects.replace_status(PODS, pod, status)
+            self._objects.replace_status(kinds.PODS, pod, status)
 
     def _set_waiting(self, uid: str, name: str, why: Waiting | None) -> bool:
-        """Keep why a container waits, None once it runs; whether that is another reason than before."""
+        """Note why a container waits, None once it runs; returns whether the reason is new."""
         with self._lock:
             known = self._waiting.setdefault(uid, {})
             before = known.get(name)
@@ -327,15 +334,18 @@ class EmbeddedKubelet:
             work.faults += 1
             return work.faults
 
-    def _later(self, uid: str, seconds: float) -> None:
+    def _retry_after(self, uid: str, seconds: float) -> None:
         with self._lock:
             self._work.setdefault(uid, PodWork()).not_before = time.monotonic() + seconds
 
     def _wipe_unused(self) -> float | None:
-        """Delete the slices of drivers whose plugins have been away for too long."""
+        """Delete the slices of drivers without a connected plugin for ``wipe`` seconds."""
+        # A plugin that comes back in time keeps its slices.
         over, rest = self.plugins.unused(self._times.wipe)
         for driver in over:
             _log.info("wiping slices of a driver that is gone", driver=driver, node=self._node_name)
-            self._objects.delete_collection(SLICES, f"spec.nodeName={self._node_name},spec.driver={driver}")
+            self._objects.delete_collection(
+                kinds.SLICES, f"spec.nodeName={self._node_name},spec.driver={driver}"
+            )
             self.plugins.wiped(driver)
         return rest

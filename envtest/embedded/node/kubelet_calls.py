@@ -13,15 +13,18 @@ from proto import registration_v1_pb2 as registration
 
 Answer = TypeVar("Answer", bound=Message)
 
+# The deadlines of the real kubelet (pluginmanager and cm/dra).
 INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 CALL_SECONDS = 45.0
 DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""What the kubelet can call; of these it takes the first in the plugin's list."""
+"""The services that the kubelet can call; of these it takes the first in the *plugin's* list."""
 
 HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""The health services in the kubelet's own order of preference."""
+"""The health services; here the *kubelet's* order decides."""
 
+# Channels to one path share a connection and its back-off unless each has a pool of its own; after a restart
+# of the plugin the old back-off, of up to two minutes, would hold.
 CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -32,7 +35,7 @@ CHANNEL_OPTIONS = (
 
 
 class KubeletError(DriverError):
-    """The kubelet could not do something for a pod; ``what`` has the real kubelet's words."""
+    """The kubelet could not do something for a pod; ``what`` is in the real kubelet's words."""
 
 
 def call(
@@ -53,6 +56,7 @@ def call_plugin(
 
     Raises KubeletError.
     """
+    # The messages of v1 and v1beta1 are the same but for the share id, which v1beta1 lacks.
     path = f"/k8s.io.kubelet.pkg.apis.dra.{service}/{method}"
     try:
         return call(channel, path, request, answer, CALL_SECONDS)
@@ -67,12 +71,12 @@ def rpc_text(error: grpc.RpcError) -> str:
 
 
 def status_code(error: grpc.RpcError) -> grpc.StatusCode:
-    """The status of a call that failed: what is raised for one is also its grpc.Call."""
+    """The status of a failed call: the exception is also the grpc.Call."""
     return cast("grpc.Call", error).code()
 
 
 def get_info(path: Path) -> registration.PluginInfo:
-    """What the plugin behind a registration socket says of itself. Raises grpc.RpcError."""
+    """Ask the plugin behind a registration socket what it is. Raises grpc.RpcError."""
     with grpc.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
         method = "/pluginregistration.Registration/GetInfo"
         return call(channel, method, registration.InfoRequest(), registration.PluginInfo, INFO_SECONDS)

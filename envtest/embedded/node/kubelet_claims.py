@@ -1,4 +1,7 @@
-"""Has plugins prepare and unprepare the claims of pods, and keeps what they answered in a checkpoint."""
+"""Has plugins prepare and unprepare the claims of pods, and keeps their answers in a checkpoint.
+
+Go: pkg/kubelet/cm/dra/manager.go.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+
 from driver.process.durable import write_durably
-from envtest.embedded.control.objects import CLAIMS, Objects, uid_of
-from envtest.embedded.control.pod_claims import (
-    ClaimNotUsable,
-    claim_not_found,
-    claims_of_pod,
-    is_reserved,
-    pod_claims,
-    results_of,
-)
-from envtest.embedded.node.kubelet_calls import KubeletError, call_plugin
+from envtest.embedded.control import kinds, pod_claims
+from envtest.embedded.control.objects import Objects, uid_of
+from envtest.embedded.node.kubelet_calls import Answer, KubeletError, call_plugin
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from kubernetes_rules.pod_claims import extended_claim
 from proto import dra_v1_pb2 as dra
@@ -30,7 +28,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PreparedDevice:
     """A prepared device, as the plugin answered."""
 
     pool: str
@@ -50,7 +48,7 @@ class ClaimInfo:
     uid: str
     namespace: str
     name: str
-    devices: dict[str, list[Device]]
+    devices: dict[str, list[PreparedDevice]]
     pods: set[str] = field(default_factory=set)
     prepared: bool = False
     unpreparing: bool = False
@@ -86,15 +84,18 @@ class ClaimCache:
             return self._claims.get((namespace, name))
 
     def prepare(self, pod: Object) -> None:
-        """Prepare what is not prepared yet of a pod's claims; from then on the pod is a user of all."""
+        """Prepare the claims of a pod that are not prepared yet; the pod becomes a user of all of them."""
         found = self._usable(pod)
         for claim in found:
-            for driver in {result["driver"] for result in results_of(claim)}:
+            # First all that can fail is checked, and nothing is noted: a driver without a plugin is an error
+            # here.
+            for driver in {result["driver"] for result in pod_claims.results_of(claim)}:
                 self._plugins.plugin(driver)
         batches: dict[str, list[ClaimInfo]] = {}
         with self._lock:
             asked = [self._attach(pod, claim) for claim in found]
             for info in asked:
+                # A claim that another pod has prepared is not prepared again.
                 for driver in info.devices if not info.prepared else ():
                     batches.setdefault(driver, []).append(info)
             self._save()
@@ -106,12 +107,14 @@ class ClaimCache:
             self._save()
 
     def unprepare(self, pod_uid: str) -> None:
-        """The pod has ended: unprepare the claims of which it was the last user."""
+        """Unprepare the claims whose last user was this pod, which has ended."""
         batches: dict[str, list[ClaimInfo]] = {}
         with self._lock:
             last = []
             for info in self._claims.values():
                 if info.pods == {pod_uid}:
+                    # From here on new pods of the claim are refused, until its unprepare has succeeded
+                    # (1.37).
                     info.unpreparing = True
                     last.append(info)
                     for driver in info.devices:
@@ -126,20 +129,20 @@ class ClaimCache:
             self._save()
 
     def _usable(self, pod: Object) -> list[Object]:
-        """The pod's claims, each reserved for it; nothing is noted before all of them are."""
+        """The pod's claims, each of which exists, is reserved for the pod and allocated."""
         try:
-            found = [claim for _, claim in claims_of_pod(self._objects, pod)]
+            found = [claim for _, claim in pod_claims.claims_of_pod(self._objects, pod)]
             extended = extended_claim(pod)
             if extended is not None:
-                claim = self._objects.find(CLAIMS, pod["metadata"]["namespace"], extended)
+                claim = self._objects.find(kinds.CLAIMS, pod["metadata"]["namespace"], extended)
                 if claim is None:
-                    raise claim_not_found(extended)
+                    raise pod_claims.claim_not_found(extended)
                 found.append(claim)
-        except ClaimNotUsable as error:
+        except pod_claims.ClaimNotUsable as error:
             raise KubeletError(error.what) from error
         for claim in found:
             name = claim["metadata"]["name"]
-            if not is_reserved(claim, pod):
+            if not pod_claims.is_reserved(claim, pod):
                 raise KubeletError(
                     f"pod {pod['metadata']['name']} ({uid_of(pod)}) is not allowed to use "
                     f"ResourceClaim {name} ({uid_of(claim)})"
@@ -152,10 +155,13 @@ class ClaimCache:
         """Note the pod as a user of the claim, under the lock."""
         metadata = claim["metadata"]
         key = (metadata["namespace"], metadata["name"])
-        drivers: dict[str, list[Device]] = {result["driver"]: [] for result in results_of(claim)}
+        drivers: dict[str, list[PreparedDevice]] = {
+            result["driver"]: [] for result in pod_claims.results_of(claim)
+        }
         info = self._claims.get(key)
         if info is None:
             info = self._claims[key] = ClaimInfo(uid_of(claim), *key, devices=drivers)
+        # The cache is by namespace and name, as in the kubelet.
         elif info.uid != uid_of(claim):
             raise KubeletError(
                 f"old ResourceClaim with same name {key[1]} and different UID {info.uid} still exists "
@@ -167,16 +173,14 @@ class ClaimCache:
         return info
 
     def _prepare_batch(self, driver: str, infos: Sequence[ClaimInfo]) -> None:
-        plugin = self._plugins.plugin(driver)
-        request = dra.NodePrepareResourcesRequest(claims=[_reference(info) for info in infos])
-        answer = call_plugin(
-            plugin.channel, plugin.service, "NodePrepareResources", request, dra.NodePrepareResourcesResponse
-        )
+        request = dra.NodePrepareResourcesRequest(claims=map(_reference, infos))
+        answer = self._call(driver, "NodePrepareResources", request, dra.NodePrepareResourcesResponse)
         _check("NodePrepareResources", infos, answer.claims)
         with self._lock:
             for info in infos:
+                # The answer replaces the devices of an earlier one (1.36 appended them).
                 info.devices[driver] = [
-                    Device(
+                    PreparedDevice(
                         one.pool_name,
                         one.device_name,
                         tuple(one.request_names),
@@ -187,16 +191,13 @@ class ClaimCache:
                 ]
 
     def _unprepare_batch(self, driver: str, infos: Sequence[ClaimInfo]) -> None:
-        plugin = self._plugins.plugin(driver)
-        request = dra.NodeUnprepareResourcesRequest(claims=[_reference(info) for info in infos])
-        answer = call_plugin(
-            plugin.channel,
-            plugin.service,
-            "NodeUnprepareResources",
-            request,
-            dra.NodeUnprepareResourcesResponse,
-        )
+        request = dra.NodeUnprepareResourcesRequest(claims=map(_reference, infos))
+        answer = self._call(driver, "NodeUnprepareResources", request, dra.NodeUnprepareResourcesResponse)
         _check("NodeUnprepareResources", infos, answer.claims)
+
+    def _call(self, driver: str, method: str, request: Message, answer: type[Answer]) -> Answer:
+        plugin = self._plugins.plugin(driver)
+        return call_plugin(plugin.channel, plugin.service, method, request, answer)
 
     def _save(self) -> None:
         """Write the checkpoint, under the lock."""
@@ -212,6 +213,7 @@ class ClaimCache:
             }
             for info in self._claims.values()
         ]
+        # Before plugins are called, so that claims of pods that are gone are found after a crash.
         write_durably(self._checkpoint, json.dumps({"claims": kept}).encode())
 
 
@@ -233,7 +235,7 @@ def container_claims(pod: Mapping[str, Any], container: Mapping[str, Any]) -> di
     """The requests that a container uses of each of its claims, '' for all of them. Raises ClaimNotUsable."""
     wanted: dict[str, list[str]] = {}
     asked = container.get("resources", {}).get("claims", ())
-    for one in pod_claims(pod):
+    for one in pod_claims.pod_claims(pod):
         requests = [str(entry.get("request", "")) for entry in asked if entry["name"] == one.entry]
         if requests:
             wanted.setdefault(one.claim, []).extend(requests)
@@ -245,11 +247,14 @@ def container_claims(pod: Mapping[str, Any], container: Mapping[str, Any]) -> di
     return wanted
 
 
-def devices_of(cache: ClaimCache, namespace: str, claim: str, request: str) -> list[tuple[str, Device]]:
+def devices_of(
+    cache: ClaimCache, namespace: str, claim: str, request: str
+) -> list[tuple[str, PreparedDevice]]:
     """Driver and device of a claim, those of one request or, for an empty one, of all."""
     info = cache.of(namespace, claim)
     if info is None:
         return []
+    # Plugins answer with the names of requests, without those of subrequests.
     name = request.partition("/")[0]
     return [
         (driver, device)
@@ -276,13 +281,13 @@ def _check(method: str, infos: Sequence[ClaimInfo], answered: Mapping[str, Any])
 
 
 def _loaded(checkpoint: Path) -> dict[Key, ClaimInfo]:
-    """What an earlier kubelet of this node left."""
+    """The claims in the checkpoint of an earlier kubelet of this node."""
     claims = {}
     for kept in json.loads(checkpoint.read_text())["claims"]:
         devices = {
             driver: [
-                Device(
-                    one["pool"], one["name"], tuple(one["requests"]), tuple(one["cdi_ids"]), one["share_id"]
+                PreparedDevice(
+                    **{**one, "requests": tuple(one["requests"]), "cdi_ids": tuple(one["cdi_ids"])}
                 )
                 for one in listed
             ]

@@ -1,4 +1,4 @@
-"""Keeps the health of devices that the streams of plugins reported last, until it expires."""
+"""Keeps the health of devices as the streams of plugins reported it last, until it expires."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from envtest.embedded.node.kubelet_calls import status_code
 from proto import dra_health_v1_pb2 as device_health
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
+# The kubelet waits so long before it opens the stream again.
 RETRY_SECONDS = 5.0
 _MAX_MESSAGE_BYTES = 1024
 _WORDS = {"HEALTHY": "Healthy", "UNHEALTHY": "Unhealthy"}
@@ -29,7 +30,7 @@ class ReportedHealth:
     until: float
 
 
-class HealthMemory:
+class HealthCache:
     """The health of all devices, by driver, pool and device. Thread-safe.
 
     ``changed`` is called when the health or a message has changed.
@@ -41,19 +42,12 @@ class HealthMemory:
         self._reported: dict[str, dict[tuple[str, str], ReportedHealth]] = {}
 
     def of(self, driver: str, pool: str, device: str) -> dict[str, Any]:
-        """``health`` and perhaps ``message`` of a ResourceHealth: Unknown where nothing holds."""
+        """``health`` and perhaps ``message`` of a ResourceHealth; Unknown without a report that holds."""
         with self._lock:
             reported = self._reported.get(driver, {}).get((pool, device))
         if reported is None or reported.until < time.monotonic():
             return {"health": "Unknown"}
         return {"health": reported.health, **({"message": reported.message} if reported.message else {})}
-
-    def devices(self, driver: str) -> dict[tuple[str, str], str]:
-        """The word for each device of a driver, by pool and device, as far as it holds."""
-        moment = time.monotonic()
-        with self._lock:
-            reported = dict(self._reported.get(driver, {}))
-        return {key: one.health for key, one in reported.items() if one.until >= moment}
 
     def seconds_to_expiry(self) -> float | None:
         """In how many seconds the first report expires; None when there is none."""
@@ -61,6 +55,7 @@ class HealthMemory:
         with self._lock:
             untils = [one.until for reported in self._reported.values() for one in reported.values()]
         left = [until - moment for until in untils if until >= moment]
+        # A little later, so that the report has expired by then.
         return min(left) + 0.01 if left else None
 
     def update(self, driver: str, answer: device_health.NodeWatchResourcesResponse) -> None:
@@ -69,6 +64,7 @@ class HealthMemory:
         reported = {}
         for one in answer.devices:
             seconds = one.health_check_timeout_seconds
+            # The plugin may set a timeout for each device; the time counts from here, not from its own clock.
             timeout = float(seconds) if seconds > 0 else DEFAULT_TIMEOUT_SECONDS
             word = _WORDS.get(device_health.HealthStatus.Name(one.health), "Unknown")
             key = (one.device.pool_name, one.device.device_name)
@@ -90,7 +86,7 @@ class HealthMemory:
 class HealthWatch:
     """One plugin's health stream: opened again five seconds after its end, unless it is unimplemented."""
 
-    def __init__(self, driver: str, channel: grpc.Channel, service: str, memory: HealthMemory) -> None:
+    def __init__(self, driver: str, channel: grpc.Channel, service: str, memory: HealthCache) -> None:
         self._driver = driver
         self._memory = memory
         self._watch = channel.unary_stream(
@@ -126,6 +122,7 @@ class HealthWatch:
             for answer in self._stream:
                 self._memory.update(self._driver, answer)
         except grpc.RpcError as error:
+            # A plugin that answers UNIMPLEMENTED is not asked again before it registers anew.
             return status_code(error) != grpc.StatusCode.UNIMPLEMENTED
         except ValueError:
             return False  # the channel was closed before the stream began

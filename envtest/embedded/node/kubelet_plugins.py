@@ -1,4 +1,4 @@
-"""Registers the plugins whose sockets are in a node's registry folder, and knows which are connected."""
+"""Registers the plugins whose sockets are in a node's registry folder, and checks which of them answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -14,8 +14,7 @@ import grpc
 from driver.process.log import get_logger
 from driver.process.service import Service
 from envtest.embedded.node import kubelet_calls as calls
-from envtest.embedded.node.kubelet_calls import KubeletError
-from envtest.embedded.node.kubelet_health import HealthMemory, HealthWatch
+from envtest.embedded.node.kubelet_health import HealthCache, HealthWatch
 
 FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 0.5, 122.0
 CONNECT_SECONDS = 1.0
@@ -34,7 +33,7 @@ class Plugin:
 
     @property
     def answers(self) -> bool:
-        """Whether somebody listens at its socket, which stands for the kubelet's lasting connection to it."""
+        """Whether somebody listens at its socket. The real kubelet watches a lasting connection instead."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(CONNECT_SECONDS)
             try:
@@ -45,13 +44,13 @@ class Plugin:
 
 
 @dataclass(slots=True)
-class Seen:
-    """A registration socket: which file it is, and its plugin, or when it is tried again after a failure."""
+class RegistrationSocket:
+    """A registration socket: which file it is, its plugin, and after a failure when it is tried again."""
 
     identity: tuple[int, int]
     plugin: Plugin | None = None
     failures: int = 0
-    not_before: float = field(default=0.0)
+    not_before: float = 0.0
 
 
 class PluginRegistry:
@@ -65,11 +64,11 @@ class PluginRegistry:
         self._service = service
         self._changed = changed
         self._lock = threading.RLock()
-        self._looking = threading.Lock()
-        self._seen: dict[Path, Seen] = {}
+        self._scanning = threading.Lock()
+        self._sockets: dict[Path, RegistrationSocket] = {}
         self._plugins: list[Plugin] = []
         self._unused_since: dict[str, float] = {}
-        self.health = HealthMemory(changed)
+        self.health = HealthCache(changed)
 
     @property
     def drivers(self) -> tuple[str, ...]:
@@ -77,18 +76,19 @@ class PluginRegistry:
         with self._lock:
             return tuple(sorted({plugin.driver for plugin in self._plugins}))
 
-    def look(self) -> None:
-        """Look once for sockets that were added, removed or replaced; the kubelet does it every second."""
-        with self._looking:
+    def scan(self) -> None:
+        """Find sockets that were added, removed or replaced, once; the kubelet does it every second."""
+        with self._scanning:
             for driver in self.drivers:
                 self._note_use(driver)
             found = {path: _identity(path) for path in sorted(self._folder.rglob("*")) if _is_socket(path)}
-            for path, seen in list(self._seen.items()):
-                if found.get(path) != seen.identity:
+            for path, socket_file in list(self._sockets.items()):
+                # A socket that was made anew is another plugin: the old one is deregistered first.
+                if found.get(path) != socket_file.identity:
                     self._deregister(path)
             for path, identity in found.items():
                 if identity is not None:
-                    self._try(path, self._seen.setdefault(path, Seen(identity)))
+                    self._try(path, self._sockets.setdefault(path, RegistrationSocket(identity)))
 
     def plugin(self, driver: str) -> Plugin:
         """The plugin that is called for a driver: the newest that answers, else the newest.
@@ -98,12 +98,13 @@ class PluginRegistry:
         with self._lock:
             plugins = [plugin for plugin in self._plugins if plugin.driver == driver]
         if not plugins:
-            raise KubeletError(f"DRA driver {driver} is not registered")
+            raise calls.KubeletError(f"DRA driver {driver} is not registered")
         answering = [plugin for plugin in plugins if plugin.answers]
+        # During a rolling update two instances of a plugin are registered.
         return (answering or plugins)[-1]
 
     def unused(self, seconds: float) -> tuple[list[str], float | None]:
-        """Drivers without a plugin that answers for so long, and in how many seconds the next one will be."""
+        """The drivers without an answering plugin for so long, and in how many seconds one more follows."""
         moment = time.monotonic()
         with self._lock:
             since = dict(self._unused_since)
@@ -112,7 +113,7 @@ class PluginRegistry:
         return over, min(rest, default=None)
 
     def wiped(self, driver: str) -> None:
-        """The slices of an unused driver are wiped: there is nothing more to do until it comes back."""
+        """Note that the slices of an unused driver are wiped; nothing is to be done until it comes back."""
         with self._lock:
             self._unused_since.pop(driver, None)
 
@@ -123,16 +124,17 @@ class PluginRegistry:
         for plugin in plugins:
             _end(plugin)
 
-    def _try(self, path: Path, seen: Seen) -> None:
+    def _try(self, path: Path, socket_file: RegistrationSocket) -> None:
         """Register the plugin behind a new socket; a failure is tried again, each time later."""
-        if seen.plugin is not None or time.monotonic() < seen.not_before:
+        if socket_file.plugin is not None or time.monotonic() < socket_file.not_before:
             return
         try:
-            seen.plugin = self._register(path)
-        except (grpc.RpcError, KubeletError) as error:
-            delay = min(FIRST_BACK_OFF_SECONDS * 2**seen.failures, LAST_BACK_OFF_SECONDS)
-            seen.failures = min(seen.failures + 1, 16)
-            seen.not_before = time.monotonic() + delay
+            socket_file.plugin = self._register(path)
+        except (grpc.RpcError, calls.KubeletError) as error:
+            # The kubelet's exponential back-off for plugins: 0.5 s, doubled up to 2 min 2 s.
+            delay = min(FIRST_BACK_OFF_SECONDS * 2**socket_file.failures, LAST_BACK_OFF_SECONDS)
+            socket_file.failures = min(socket_file.failures + 1, 16)
+            socket_file.not_before = time.monotonic() + delay
             text = calls.rpc_text(error) if isinstance(error, grpc.RpcError) else error.what
             _log.info("plugin not registered", socket=str(path), error=text)
 
@@ -140,11 +142,12 @@ class PluginRegistry:
         info = calls.get_info(path)
         with self._lock:
             endpoints = frozenset(one.endpoint for one in self._plugins if one.driver == info.name)
+        # No endpoint means that the service is at the registration socket.
         info.endpoint = info.endpoint or str(path)
         refusal = calls.reason_to_refuse(info, endpoints)
         if refusal:
             calls.notify(path, refusal)
-            raise KubeletError(refusal)
+            raise calls.KubeletError(refusal)
         channel = grpc.insecure_channel(f"unix:{info.endpoint}", options=calls.CHANNEL_OPTIONS)
         plugin = Plugin(info.name, info.endpoint, calls.service_of(info), channel)
         with self._lock:
@@ -163,9 +166,9 @@ class PluginRegistry:
         return plugin
 
     def _deregister(self, path: Path) -> None:
-        seen = self._seen.pop(path)
-        if seen.plugin is not None:
-            self._drop(seen.plugin)
+        socket_file = self._sockets.pop(path)
+        if socket_file.plugin is not None:
+            self._drop(socket_file.plugin)
             self._changed()
 
     def _drop(self, plugin: Plugin) -> None:
@@ -197,13 +200,15 @@ def _end(plugin: Plugin) -> None:
 
 
 def _is_socket(path: Path) -> bool:
+    # Names with a leading dot are for sockets that are not ready yet.
     return not path.name.startswith(".") and path.is_socket()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file a socket is; None when it went meanwhile."""
+    """Inode and modification time of a socket, which identify it; None if it is gone."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns  # not ctime, which a later chmod changes
+    # An inode number is used again soon, so the time is needed as well. Not ctime, which a chmod changes.
+    return found.st_ino, found.st_mtime_ns

@@ -1,10 +1,10 @@
-"""Plays the commands of containers: what a container prints, without running anything of its image.
+"""Plays the commands of containers: works out what they would print, without running them.
 
-There are no images and no containers here, and a command of a pod must not touch this machine. So a few
+There are no images and no containers here, and the command of a pod must not touch this machine. A few
 commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat, sleep, true, false, exit,
-exec, and nvidia-smi, where CDI put it into the container. Of everything else the log says that it is not run.
-The driver's own programs are none of the cluster's: a container of one waits, as a server does.
-Shell scripts are read as far as words, quotes, ``&&``, ``||``, ``;``, ``|`` and ``$NAME`` go.
+exec, and nvidia-smi where CDI put it into the container. For all others the log says that they are not run.
+The driver's own programs only wait, as servers do. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``,
+``|`` and ``$NAME`` are understood.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 Object = dict[str, Any]
 Output = tuple[int, str]
-"""Exit code and what was printed."""
+"""Exit code and printed text."""
 
 Run = Callable[[str, Sequence[str]], Output | None]
-"""Runs a program of the container with arguments; None where it is none that can be run."""
+"""Runs a program of the container with arguments; None where the program cannot be run."""
 
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
 PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exit, exec and nvidia-smi"
 SERVERS = "gpu-dra-"
-"""How the names of the driver's programs begin, which go on until they are ended."""
+"""The beginning of the names of the driver's programs, which run until they are ended."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
@@ -37,12 +37,12 @@ _BEYOND = re.compile(r"[`*?~(){}\[\]<>&#]|\$|^\w+=")
 
 
 class NotPlayed(Exception):
-    """What is asked for is more than can be played; the text says what."""
+    """A command cannot be played; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a container is to run, and its environment without what CDI adds; no words for the image's own."""
+    """The command of a container and its environment, without CDI's; no words mean the image's command."""
 
     words: Sequence[str]
     env: Mapping[str, str]
@@ -65,6 +65,7 @@ def command_of(pod: Object, container: Object) -> Command:
             given[one["name"]] = value
     env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    # Arguments without a command go to the program of the image, which nobody knows here.
     return Command([_resolved(word, env) for word in words if container.get("command")], env)
 
 
@@ -83,7 +84,7 @@ def _field(pod: Object, source: Mapping[str, Any]) -> str | None:
 def play(
     command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]
 ) -> int | None:
-    """Write what the command prints; its exit code, None where something of it is not played.
+    """Write what the command prints; returns its exit code, None where a part of it cannot be played.
 
     ``wait`` waits so many seconds, and returns whether the container ends.
     """
@@ -105,6 +106,7 @@ def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
         raise NotPlayed(shlex.join(words))
     found: list[Stage] = []
     operator, here = ";", []
+    # The last command ends as if a semicolon followed.
     for token in [*_tokens(words[2]), ";"]:
         if token not in _OPERATORS:
             here.append(_expanded(token, words[2], env))
@@ -116,7 +118,7 @@ def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
 
 
 class _Player:
-    """One container's shell, as far as there is one."""
+    """Plays the commands of one container."""
 
     def __init__(
         self,
@@ -131,13 +133,14 @@ class _Player:
         self._wait = wait
 
     def play(self, todo: Sequence[Stage]) -> int:
-        """Play one command after the other, as their operators have it; the exit code. Raises NotPlayed."""
+        """Play the commands as their operators say; returns the exit code. Raises NotPlayed."""
         code, index = 0, 0
         while index < len(todo):
             end = index + 1
             while end < len(todo) and todo[end].operator == "|":
                 end += 1
             operator = todo[index].operator
+            # && and || bind equally, from the left; a pipe is one command.
             if operator == ";" or (operator == "&&") == (code == 0):
                 if todo[index].words[0] == "exit":
                     return _exit_code(todo[index].words, code)
@@ -149,7 +152,7 @@ class _Player:
         return code
 
     def _pipe(self, parts: Sequence[Stage]) -> int | None:
-        """Play commands of which each reads what the one before it printed; None when the container ends."""
+        """Play the commands of a pipe; returns the last exit code, None when the container ends."""
         code, text = 0, ""
         for part in parts:
             words = part.words[1:] if part.words[0] == "exec" and len(part.words) > 1 else part.words
@@ -194,6 +197,7 @@ def _exit_code(words: Sequence[str], code: int) -> int:
         return code
     if len(words) > 2 or not words[1].isdecimal():
         raise NotPlayed(shlex.join(words))
+    # A status has eight bits.
     return int(words[1]) % 256
 
 
@@ -224,13 +228,14 @@ def _seconds(text: str) -> float:
 
 def _tokens(script: str) -> list[str]:
     """The words and operators of a script. Raises NotPlayed."""
+    # With punctuation_chars, operators are tokens of their own even without spaces around them.
     lexer = shlex.shlex(script, posix=True, punctuation_chars=";&|<>()\n")
     lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t\r", "", True
     try:
         found = list(lexer)
     except ValueError as error:
         raise NotPlayed(f"a script ({error})") from error
-    # A line's end after an operator, and several of them, are one.
+    # A line end separates commands as a semicolon does; repeated, or behind an operator, it adds nothing.
     return [(token.strip("\n") or ";") if set(token) <= set("\n;&|") else token for token in found]
 
 

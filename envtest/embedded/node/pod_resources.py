@@ -1,8 +1,7 @@
-"""Serves the kubelet's list of which devices containers hold: podresources v1, as far as claims go.
+"""Serves the kubelet's list of the devices that containers hold (podresources v1), for claims only.
 
-Go: pkg/kubelet/apis/podresources/server_v1.go, and GetDynamicResources in pkg/kubelet/cm. Plain init
-containers are left out there, too, and a container is said to hold all devices of a claim that it names,
-whichever request it uses.
+Go: pkg/kubelet/apis/podresources/server_v1.go, and GetDynamicResources in pkg/kubelet/cm. As there, plain
+init containers are left out, and a container that uses one request of a claim is listed with all its devices.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CALLS_A_SECOND, CALLS_AT_ONCE = 100.0, 10.0
 
 
 class RateLimit:
-    """Lets as many calls through as the kubelet does; the others it refuses."""
+    """A token bucket that refuses calls beyond the kubelet's limit."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -66,6 +65,7 @@ class PodResources:
     def start(self) -> None:
         """Serve; raises OSError or RuntimeError where the socket cannot be made."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # The socket of an earlier kubelet would keep this one from binding the path.
         self._path.unlink(missing_ok=True)
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "List": grpc.unary_unary_rpc_method_handler(
@@ -109,6 +109,7 @@ class PodResources:
         }
         if wanted not in pods:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
+            # A Go error without a status reaches the client as UNKNOWN.
             context.abort(grpc.StatusCode.UNKNOWN, text)
         return pb.GetPodResourcesResponse(pod_resources=pod_resources_of(pods[wanted], self._claims))
 
@@ -148,12 +149,14 @@ def _held(
         named = container_claims(pod, container)
     except ClaimNotUsable:
         return []
+    # A claim that is not prepared yet: the container holds nothing so far.
     if any(claims.of(namespace, claim) is None for claim in named):
         return []
     for claim in named:
         resources, cdi_devices = [], []
         for driver, device in devices_of(claims, namespace, claim, ""):
-            cdi_devices += [pb.CDIDevice(name=one) for one in device.cdi_ids]  # as the kubelet, which adds up
+            # Each entry has the CDI devices of the entries before it as well: so does the kubelet's.
+            cdi_devices += [pb.CDIDevice(name=one) for one in device.cdi_ids]
             resource = pb.ClaimResource(
                 cdi_devices=cdi_devices,
                 driver_name=driver,

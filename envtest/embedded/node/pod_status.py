@@ -15,10 +15,11 @@ from envtest.embedded.api.defaults import now
 from envtest.embedded.control.pod_claims import pod_claims
 from envtest.embedded.node.containers import Container, RunningPod
 from envtest.embedded.node.kubelet_claims import ClaimCache, devices_of
-from envtest.embedded.node.kubelet_health import HealthMemory
+from envtest.embedded.node.kubelet_health import HealthCache
 
 Object = dict[str, Any]
 
+# Pods and nodes have no addresses of their own.
 _HOST_IP = "127.0.0.1"
 
 Last = Callable[[str], "Container | None"]
@@ -27,7 +28,7 @@ Last = Callable[[str], "Container | None"]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a container waits, as the kubelet keeps it from its last try: ``RunContainerError`` for example."""
+    """Why a container waits, from the last attempt to start it: ``RunContainerError`` for example."""
 
     reason: str
     message: str = ""
@@ -38,9 +39,9 @@ def pod_status(
     running: RunningPod | None,
     waiting: Mapping[str, Waiting],
     claims: ClaimCache,
-    health: HealthMemory,
+    health: HealthCache,
 ) -> Object:
-    """The status of a pod that the runtime has, or None of it has yet.
+    """The status of a pod; ``running`` is None before the runtime has it.
 
     ``waiting`` has the reasons why containers could not be started, by their names.
     """
@@ -63,6 +64,7 @@ def pod_status(
         parts["initContainerStatuses"] = statuses(initial)
     ready = all(one["ready"] for shown in parts.values() for one in shown)
     conditions = {
+        # Claims are prepared and the sandbox is there.
         "PodReadyToStartContainers": running is not None,
         "Initialized": _is_initialized(pod, last),
         "ContainersReady": ready,
@@ -72,7 +74,7 @@ def pod_status(
 
 
 def _resources_status(
-    pod: Object, container: Mapping[str, Any], claims: ClaimCache, health: HealthMemory
+    pod: Object, container: Mapping[str, Any], claims: ClaimCache, health: HealthCache
 ) -> list[Object]:
     """``allocatedResourcesStatus`` of a container: the health of each device of the claims it names."""
     names = {one.entry: one.claim for one in pod_claims(pod)}
@@ -83,6 +85,7 @@ def _resources_status(
         request = str(entry.get("request", ""))
         resources: dict[str, Object] = {}
         for driver, device in devices_of(claims, pod["metadata"]["namespace"], names[entry["name"]], request):
+            # As the kubelet names a device of a claim in allocatedResourcesStatus.
             identity = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.name}"
             reported = health.of(driver, device.pool, device.name)
             resources.setdefault(identity, {"resourceID": identity, **reported})
@@ -118,6 +121,7 @@ def _container_status(
     done = initial and not is_sidecar(container) and end.exit_code == 0
     status |= {"ready": done, "started": False, "state": _terminated(run)}
     if waiting is not None and not done and restarts(pod, container, end.exit_code):
+        # While it waits for its restart, the end that is the reason is shown as the last state.
         status |= {"lastState": _terminated(run), "state": _waiting(waiting)}
     return status
 
@@ -138,7 +142,7 @@ def _terminated(run: Container) -> Object:
 def _status(
     pod: Object, phase: str, containers: Mapping[str, list[Object]], conditions: Mapping[str, str]
 ) -> Object:
-    """The pod's status with these parts; what others wrote there stays, and times of what did not change."""
+    """The pod's status with these parts; fields of others stay, and the times of unchanged conditions."""
     before = pod.get("status", {})
     known = {one["type"]: one for one in before.get("conditions", ())}
     for kind, value in conditions.items():
@@ -157,7 +161,7 @@ def _status(
 
 
 def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Whether an init container runs on beside the others."""
+    """Whether an init container keeps running next to the others."""
     return container.get("restartPolicy") == "Always"
 
 
@@ -167,7 +171,7 @@ def all_containers(pod: Object) -> list[Object]:
 
 
 def due(pod: Object, last: Last) -> list[Object]:
-    """The containers that are to run and do not, those included that are in back-off."""
+    """The containers that have to be started; those in a back-off are included."""
     spec = pod["spec"]
     initial = spec.get("initContainers") or ()
     if _is_initialized(pod, last):
@@ -176,15 +180,17 @@ def due(pod: Object, last: Last) -> list[Object]:
     for index, container in enumerate(initial):
         run = last(container["name"])
         if run is None or (run.end is not None and (is_sidecar(container) or run.end.exit_code)):
+            # Sidecars that were started earlier run on meanwhile, and are restarted.
             restarted = [one for one in initial[:index] if is_sidecar(one) and has_ended(last(one["name"]))]
             return [*restarted, *([container] if _is_to_start(pod, container, last) else [])]
         if run.end is None and not is_sidecar(container):
             return []
+    # All init containers have ended well, or run on as sidecars.
     return list(spec["containers"])
 
 
 def _is_initialized(pod: Object, last: Last) -> bool:
-    """Whether all init containers were done once: then the other containers were begun."""
+    """Whether all init containers have ended well: then one of the other containers was started."""
     spec = pod["spec"]
     return not spec.get("initContainers") or any(last(one["name"]) for one in spec["containers"])
 
@@ -233,4 +239,5 @@ def phase(pod: Object, last: Last) -> str:
     ]
     if len(codes) < len(runs) or any(again for again, _ in codes):
         return "Running"
+    # All have ended, and none is started again.
     return "Failed" if any(code for _, code in codes) else "Succeeded"

@@ -1,1 +1,1 @@
-"""The types of the served kinds, out of Kubernetes' own OpenAPI: fields, list keys and patch rules."""
+"""The types of the served kinds, from Kubernetes' own OpenAPI: fields, list keys and patch rules."""

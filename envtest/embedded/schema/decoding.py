@@ -1,4 +1,4 @@
-"""Reads an object as its types have it: wrong types are refused, unknown fields and nulls left out."""
+"""Checks an object against its type: wrong types are refused, unknown fields and nulls left out."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class Decoder:
     unknown: list[str] = field(default_factory=list)
 
     def decode(self, value: Any, kind: FieldType, path: str = "", field: str = "") -> Any:
-        """The value as its type has it; raises DecodingError.
+        """The value without unknown fields and nulls; raises DecodingError.
 
         ``path`` is where the value is in the object, ``field`` how Go's json names that place.
         """
         expected = _PLAIN.get(kind.shape)
         if expected is not None:
+            # In Python a bool is an int, which it must not be here.
             if isinstance(value, bool) != (kind.shape == "boolean") or not isinstance(value, expected):
                 raise _mismatch(value, kind, field)
             return value
@@ -58,11 +59,13 @@ class Decoder:
         fields, result = kind.fields, {}
         for name, item in value.items():
             here = f"{path}.{name}" if path else name
+            # Go names the struct that it decodes, and the path of fields that leads there.
             above = field.partition(".")[2]
             known_as = f"{kind.ref.rpartition('.')[2]}.{f'{above}.' if above else ''}{name}"
             known = fields.get(name)
             if known is None:
                 self.unknown.append(here)
+            # Go reads a null into a field as if the field were absent.
             elif item is not None:
                 result[name] = self.decode(item, known, here, known_as)
         return result
@@ -89,7 +92,7 @@ class Decoder:
 
 
 def _empty(kind: FieldType) -> Any:
-    """What null is inside of a list or a map: the zero of its type."""
+    """The value of a null in a list or a map: the zero of its type, as Go reads it."""
     empties: dict[str, Any] = {"struct": {}, "list": [], "map": {}, "boolean": False, "quantity": "0"}
     return empties.get(
         kind.shape, 0 if kind.shape in ("integer", "number") else "" if kind.shape != "any" else None
@@ -100,6 +103,7 @@ def _quantity(value: Any, kind: FieldType, field: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise _mismatch(value, kind, field)
     try:
+        # Quantities are stored in their canonical form: 1024Mi becomes 1Gi.
         return str(Quantity.parse(str(value)))
     except ValueError as error:
         rule = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -118,7 +122,7 @@ def _time(value: Any, kind: FieldType, field: str) -> str:
 
 
 def _mismatch(value: Any, kind: FieldType, field: str) -> DecodingError:
-    """The words of Go's json; which width an integer has is not known here, and the widest is said."""
+    """The error in the words of Go's json. Of integers the width is unknown here; the widest is named."""
     words: dict[type, str] = {
         str: "string",
         bool: "bool",

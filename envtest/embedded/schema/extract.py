@@ -59,6 +59,7 @@ _SPECIAL = {
 
 
 _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+# Only fields; ``oneof`` and nested messages do not occur in Kubernetes' protobuf.
 _FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
 
 
@@ -99,6 +100,7 @@ def _collect_tags(
     for kind, field, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
+        # A struct that Go embeds: JSON shows its fields here, protobuf sends it as a message.
         elif kind[0].isupper():
             found[number] = ["", f"{package}.{kind}"]
             _collect_tags(folders, f"{package}.{kind}", fields, tags)
@@ -129,6 +131,7 @@ def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
 
 def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
     """What types.json says of a field: the name of a scalar, or a map with ref, list or map."""
+    # OpenAPI v3 wraps a $ref so, to put a default or a description beside it.
     if len(value.get("allOf", ())) == 1:
         value = {**value["allOf"][0], **{key: item for key, item in value.items() if key != "allOf"}}
     if "$ref" in value:
@@ -142,6 +145,7 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         return {"ref": _short(name), **({"atomic": True} if atomic else {}), **_patch(value)}
     if value.get("type") == "array":
         spec = {"list": _spec(schemas, value["items"], types), **_patch(value)}
+        # All other lists are atomic: server-side apply replaces them as a whole.
         if value.get("x-kubernetes-list-type") in ("map", "set"):
             spec["keys"] = value.get("x-kubernetes-list-map-keys", [])
         return spec

@@ -1,4 +1,4 @@
-"""Reads objects out of Kubernetes' protobuf encoding, which typed clients such as kubectl write.
+"""Decodes Kubernetes' protobuf encoding, which typed clients such as kubectl write.
 
 The encoding: https://protobuf.dev/programming-guides/encoding, in an envelope of four bytes ``k8s\\0`` and
 the message runtime.Unknown. The tags of the fields are those of types.json.
@@ -27,6 +27,7 @@ def from_protobuf(data: bytes) -> dict[str, Any]:
     """The object in the envelope, in the form that JSON has; raises DecodingError."""
     if not data.startswith(MAGIC):
         raise DecodingError("the body has not the protobuf envelope of Kubernetes")
+    # runtime.Unknown: 1 is the type (apiVersion, kind), 2 the object itself.
     envelope = dict(_fields(data[len(MAGIC) :]))
     head = dict(_fields(_as_bytes(envelope.get(1, b""))))
     api_version, kind = (_text(head.get(number, b"")) for number in (1, 2))
@@ -42,6 +43,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
+        # A tag is the number of the field and, in three bits, how its value is encoded.
         number, wire = tag >> 3, tag & 7
         if wire == _VARINT:
             value, at = _varint(data, at)
@@ -65,6 +67,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if at >= len(data) or shift > 63:
             raise DecodingError("the protobuf body ends within a number")
         byte = data[at]
+        # Seven bits of each byte, the lowest ones first; the eighth says that more follow.
         result |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
@@ -91,6 +94,7 @@ def _add(
 ) -> None:
     of = kind.of
     if kind.shape == "map" and of is not None:
+        # A map is sent as repeated messages of key (1) and value (2).
         entry = dict(_fields(_as_bytes(value)))
         key = _text(entry.get(1, b""))
         result.setdefault(name, {})[key] = _value(entry.get(2, b""), of, is_bytes=is_bytes, depth=depth)
@@ -98,8 +102,9 @@ def _add(
         result.setdefault(name, []).append(_value(value, of, is_bytes=is_bytes, depth=depth))
     else:
         result[name] = _value(value, kind, is_bytes=is_bytes, depth=depth)
+        # Go writes a text that is absent as an empty one.
         if result[name] == "":
-            del result[name]  # an absent text is written as an empty one
+            del result[name]
 
 
 def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any:
@@ -107,19 +112,23 @@ def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -
         return value not in (0, b"")
     if kind.shape == "integer":
         number = value if isinstance(value, int) else 0
+        # Negative numbers are sent as 64 bits in two's complement.
         return number - (1 << 64) if number >> 63 else number
     data = _as_bytes(value)
     match kind.shape:
         case "struct":
             return _struct(data, kind, depth)
         case "quantity":
+            # A Quantity is a message with its text.
             return _text(dict(_fields(data)).get(1, b"0"))
         case "time":
             return _time(data)
         case "intOrString":
             parts = dict(_fields(data))
+            # IntOrString: 1 is the type (0 a number, 1 a text), 2 the number, 3 the text.
             return _text(parts.get(3, b"")) if parts.get(1) else parts.get(2, 0)
         case "any":
+            # RawExtension and FieldsV1 hold JSON.
             return _json(_as_bytes(dict(_fields(data)).get(1, b"null")))
     return base64.b64encode(data).decode() if is_bytes else _text(data)
 

@@ -1,4 +1,4 @@
-"""Knows the fields of each type of the served kinds, as types.json has them."""
+"""The fields of each type of the served kinds, read from types.json."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _FILE = Path(__file__).with_name("types.json")
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """What a field, an entry of a list or a value of a map is.
+    """The type of a field, of the entries of a list, or of the values of a map.
 
     ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
-    map. ``keys`` are the fields that tell the entries of a list apart under server-side apply (empty for a
+    map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
     strategic merge patch. ``atomic`` says that a struct has one owner as a whole.
     """
@@ -46,6 +46,18 @@ class FieldType:
     def fields(self) -> dict[str, FieldType]:
         """The fields of a struct; none for everything else."""
         return fields_of(self.ref) if self.ref else {}
+
+    @property
+    def item(self) -> FieldType:
+        """The type of the entries of a list or of the values of a map."""
+        return self.of or ANY
+
+    def field_type(self, name: str) -> FieldType:
+        """The type of a field of a struct, or of a value of a map; ``ANY`` for an unknown field."""
+        return self.item if self.shape == "map" else self.fields.get(name, ANY)
+
+
+ANY = FieldType("any")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ def tags_of(name: str) -> dict[str, list[str]]:
 def fields_of(name: str) -> dict[str, FieldType]:
     """The fields of a type by their names in JSON."""
     document = _document()
+    # Types refer to each other and to themselves, so each is read when it is asked for.
     if name not in document.known:
         document.known[name] = {key: _read(spec) for key, spec in document.types[name].items()}
     return document.known[name]

@@ -14,19 +14,19 @@ _STATES = (
     *(("Suspended", "Suspended"), ("FailureTarget", "FailureTarget")),
     ("SuccessCriteriaMet", "SuccessCriteriaMet"),
 )
-"""Conditions of a Job, the most telling first, and what is shown of each; that of no name is its deletion."""
+"""Conditions of a Job, the most important first, with the word for each; the empty name is a deletion."""
 
 Object = dict[str, Any]
 Cells = list[Any]
 
 TABLE = "as=Table"
-"""What the Accept header has where a client wants a table."""
+"""In the Accept header of a client that wants a table."""
 METADATA = "as=PartialObjectMetadata"
-"""What the Accept header has where a client wants metadata alone; of a list with List at its end."""
+"""In the Accept header of a client that wants metadata only (for a list, PartialObjectMetadataList)."""
 
 
 def _deployment_cells(item: Object) -> list[Any]:
-    """Name, ready pods of the wanted, new pods, available pods, age, and what they run."""
+    """Name, ready and wanted pods, updated pods, available pods, age, and what the pods run."""
     status, wanted = item.get("status") or {}, _wanted(item)
     counts = [status.get("updatedReplicas", 0), status.get("availableReplicas", 0)]
     ready = f"{status.get('readyReplicas', 0)}/{wanted}"
@@ -34,7 +34,7 @@ def _deployment_cells(item: Object) -> list[Any]:
 
 
 def _replica_set_cells(item: Object) -> list[Any]:
-    """Name, wanted pods, pods, ready pods, age, and what they run."""
+    """Name, wanted pods, pods, ready pods, age, and what the pods run."""
     status = item.get("status") or {}
     counts = [_wanted(item), status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [item["metadata"]["name"], *counts, _age(item), *_of_pods(item)]
@@ -47,11 +47,12 @@ def _scale_cells(item: Object) -> list[Any]:
 
 
 def _job_cells(item: Object) -> list[Any]:
-    """Name, how it is, pods that succeeded of the wanted, how long it takes or took, age, what they run."""
+    """Name, state, succeeded and wanted pods, duration, age, and what the pods run."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     done, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
     completions = f"{done}/{spec.get('completions', 1)}"
     if "completions" not in spec and parallelism > 1:
+        # Without completions, one pod that succeeds ends the work of all.
         completions = f"{done}/1 of {parallelism}"
     cells = [item["metadata"]["name"], _job_state(item), completions, _taken(status)]
     return [*cells, _age(item), *_of_pods(item)]
@@ -86,7 +87,7 @@ def _wanted(item: Object) -> int:
 
 
 def _age_of(timestamp: str | None) -> str:
-    """How long ago that was, as people read it; ``<unknown>`` without a time."""
+    """The time since then as kubectl shows it; ``<unknown>`` without a time."""
     if not timestamp:
         return "<unknown>"
     return _duration_text(datetime.now(UTC) - datetime.fromisoformat(timestamp))
@@ -97,6 +98,7 @@ def _duration_text(span: timedelta) -> str:
     seconds = int(span.total_seconds())
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 0:
+        # The clock of the server may be a second ahead.
         return "<invalid>" if seconds < -1 else "0s"
     if seconds < 120:
         return f"{seconds}s"
@@ -118,14 +120,14 @@ def _duration_text(span: timedelta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a kind and what fills them. Those with a ``+`` are shown with ``-o wide`` alone."""
+    """The columns of a kind and a function for their cells; ``+`` marks those that only ``-o wide`` shows."""
 
     names: tuple[str, ...]
     cells: Callable[[Object], Cells]
 
 
 def table_of(items: Iterable[Object], plural: str, metadata: Object, include: str) -> Object:
-    """A metav1.Table; ``include`` is None, Metadata or Object: what each row carries of its object."""
+    """A metav1.Table; ``include`` (None, Metadata or Object) is the part of the object in each row."""
     columns = _COLUMNS.get(plural, _PLAIN)
     return {
         "kind": "Table",
@@ -137,6 +139,7 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
                 "type": "string",
                 "format": "name" if name.lstrip("+") == "Name" else "",
                 "description": "",
+                # kubectl shows columns of a priority above 0 with -o wide only.
                 "priority": 1 if name.startswith("+") else 0,
             }
             for name in columns.names
@@ -146,7 +149,7 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
 
 
 def metadata_of(answer: Object) -> Object:
-    """An object, or a list of them, without all but the metadata."""
+    """The metadata of an object, or of each object of a list."""
     if "items" not in answer:
         return _metadata(answer)
     items = [_metadata(item) for item in answer["items"]]
@@ -225,6 +228,7 @@ def _event(item: Object) -> Cells:
     about, source = item.get("involvedObject") or {}, item.get("source") or {}
     first = _age_of(item.get("firstTimestamp") or item.get("eventTime"))
     last = _age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
+    # Events of the newer API count in a series.
     count, series = item.get("count") or 1, item.get("series")
     if series:
         last, count = _age_of(series.get("lastObservedTime")), series.get("count")
@@ -350,12 +354,14 @@ def _pod_cells(pod: Object) -> list[Any]:
     sidecars = {
         one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"
     }
+    # Sidecars count as containers, other init containers do not.
     total = len(spec.get("containers") or []) + len(sidecars)
     reason = status.get("reason") or status.get("phase") or ""
     conditions = status.get("conditions") or []
     if any(
         one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated" for one in conditions
     ):
+        # Shown although the phase is Pending.
         reason = "SchedulingGated"
     inits = status.get("initContainerStatuses") or []
     ready = sum(one["name"] in sidecars and bool(one.get("ready")) for one in inits)
@@ -382,11 +388,12 @@ def _container_state(container: Object) -> Object:
 
 
 def _init_reason(container: Object, index: int, count: int, sidecars: set[str]) -> str:
-    """Why the pod still starts, because of this init container; empty when that has done its part."""
+    """The status of a pod that waits for this init container; empty when the container is done."""
     state = _container_state(container)
     ended, waiting = state.get("terminated"), state.get("waiting") or {}
     if ended is not None and ended.get("exitCode") == 0:
         return ""
+    # A sidecar does its part by running.
     if container["name"] in sidecars and container.get("started"):
         return ""
     if ended is not None:
@@ -398,6 +405,7 @@ def _init_reason(container: Object, index: int, count: int, sidecars: set[str]) 
 
 def _main_reason(containers: list[Object], conditions: list[Object], reason: str) -> str:
     failed, running = "", False
+    # Backwards, so that of several reasons that of the first container stays.
     for container in reversed(containers):
         state = _container_state(container)
         ended, waiting = state.get("terminated"), state.get("waiting") or {}
@@ -408,6 +416,7 @@ def _main_reason(containers: list[Object], conditions: list[Object], reason: str
             failed = reason if ended.get("exitCode") else failed
         elif container.get("ready") and "running" in state:
             running = True
+    # With one container that has ended well and one that runs, the pod is shown as running.
     if reason != "Completed":
         return reason
     is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)

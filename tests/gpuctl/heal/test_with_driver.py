@@ -32,7 +32,7 @@ from tests.flow.claims import gpu_pod, make_template, start, wait_published
 from tests.gpuctl.doctor.programs import ROOT, FakeKubectl
 from tests.gpuctl.status.test_command import HEEDING
 
-TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
+TIMES = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

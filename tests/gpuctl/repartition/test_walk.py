@@ -244,7 +244,7 @@ def test_a_pod_that_took_the_name_of_another_is_not_evicted(scene: Scene) -> Non
 
 
 def test_a_running_pod_makes_room_for_partitions_on_a_cluster_with_the_driver() -> None:
-    times = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
+    times = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
     with EmbeddedCluster(times=times, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, machine="gh200", launcher=BRISK)
         driver.start_plugin()

@@ -45,7 +45,7 @@ PUBLISHED_SECONDS = 60.0
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
 # prepare after a minute.
-_BRISK_KUBELET = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
+_BRISK_KUBELET = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,26 +14,10 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import (
-    CONFLICT,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    Objects,
-    is_deleted,
-    is_terminal,
-    uid_of,
-)
+from envtest.embedded.control import kinds
+from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.workloads import rollout
-from envtest.embedded.control.workloads.owned_pods import controlled_by
-from envtest.embedded.control.workloads.rollout import (
-    DESIRED,
-    MOST,
-    REVISION,
-    most_unavailable,
-    size,
-    sizes,
-    total,
-)
+from envtest.embedded.control.workloads.owned_pods import controlled_by, controller_uid
 from kubernetes_rules.defaults import NO_LIMIT
 
 Object = dict[str, Any]
@@ -42,9 +26,10 @@ _COMPONENT = "deployment-controller"
 _LONGEST_NAME = 253
 
 _REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
+# Annotations of a Deployment that its ReplicaSets do not get.
 _NOT_COPIED = (
     "kubectl.kubernetes.io/last-applied-configuration",
-    *(REVISION, _REVISION_HISTORY, DESIRED, MOST),
+    *(rollout.REVISION, _REVISION_HISTORY, rollout.DESIRED, rollout.MOST),
     "deprecated.deployment.rollback.to",
 )
 _LONGEST_HISTORY = 2000
@@ -57,15 +42,15 @@ PAUSED, RESUMED = "DeploymentPaused", "DeploymentResumed"
 
 
 class Deployments:
-    """Brings single Deployments in order. For one thread."""
+    """Reconciles single Deployments. For one thread."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
     def sync(self, deployment: Object, pods: Mapping[str, Sequence[Object]]) -> float | None:
-        """Take one step of a rollout or of a change of its size, and tell how it is.
+        """Take one step of a rollout or of scaling, and write the status.
 
-        ``pods`` are all pods by their controller. Answers in how many seconds the rollout may be too late.
+        ``pods`` are all pods by their controller. Returns in how many seconds the progress deadline is over.
         """
         new, old = rollout.split(deployment, self._sets(deployment))
         if is_deleted(deployment):
@@ -88,24 +73,16 @@ class Deployments:
 
     def _sets(self, deployment: Object) -> list[Object]:
         """The ReplicaSets of a Deployment as they are now."""
-        stored = self._objects.list_in(REPLICA_SETS, deployment["metadata"]["namespace"])
-        uid = uid_of(deployment)
-        return [
-            one
-            for one in stored
-            if any(
-                owner["uid"] == uid and owner.get("controller")
-                for owner in one["metadata"].get("ownerReferences") or ()
-            )
-        ]
+        stored = self._objects.list_in(kinds.REPLICA_SETS, deployment["metadata"]["namespace"])
+        return [one for one in stored if controller_uid(one) == uid_of(deployment)]
 
     def _write_status(self, deployment: Object, status: Object) -> float | None:
         if status != deployment.get("status"):
-            self._objects.replace_status(DEPLOYMENTS, deployment, status)
+            self._objects.replace_status(kinds.DEPLOYMENTS, deployment, status)
         return _seconds_to_deadline(deployment, status)
 
     def _paused_or_resumed(self, deployment: Object) -> Object:
-        """A paused Deployment is not late, and one that goes on has all of its time again."""
+        """Note a pause or its end in the condition. The progress deadline starts again after a pause."""
         status = deployment.get("status") or {}
         known = _condition_of(status, PROGRESSING) or {}
         was, is_paused = known.get("reason") == PAUSED, bool(deployment["spec"].get("paused"))
@@ -113,15 +90,16 @@ class Deployments:
             return deployment
         reason, text = (PAUSED, "Deployment is paused") if is_paused else (RESUMED, "Deployment is resumed")
         status = with_condition(status, PROGRESSING, "Unknown", reason, text)
-        return self._objects.replace_status(DEPLOYMENTS, deployment, status)
+        return self._objects.replace_status(kinds.DEPLOYMENTS, deployment, status)
 
     def _revised(self, deployment: Object, new: Object, old: Sequence[Object]) -> tuple[Object, Object]:
         """The Deployment and its new ReplicaSet with the revision, which is the highest of all."""
         annotated = _with_annotations(deployment, new, max([0, *map(_revision_of, old)]) + 1)
         ready = deployment["spec"].get("minReadySeconds", 0)
         if annotated != new or ready != new["spec"].get("minReadySeconds", 0):
+            # minReadySeconds is not part of the template: it is changed without a rollout.
             changed = {**annotated, "spec": {**annotated["spec"], "minReadySeconds": ready}}
-            new = self._objects.replace(REPLICA_SETS, changed if ready else annotated)
+            new = self._objects.replace(kinds.REPLICA_SETS, changed if ready else annotated)
         status = deployment.get("status") or {}
         if _has_deadline(deployment) and _condition_of(status, PROGRESSING) is None:
             text = f'Found new replica set "{new["metadata"]["name"]}"'
@@ -134,12 +112,13 @@ class Deployments:
         if annotations == metadata.get("annotations") and status == (deployment.get("status") or {}):
             return deployment
         changed = {**deployment, "metadata": {**metadata, "annotations": annotations}}
-        return self._objects.replace_status(DEPLOYMENTS, changed, status)
+        return self._objects.replace_status(kinds.DEPLOYMENTS, changed, status)
 
     def _roll(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> Object:
         """One step of a rolling update: more new pods if there is room, else fewer old ones."""
         if new is None:
             deployment, new = self._made(deployment, old)
+        # More new pods as far as maxSurge allows; only where there is no room are old ones taken away.
         wanted, sets = rollout.size(deployment), [*old, new]
         grown = wanted if rollout.size(new) > wanted else rollout.new_size(deployment, sets, new)
         if self._resize(deployment, new, grown) or self._shrink_old(deployment, new, rollout.active(old)):
@@ -153,6 +132,7 @@ class Deployments:
         most = rollout.most_to_shrink(deployment, old, new) if old else 0
         if most <= 0:
             return False
+        # Pods that are not available go first: to lose them costs nothing.
         shrunk = rollout.unhealthy_shrunk(old, most)
         for one in old:
             self._resize(deployment, one, shrunk.get(one["metadata"]["name"], rollout.size(one)))
@@ -174,6 +154,7 @@ class Deployments:
         shrunk = [one for one in old if self._resize(deployment, one, 0)]
         if shrunk:
             return deployment
+        # The strategy Recreate waits until the last old pod has ended.
         running = [pod for one in old for pod in pods.get(uid_of(one), ()) if not is_terminal(pod)]
         if running or rollout.total(old, "replicas"):
             return deployment
@@ -185,7 +166,7 @@ class Deployments:
         return deployment
 
     def _scale(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
-        """Follow a change of the size: the one ReplicaSet with pods alone, several in proportion."""
+        """Scale as the Deployment was scaled: the only ReplicaSet with pods alone, several in proportion."""
         sets = [*old, *([new] if new is not None else [])]
         running = rollout.active(sets)
         if len(running) < 2:
@@ -200,7 +181,7 @@ class Deployments:
                 self._resize(deployment, one, scaled[one["metadata"]["name"]], always=True)
 
     def _resize(self, deployment: Object, one: Object, wanted: int, *, always: bool = False) -> bool:
-        """Give a ReplicaSet another size; whether it had another. ``always`` renews its annotations, too."""
+        """Scale a ReplicaSet; returns whether its size changed. ``always`` renews its annotations, too."""
         before = rollout.size(one)
         if before == wanted and not always:
             return False
@@ -210,13 +191,11 @@ class Deployments:
             return False
         spec = {**one["spec"], "replicas": wanted}
         changed = {**one, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
-        self._objects.replace(REPLICA_SETS, changed)
+        self._objects.replace(kinds.REPLICA_SETS, changed)
         if before != wanted:
             way, name = "up" if before < wanted else "down", metadata["name"]
             text = f"Scaled {way} replica set {name} from {before} to {wanted}"
-            self._objects.post_event(
-                "Deployment", deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT
-            )
+            self._objects.post_event(deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT)
         return before != wanted
 
     def _made(self, deployment: Object, old: Sequence[Object]) -> tuple[Object, Object]:
@@ -229,42 +208,42 @@ class Deployments:
         wanted["metadata"]["annotations"] |= _sizes_noted(deployment)
         name = wanted["metadata"]["name"]
         try:
-            made = self._objects.create(REPLICA_SETS, deployment["metadata"]["namespace"], wanted)
+            made = self._objects.create(kinds.REPLICA_SETS, deployment["metadata"]["namespace"], wanted)
         except Refused as refused:
-            self._tell_refused(deployment, name, refused)
+            self._note_refused(deployment, name, refused)
             raise
         if rollout.size(made):
             text = f"Scaled up replica set {name} from 0 to {rollout.size(made)}"
-            self._objects.post_event(
-                "Deployment", deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT
-            )
+            self._objects.post_event(deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT)
         if _has_deadline(deployment):
             text = f'Created new replica set "{name}"'
             status = with_condition(status, PROGRESSING, "True", "NewReplicaSetCreated", text)
         return self._with_revision(deployment, revision, status), made
 
-    def _tell_refused(self, deployment: Object, name: str, refused: Refused) -> None:
-        """A name that is taken is a collision of hashes: the next try takes another one."""
+    def _note_refused(self, deployment: Object, name: str, refused: Refused) -> None:
+        """Note in the status why the ReplicaSet was not made. A taken name is a collision of hashes."""
         status = deployment.get("status") or {}
         if refused.code == CONFLICT:
+            # The number becomes part of the hash, so the next attempt takes another name.
             status = {**status, "collisionCount": status.get("collisionCount", 0) + 1}
-            self._objects.replace_status(DEPLOYMENTS, deployment, status)
+            self._objects.replace_status(kinds.DEPLOYMENTS, deployment, status)
             return
         text, reason = f'Failed to create new replica set "{name}": {refused}', "ReplicaSetCreateError"
         if _has_deadline(deployment):
             status = with_condition(status, PROGRESSING, "False", reason, text)
-            self._objects.replace_status(DEPLOYMENTS, deployment, status)
-        self._objects.post_event("Deployment", deployment, "Warning", reason, text, _COMPONENT)
+            self._objects.replace_status(kinds.DEPLOYMENTS, deployment, status)
+        self._objects.post_event(deployment, "Warning", reason, text, _COMPONENT)
 
     def _clean_up(self, deployment: Object, old: Sequence[Object]) -> None:
-        """Delete the oldest ReplicaSets without pods, as many as are more than the history is to have."""
+        """Delete the oldest ReplicaSets without pods that are beyond revisionHistoryLimit."""
         limit = deployment["spec"].get("revisionHistoryLimit", NO_LIMIT)
         ordered = sorted(old, key=lambda one: (_revision_of(one), one["metadata"]["creationTimestamp"]))
         for one in ordered[: max(0, len(old) - limit)]:
             status = one.get("status") or {}
+            # A status from before the last change of its size does not count.
             seen = status.get("observedGeneration", 0) >= one["metadata"]["generation"]
             if seen and not rollout.size(one) and not status.get("replicas"):
-                self._objects.delete(REPLICA_SETS, one)
+                self._objects.delete(kinds.REPLICA_SETS, one)
 
 
 def _is_scaled(deployment: Object, sets: Sequence[Object]) -> bool:
@@ -280,10 +259,11 @@ def _sizes_noted(deployment: Object) -> dict[str, str]:
 
 
 def _new_set(deployment: Object, collisions: int) -> Object:
-    """A ReplicaSet of no pods for the Deployment's template, whose hash its pods are known by."""
+    """A ReplicaSet without pods for the Deployment's template; a hash of the template is in its selector."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
     digest = rollout.template_hash(template, collisions)
+    # Tells the pods of this template from those of the others, which have the same labels otherwise.
     known_by = {rollout.HASH_LABEL: digest}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **known_by}
     selector = {
@@ -306,7 +286,7 @@ def _new_set(deployment: Object, collisions: int) -> Object:
 
 def _revision_of(replica_set: Mapping[str, Any]) -> int:
     """The revision of a ReplicaSet, 0 without."""
-    text = (replica_set["metadata"].get("annotations") or {}).get(REVISION, "0")
+    text = (replica_set["metadata"].get("annotations") or {}).get(rollout.REVISION, "0")
     return int(text) if text.isdecimal() else 0
 
 
@@ -319,9 +299,9 @@ def _with_annotations(deployment: Mapping[str, Any], replica_set: Object, revisi
     annotations = dict(metadata.get("annotations") or {})
     given = deployment["metadata"].get("annotations") or {}
     annotations |= {key: value for key, value in given.items() if key not in _NOT_COPIED}
-    before = annotations.get(REVISION)
+    before = annotations.get(rollout.REVISION)
     if _revision_of(replica_set) < revision:
-        annotations[REVISION] = str(revision)
+        annotations[rollout.REVISION] = str(revision)
         if before is not None:
             history = [one for one in annotations.get(_REVISION_HISTORY, "").split(",") if one]
             while len(",".join([*history, before])) > _LONGEST_HISTORY and history:
@@ -333,7 +313,7 @@ def _with_annotations(deployment: Mapping[str, Any], replica_set: Object, revisi
 
 
 def _has_deadline(deployment: Json) -> bool:
-    """Whether anybody wants to know when a rollout gets stuck."""
+    """Whether the Deployment has a progress deadline."""
     return deployment["spec"].get("progressDeadlineSeconds") not in (None, NO_LIMIT)
 
 
@@ -343,7 +323,7 @@ def _condition_of(status: Json, kind: str) -> Object | None:
 
 
 def with_condition(status: Json, kind: str, value: str, reason: str, message: str) -> Object:
-    """The status with a condition; one of the same value and reason stays as it was said first."""
+    """The status with a condition; one of the same status and reason is left as it is."""
     known = _condition_of(status, kind)
     if known is not None and (known["status"], known["reason"]) == (value, reason):
         return dict(status)
@@ -361,24 +341,24 @@ def without(status: Json, kind: str) -> Object:
 
 
 def counted(deployment: Json, new: Json | None, old: Sequence[Json]) -> Object:
-    """The status from those of its ReplicaSets; its progress is not judged."""
+    """The status, summed up over the ReplicaSets, without a verdict on the progress."""
     sets = [*old, *([new] if new is not None else [])]
-    available = total(sets, "availableReplicas")
+    available = rollout.total(sets, "availableReplicas")
     before = deployment.get("status") or {}
     counts = {
-        "replicas": total(sets, "replicas"),
-        "updatedReplicas": total([new] if new is not None else [], "replicas"),
-        "readyReplicas": total(sets, "readyReplicas"),
+        "replicas": rollout.total(sets, "replicas"),
+        "updatedReplicas": rollout.total([new] if new is not None else [], "replicas"),
+        "readyReplicas": rollout.total(sets, "readyReplicas"),
         "availableReplicas": available,
-        "unavailableReplicas": max(0, sizes(sets) - available),
+        "unavailableReplicas": max(0, rollout.sizes(sets) - available),
     }
     status = {
         "observedGeneration": deployment["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
-        "terminatingReplicas": total(sets, "terminatingReplicas"),
+        "terminatingReplicas": rollout.total(sets, "terminatingReplicas"),
         **{key: before[key] for key in ("conditions", "collisionCount") if key in before},
     }
-    if available >= size(deployment) - most_unavailable(deployment):
+    if available >= rollout.size(deployment) - rollout.most_unavailable(deployment):
         text = "Deployment has minimum availability."
         return with_condition(status, AVAILABLE, "True", "MinimumReplicasAvailable", text)
     text = "Deployment does not have minimum availability."
@@ -386,7 +366,7 @@ def counted(deployment: Json, new: Json | None, old: Sequence[Json]) -> Object:
 
 
 def _rolled_out(deployment: Json, new: Json | None, old: Sequence[Json]) -> Object:
-    """The status of a Deployment that is rolled out: how it gets on, and what its ReplicaSets failed at."""
+    """The status during a rollout: its progress, and the failure of a ReplicaSet."""
     status, before = counted(deployment, new, old), deployment.get("status") or {}
     known = _condition_of(before, PROGRESSING)
     ended = known is not None and known["reason"] == NEW_IS_AVAILABLE
@@ -407,19 +387,21 @@ def _rolled_out(deployment: Json, new: Json | None, old: Sequence[Json]) -> Obje
 
 def is_complete(deployment: Json, status: Json) -> bool:
     """Whether all pods are new and available, and no others are there."""
-    wanted = size(deployment)
+    wanted = rollout.size(deployment)
     counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
     seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
     return counts == [wanted] * 3 and seen
 
 
 def _seconds_to_deadline(deployment: Json, status: Json) -> float | None:
-    """When a rollout that gets on no further will have timed out; None where nothing is awaited."""
+    """In how many seconds a rollout without progress is over its deadline; None where none is watched."""
     known = _condition_of(status, PROGRESSING)
     if not _has_deadline(deployment) or known is None or known["reason"] in (TIMED_OUT, NEW_IS_AVAILABLE):
         return None
     if is_complete(deployment, status):
         return None
+    # The deadline counts from the last progress (lastUpdateTime); a second more, since times are whole
+    # seconds.
     return max(0.0, float(deployment["spec"]["progressDeadlineSeconds"]) - _age(known)) + 1.0
 
 
@@ -428,7 +410,7 @@ def _progressed(deployment: Json, status: Object, subject: str) -> Object:
         text = f"{subject} has successfully progressed."
         return with_condition(status, PROGRESSING, "True", NEW_IS_AVAILABLE, text)
     known = _condition_of(status, PROGRESSING)
-    if _gets_on(deployment.get("status") or {}, status):
+    if _is_progressing(deployment.get("status") or {}, status):
         kept = known["lastTransitionTime"] if known is not None and known["status"] == "True" else now()
         text = f"{subject} is progressing."
         status = without(status, PROGRESSING)
@@ -442,7 +424,7 @@ def _progressed(deployment: Json, status: Object, subject: str) -> Object:
     return with_condition(status, PROGRESSING, "False", TIMED_OUT, text) if late else status
 
 
-def _gets_on(before: Json, status: Json) -> bool:
+def _is_progressing(before: Json, status: Json) -> bool:
     def old_pods(one: Json) -> int:
         return int(one.get("replicas", 0)) - int(one.get("updatedReplicas", 0))
 

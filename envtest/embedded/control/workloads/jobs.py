@@ -1,7 +1,8 @@
 """Makes the pods of Jobs, counts each of them once, and ends the Jobs. Go: pkg/controller/job.
 
-A pod of a Job has a finalizer until it is counted, so none is lost that somebody deletes. Left out are the
-policies for failures, success and scheduling, back-offs for each index, and Jobs of other controllers.
+A pod of a Job has a finalizer until it is counted, so that a pod which somebody deletes is counted as well.
+Left out are the policies for failures, success and scheduling, back-offs for each index, and Jobs of other
+controllers.
 """
 
 from __future__ import annotations
@@ -14,23 +15,16 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.change_loop import AGAIN_SECONDS
-from envtest.embedded.control.change_loop import back_off_seconds as refused_seconds
-from envtest.embedded.control.objects import JOBS, PODS, Objects, is_deleted, uid_of
-from envtest.embedded.control.workloads.owned_pods import (
-    OwnedPods,
-    first_to_go,
-    is_active,
-    is_terminating,
-    pod_of,
-    ready_since,
-)
+from envtest.embedded.control import change_loop, kinds
+from envtest.embedded.control.objects import Objects, is_deleted, uid_of
+from envtest.embedded.control.workloads import owned_pods
 
 Object = dict[str, Any]
 
 _COMPONENT = "job-controller"
 FINALIZER = "batch.kubernetes.io/job-tracking"
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+# MaxPodCreateDeletePerSync of the Job controller.
 _MOST_AT_ONCE = 500
 
 Json = Mapping[str, Any]
@@ -41,6 +35,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 """The label and the annotation of an indexed Job's pod that say which one it is."""
 
 _LAST_OF = {SUCCESS: COMPLETE, FAILURE: FAILED}
+# DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff of the Job controller.
 _FIRST_BACK_OFF_SECONDS, _LAST_BACK_OFF_SECONDS = 10.0, 600.0
 
 
@@ -53,8 +48,12 @@ class _Failures:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One look at a Job: its pods, its status as it becomes, and what is decided on the way."""
+class _JobState:
+    """A Job during one sync: its pods, its new status, and what is decided on the way.
+
+    ``waits`` are seconds until something is due, ``done`` the completed indexes, ``ended`` is the condition
+    by which the Job ends.
+    """
 
     job: Object
     pods: list[Object]
@@ -67,71 +66,74 @@ class _Turn:
 
 
 class Jobs:
-    """Brings single Jobs in order. For one thread."""
+    """Reconciles single Jobs. For one thread."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._pods = OwnedPods(objects, _COMPONENT)
+        self._pods = owned_pods.OwnedPods(objects, _COMPONENT)
         self._failures: dict[str, _Failures] = {}
         self._refusals: dict[str, int] = {}
 
     def sync(self, job: Object, pods: Sequence[Object]) -> float | None:
         """Make or delete the Job's pods, count those that ended, and end it when that is due.
 
-        ``pods`` are its own. Answers in how many seconds there is something to do without a change.
+        ``pods`` are its own. Returns in how many seconds there is something to do without a change.
         """
+        # Another controller, such as that of MultiKueue, looks after it.
         if job["spec"].get("managedBy"):
             return None
         if _is_finished(job):
             self._failures.pop(uid_of(job), None)
             return self._removed(job)
-        turn = self._begun(job, list(pods))
-        status = turn.status
-        fresh = [pod for pod in turn.pods if _is_new(pod, status)]
+        state = self._begun(job, list(pods))
+        status = state.status
+        fresh = [pod for pod in state.pods if _is_new(pod, status)]
         succeeded = status.get("succeeded", 0) + len(status["uncountedTerminatedPods"].get("succeeded", ()))
         succeeded += sum(map(_has_succeeded, fresh))
         if _is_indexed(job):
-            turn.done |= indexes_in(status.get("completedIndexes", ""))
-            turn.done |= {index for pod in fresh if _has_succeeded(pod) for index in _indexes(job, pod)}
-            succeeded = len(turn.done)
+            state.done |= indexes_in(status.get("completedIndexes", ""))
+            state.done |= {index for pod in fresh if _has_succeeded(pod) for index in _indexes(job, pod)}
+            succeeded = len(state.done)
         failed = status.get("failed", 0) + len(status["uncountedTerminatedPods"].get("failed", ()))
         failed += sum(_has_failed(pod) for pod in fresh)
+        # Only for the back-off; backoffLimit counts all failures.
         failures = self._failed_since(uid_of(job), fresh)
-        turn.ended = how_it_ends({**job, "status": status}, turn.pods, failed)
-        if turn.ended is not None:
-            for pod in turn.active:
+        state.ended = how_it_ends({**job, "status": status}, state.pods, failed)
+        if state.ended is not None:
+            for pod in state.active:
                 self._pods.delete(job, pod)
-            turn.terminating += len(turn.active)
-            turn.active = []
+            state.terminating += len(state.active)
+            state.active = []
         elif not is_deleted(job):
-            self._manage(turn, succeeded, failures)
-            if _succeeds(job, succeeded, len(turn.active)):
+            self._manage(state, succeeded, failures)
+            if _succeeds(job, succeeded, len(state.active)):
+                # Announced first; Complete follows once all pods have ended and are counted.
                 text = "Reached expected number of succeeded pods"
-                turn.ended = condition(SUCCESS, "True", "CompletionsReached", text)
+                state.ended = condition(SUCCESS, "True", "CompletionsReached", text)
             else:
-                self._suspended_or_resumed(turn)
-        self._track(turn, failures)
-        left = _seconds_to_deadline({**job, "status": turn.status})
-        return min([*turn.waits, *([left] if left is not None else [])], default=None)
+                self._suspended_or_resumed(state)
+        self._track(state, failures)
+        left = _seconds_to_deadline({**job, "status": state.status})
+        return min([*state.waits, *([left] if left is not None else [])], default=None)
 
-    def let_go(self, pods: Iterable[Object]) -> None:
-        """Take the finalizer off pods whose Job is gone: nobody counts them any more."""
+    def drop_finalizers(self, pods: Iterable[Object]) -> None:
+        """Remove the finalizer of pods whose Job is gone: nobody counts them any more."""
         for pod in pods:
             self._without_finalizer(pod)
 
-    def _begun(self, job: Object, pods: list[Object]) -> _Turn:
+    def _begun(self, job: Object, pods: list[Object]) -> _JobState:
         status = copy.deepcopy(job.get("status") or {})
         if "startTime" not in status and not job["spec"].get("suspend"):
             status["startTime"] = now()
         status.setdefault("uncountedTerminatedPods", {})
-        active = [pod for pod in pods if is_active(pod)]
-        return _Turn(job, pods, status, active, sum(map(is_terminating, pods)))
+        active = [pod for pod in pods if owned_pods.is_active(pod)]
+        return _JobState(job, pods, status, active, sum(map(owned_pods.is_terminating, pods)))
 
     def _removed(self, job: Object) -> float | None:
         """Delete a finished Job when its time is over."""
         left = _seconds_to_removal(job)
         if left == 0 and not is_deleted(job):
-            self._objects.delete(JOBS, job, propagation="Foreground")
+            self._objects.delete(kinds.JOBS, job, propagation="Foreground")
         return left or None
 
     def _failed_since(self, uid: str, fresh: Sequence[Object]) -> _Failures:
@@ -144,124 +146,130 @@ class Jobs:
             return _Failures(len(after), after[-1] if after else None)
         return _Failures(known.count + len(failed), failed[-1]) if failed else known
 
-    def _manage(self, turn: _Turn, succeeded: int, failures: _Failures) -> None:
+    def _manage(self, state: _JobState, succeeded: int, failures: _Failures) -> None:
         """Make the pods that are missing, or delete those that are too many."""
-        job, count = turn.job, len(turn.active)
+        job, count = state.job, len(state.active)
         wanted = 0 if job["spec"].get("suspend") else wanted_active(job, succeeded, count)
-        surplus = first_to_go(turn.active)[: max(0, count - wanted)]
+        # After a suspension or a lower parallelism.
+        surplus = owned_pods.deletion_order(state.active)[: max(0, count - wanted)]
         for pod in surplus:
             self._without_finalizer(pod)
             self._pods.delete(job, pod)
         if surplus:
-            turn.terminating += len(surplus)
+            state.terminating += len(surplus)
             gone = {uid_of(pod) for pod in surplus}
-            turn.active = [pod for pod in turn.active if uid_of(pod) not in gone]
-            turn.pods = [pod for pod in turn.pods if uid_of(pod) not in gone]
+            state.active = [pod for pod in state.active if uid_of(pod) not in gone]
+            state.pods = [pod for pod in state.pods if uid_of(pod) not in gone]
             return
         missing = wanted - count
+        # Then a pod that is ending is replaced only when it has ended.
         if job["spec"].get("podReplacementPolicy") == "Failed":
-            missing -= turn.terminating
+            missing -= state.terminating
         if missing <= 0:
             return
         if failures.last is not None:
             rest = back_off_seconds(failures.count) - _age(failures.last)
             if rest > 0:
-                turn.waits.append(rest)
+                state.waits.append(rest)
                 return
-        self._make(turn, missing)
+        self._make(state, missing)
 
-    def _make(self, turn: _Turn, missing: int) -> None:
-        job, uid = turn.job, uid_of(turn.job)
+    def _make(self, state: _JobState, missing: int) -> None:
+        job, uid = state.job, uid_of(state.job)
         indexes: Sequence[int | None] = [None] * missing
         if _is_indexed(job):
-            indexes = pending_indexes(job, turn.done, turn.pods)[:missing]
+            indexes = pending_indexes(job, state.done, state.pods)[:missing]
         for index in indexes[:_MOST_AT_ONCE]:
             pod = _pod(job, index)
             try:
                 self._pods.create(job, pod)
             except Refused:
                 self._refusals[uid] = self._refusals.get(uid, 0) + 1
-                turn.waits.append(refused_seconds(self._refusals[uid], AGAIN_SECONDS))
+                state.waits.append(
+                    change_loop.back_off_seconds(self._refusals[uid], change_loop.AGAIN_SECONDS)
+                )
                 return
-            turn.active.append(pod)
+            state.active.append(pod)
         self._refusals.pop(uid, None)
 
-    def _suspended_or_resumed(self, turn: _Turn) -> None:
-        """Say in the status that the Job is suspended or resumed; its time starts again then."""
-        is_suspended = bool(turn.job["spec"].get("suspend"))
+    def _suspended_or_resumed(self, state: _JobState) -> None:
+        """Write into the status that the Job is suspended or resumed; a resumed Job starts its time again."""
+        is_suspended = bool(state.job["spec"].get("suspend"))
         value, reason = ("True", "JobSuspended") if is_suspended else ("False", "JobResumed")
         text = "Job suspended" if is_suspended else "Job resumed"
-        status = with_condition(turn.status, condition(SUSPENDED, value, reason, text))
-        if status == turn.status:
+        status = with_condition(state.status, condition(SUSPENDED, value, reason, text))
+        if status == state.status:
             return
         status.pop("startTime", None)
-        turn.status = status if is_suspended else {**status, "startTime": now()}
-        self._objects.post_event("Job", turn.job, "Normal", reason.removeprefix("Job"), text, _COMPONENT)
+        state.status = status if is_suspended else {**status, "startTime": now()}
+        self._objects.post_event(state.job, "Normal", reason.removeprefix("Job"), text, _COMPONENT)
 
-    def _track(self, turn: _Turn, failures: _Failures) -> None:
-        """Count the pods that ended, let them go, and end the Job when none is left.
+    def _track(self, state: _JobState, failures: _Failures) -> None:
+        """Count the pods that ended, remove their finalizers, and end the Job when no pod is left.
 
-        Their UIDs are in the status before their finalizers go, and are counted only after that.
+        First their UIDs are written into the status, then the finalizers are removed, and only then are the
+        pods counted. A crash at any point neither loses a pod nor counts it twice.
         """
-        ended = turn.ended
-        turn.status |= {
-            "ready": sum(ready_since(pod) is not None for pod in turn.active if "status" in pod),
-            "terminating": turn.terminating,
+        ended = state.ended
+        state.status |= {
+            "ready": sum(owned_pods.ready_since(pod) is not None for pod in state.active if "status" in pod),
+            "terminating": state.terminating,
         }
-        _set_count(turn.status, "active", len(turn.active))
-        held = {uid_of(pod) for pod in turn.pods if is_tracked(pod)}
-        _count(turn.status, held)
-        letting = [
+        # Go leaves these counts out when they are zero (omitempty).
+        _set_count(state.status, "active", len(state.active))
+        held = {uid_of(pod) for pod in state.pods if is_tracked(pod)}
+        _count(state.status, held)
+        to_release = [
             pod
-            for pod in turn.pods
+            for pod in state.pods
             if is_tracked(pod)
-            and (ended is not None or is_deleted(turn.job) or _has_succeeded(pod) or _has_failed(pod))
+            and (ended is not None or is_deleted(state.job) or _has_succeeded(pod) or _has_failed(pod))
         ]
-        for pod in letting:
-            _note(turn, pod)
+        for pod in to_release:
+            _note(state, pod)
         if ended is not None:
-            turn.status = with_condition(turn.status, ended)
-        self._write(turn)
-        self._failures[uid_of(turn.job)] = failures
-        for pod in letting:
+            state.status = with_condition(state.status, ended)
+        self._write(state)
+        self._failures[uid_of(state.job)] = failures
+        for pod in to_release:
             self._without_finalizer(pod)
             held.discard(uid_of(pod))
-        _count(turn.status, held)
-        last = self._last(turn) if ended is not None and not turn.terminating else None
-        self._write(turn)
+        _count(state.status, held)
+        last = self._last(state) if ended is not None and not state.terminating else None
+        self._write(state)
         if last is not None:
-            self._tell_end(turn.job, last)
+            self._post_end(state.job, last)
 
-    def _last(self, turn: _Turn) -> Object | None:
-        """Note the end of a Job in its status; None where pods are still to be counted."""
-        assert turn.ended is not None
-        if any(turn.status["uncountedTerminatedPods"].values()) or turn.active:
+    def _last(self, state: _JobState) -> Object | None:
+        """Write the end of the Job into its status and return it; None while pods are to be counted."""
+        assert state.ended is not None
+        if any(state.status["uncountedTerminatedPods"].values()) or state.active:
             return None
-        last = _last_condition(turn.ended)
-        turn.status = with_condition(turn.status, last)
+        last = _last_condition(state.ended)
+        state.status = with_condition(state.status, last)
         if last["type"] == COMPLETE:
-            turn.status["completionTime"] = last["lastTransitionTime"]
+            state.status["completionTime"] = last["lastTransitionTime"]
         return last
 
-    def _tell_end(self, job: Object, last: Object) -> None:
+    def _post_end(self, job: Object, last: Object) -> None:
         if last["type"] == COMPLETE:
-            self._objects.post_event("Job", job, "Normal", "Completed", "Job completed", _COMPONENT)
+            self._objects.post_event(job, "Normal", "Completed", "Job completed", _COMPONENT)
         else:
-            self._objects.post_event("Job", job, "Warning", last["reason"], last["message"], _COMPONENT)
+            self._objects.post_event(job, "Warning", last["reason"], last["message"], _COMPONENT)
 
-    def _write(self, turn: _Turn) -> None:
-        if turn.status != turn.job.get("status"):
-            status = copy.deepcopy(turn.status)
-            turn.job = self._objects.replace_status(JOBS, turn.job, status)
+    def _write(self, state: _JobState) -> None:
+        if state.status != state.job.get("status"):
+            status = copy.deepcopy(state.status)
+            state.job = self._objects.replace_status(kinds.JOBS, state.job, status)
 
     def _without_finalizer(self, pod: Object) -> None:
-        """Take the finalizer off a pod, however it changed since it was read; one that is gone has none."""
+        """Remove the finalizer of a pod, whether or not the pod has changed since it was read."""
         metadata = pod["metadata"]
-        stored = self._objects.find(PODS, metadata["namespace"], metadata["name"])
+        stored = self._objects.find(kinds.PODS, metadata["namespace"], metadata["name"])
         if stored is None or uid_of(stored) != uid_of(pod) or not is_tracked(stored):
             return
         kept = [one for one in stored["metadata"]["finalizers"] if one != FINALIZER]
-        self._objects.replace(PODS, {**stored, "metadata": {**stored["metadata"], "finalizers": kept}})
+        self._objects.replace(kinds.PODS, {**stored, "metadata": {**stored["metadata"], "finalizers": kept}})
 
 
 def is_tracked(pod: Object) -> bool:
@@ -270,21 +278,21 @@ def is_tracked(pod: Object) -> bool:
 
 
 def _is_new(pod: Object, status: Object) -> bool:
-    """Whether a pod was not counted, nor noted to be, before."""
+    """Whether a pod is neither counted nor among the uncounted UIDs of the status."""
     noted = status["uncountedTerminatedPods"]
     return is_tracked(pod) and not any(uid_of(pod) in uids for uids in noted.values())
 
 
-def _note(turn: _Turn, pod: Object) -> None:
-    """Note a pod that ended in the status; all of a Job that failed have."""
-    noted, uid = turn.status["uncountedTerminatedPods"], uid_of(pod)
+def _note(state: _JobState, pod: Object) -> None:
+    """Add a pod that ended to the uncounted UIDs of the status; in a Job that fails, any pod."""
+    noted, uid = state.status["uncountedTerminatedPods"], uid_of(pod)
     if any(uid in uids for uids in noted.values()):
         return
-    failing = turn.ended is not None and turn.ended["type"] == FAILURE
+    failing = state.ended is not None and state.ended["type"] == FAILURE
     if _has_succeeded(pod):
-        if _is_indexed(turn.job):
-            turn.status["completedIndexes"] = indexes_text(turn.done)
-            turn.status["succeeded"] = len(turn.done)
+        if _is_indexed(state.job):
+            state.status["completedIndexes"] = indexes_text(state.done)
+            state.status["succeeded"] = len(state.done)
         else:
             noted["succeeded"] = [*noted.get("succeeded", ()), uid]
     elif _has_failed(pod) or failing:
@@ -292,7 +300,7 @@ def _note(turn: _Turn, pod: Object) -> None:
 
 
 def _count(status: Object, held: set[str]) -> None:
-    """Count the noted pods that are let go."""
+    """Count the noted pods whose finalizers are gone; ``held`` are the UIDs of those that still have one."""
     noted = status["uncountedTerminatedPods"]
     for kind in ("succeeded", "failed"):
         left = [uid for uid in noted.get(kind, ()) if uid in held]
@@ -316,18 +324,21 @@ def _indexes(job: Object, pod: Object) -> list[int]:
 
 def _pod(job: Object, index: int | None) -> Object:
     """A new pod of a Job, with its number where the Job is indexed."""
-    pod = copy.deepcopy(pod_of(job, job["spec"]["template"]))
+    pod = copy.deepcopy(owned_pods.pod_of(job, job["spec"]["template"]))
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["finalizers"] = list(dict.fromkeys([*metadata.get("finalizers", ()), FINALIZER]))
     if index is None:
         return pod
+    # The label is what the variable below reads from the pod.
     for kind in ("labels", "annotations"):
         metadata[kind] = {**metadata.get(kind, {}), INDEX: str(index)}
+    # An indexed pod has its number in its name and hostname.
     metadata["generateName"] = f"{job['metadata']['name']}-{index}-"
     spec["hostname"] = f"{job['metadata']['name']}-{index}"
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         env = container.get("env") or []
+        # A variable that the template sets itself stays.
         if all(one["name"] != _INDEX_VARIABLE for one in env):
             container["env"] = [*env, {"name": _INDEX_VARIABLE, "valueFrom": source}]
     return pod
@@ -359,7 +370,7 @@ def condition(kind: str, value: str, reason: str, message: str) -> Object:
 
 
 def with_condition(status: Json, new: Object) -> Object:
-    """The status with a condition; that one is not true is said only where it was."""
+    """The status with a condition; a false one is added only where the status has one of that type."""
     known = next((one for one in status.get("conditions") or () if one["type"] == new["type"]), None)
     if known is None and new["status"] == "False":
         return dict(status)
@@ -371,12 +382,12 @@ def with_condition(status: Json, new: Object) -> Object:
 
 
 def _last_condition(ended: Json) -> Object:
-    """The condition of a Job whose pods are gone, for the one that says how it will end."""
+    """The condition of a Job whose pods have ended, from the one that announced the end."""
     return condition(_LAST_OF[ended["type"]], "True", ended["reason"], ended["message"])
 
 
 def _has_failed(pod: Json) -> bool:
-    """Whether a pod of a Job counts as failed, one that somebody deleted among them."""
+    """Whether a pod of a Job counts as failed; so does one that was deleted before it succeeded."""
     phase = (pod.get("status") or {}).get("phase")
     return bool(phase == "Failed" or (is_deleted(pod) and phase != "Succeeded"))
 
@@ -387,7 +398,7 @@ def _has_succeeded(pod: Json) -> bool:
 
 
 def how_it_ends(job: Json, pods: Sequence[Object], failed: int) -> Object | None:
-    """The condition that a Job ends by; None for one that goes on. Success is looked at later."""
+    """The condition by which a Job ends; None while it goes on. Success is checked elsewhere."""
     status, spec = job.get("status") or {}, job["spec"]
     said = next((one for one in status.get("conditions") or () if one["type"] in _LAST_OF), None)
     if said is not None:
@@ -421,25 +432,26 @@ def _seconds_to_deadline(job: Json) -> float | None:
     limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
     if limit is None or started is None or job["spec"].get("suspend"):
         return None
-    return float(limit) - _since(started)
+    return float(limit) - _age(datetime.fromisoformat(started))
 
 
 def _seconds_to_removal(job: Json) -> float | None:
     """How long a finished Job is kept; None where it stays."""
     limit = job["spec"].get("ttlSecondsAfterFinished")
     ends = [one for one in job["status"]["conditions"] if one["type"] in (COMPLETE, FAILED)]
-    return None if limit is None else max(0.0, limit - _since(ends[-1]["lastTransitionTime"]))
+    ended = datetime.fromisoformat(ends[-1]["lastTransitionTime"])
+    return None if limit is None else max(0.0, limit - _age(ended))
 
 
 def back_off_seconds(failures: int) -> float:
-    """How long after a pod failed the next one is made; ``failures`` are those since the last success."""
+    """How long after a failure the next pod is made; ``failures`` counts those since the last success."""
     if not failures:
         return 0.0
     return min(_FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 30), _LAST_BACK_OFF_SECONDS)
 
 
 def ended_at(pod: Json) -> datetime:
-    """When a pod ended: its last container did, else it was no longer ready, was deleted, or was created."""
+    """When a pod ended: with its last container, else when it became unready, was deleted, or was created."""
     status, metadata = pod.get("status") or {}, pod["metadata"]
     ends = [
         (one.get("state") or {}).get("terminated", {}).get("finishedAt")
@@ -483,13 +495,13 @@ def indexes_text(indexes: Iterable[int]) -> str:
 
 
 def pending_indexes(job: Json, done: Collection[int], pods: Iterable[Object]) -> list[int]:
-    """The numbers of which an indexed Job has no pod, and needs one."""
-    taken = {_index_of(pod) for pod in pods if is_active(pod)} | set(done)
+    """The indexes that need a pod and have none."""
+    taken = {_index_of(pod) for pod in pods if owned_pods.is_active(pod)} | set(done)
     return [index for index in range(job["spec"]["completions"]) if index not in taken]
 
 
 def _restarted_too_often(job: Json, pods: Iterable[Json]) -> bool:
-    """Containers that are started again in their pods count as failures, too."""
+    """Whether containers were restarted in their pods more often than backoffLimit allows."""
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     statuses = [pod.get("status") or {} for pod in pods]
@@ -501,8 +513,5 @@ def _restarted_too_often(job: Json, pods: Iterable[Json]) -> bool:
         for one in status.get(kind) or ()
     )
     limit = job["spec"]["backoffLimit"]
+    # With a limit of 0 the first restart is too many already.
     return count > 0 if limit == 0 else count >= limit
-
-
-def _since(text: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()

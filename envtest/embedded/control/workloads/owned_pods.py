@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control.objects import PODS, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.control import kinds
+from envtest.embedded.control.objects import Objects, is_deleted, is_terminal, uid_of
 
 Object = dict[str, Any]
 
@@ -22,35 +23,34 @@ _PHASES = ("Pending", "Unknown", "Running")
 
 
 class OwnedPods:
-    """Makes and deletes pods for workloads in the name of one controller."""
+    """Makes and deletes pods for workloads; events name the controller ``component``."""
 
     def __init__(self, objects: Objects, component: str) -> None:
         self._objects = objects
         self._component = component
 
     def create(self, owner: Object, pod: Mapping[str, Any]) -> None:
-        """Create a pod; raises Refused as the API refuses it, after an event of that."""
+        """Create a pod; raises Refused, after an event about it."""
         try:
-            made = self._objects.create(PODS, owner["metadata"]["namespace"], dict(pod))
+            made = self._objects.create(kinds.PODS, owner["metadata"]["namespace"], dict(pod))
         except Refused as refused:
-            if not _namespace_ends(refused):
+            if not _namespace_is_terminating(refused):
+                # In a namespace that is being deleted this is no news.
                 text = f"Error creating: {refused}"
-                self._objects.post_event(
-                    owner["kind"], owner, "Warning", "FailedCreate", text, self._component
-                )
+                self._objects.post_event(owner, "Warning", "FailedCreate", text, self._component)
             raise
         text = f"Created pod: {made['metadata']['name']}"
-        self._objects.post_event(owner["kind"], owner, "Normal", "SuccessfulCreate", text, self._component)
+        self._objects.post_event(owner, "Normal", "SuccessfulCreate", text, self._component)
 
     def delete(self, owner: Object, pod: Object) -> None:
         """Delete a pod."""
-        self._objects.delete(PODS, pod)
+        self._objects.delete(kinds.PODS, pod)
         text = f"Deleted pod: {pod['metadata']['name']}"
-        self._objects.post_event(owner["kind"], owner, "Normal", "SuccessfulDelete", text, self._component)
+        self._objects.post_event(owner, "Normal", "SuccessfulDelete", text, self._component)
 
 
 def by_controller(items: Iterable[Object]) -> dict[str, list[Object]]:
-    """The objects by the UID of what controls them, those without a controller left out."""
+    """The objects by the UIDs of their controllers; those without one are left out."""
     found: dict[str, list[Object]] = defaultdict(list)
     for item in items:
         uid = controller_uid(item)
@@ -60,7 +60,7 @@ def by_controller(items: Iterable[Object]) -> dict[str, list[Object]]:
 
 
 def controller_uid(item: Mapping[str, Any]) -> str:
-    """The UID of what controls an object; empty without."""
+    """The UID of an object's controller; empty where it has none."""
     references = item["metadata"].get("ownerReferences") or ()
     return next((str(one["uid"]) for one in references if one.get("controller")), "")
 
@@ -69,6 +69,7 @@ def controlled_by(owner: Object) -> Object:
     """The reference by which an object belongs to its controller (metav1.NewControllerRef)."""
     named = {"name": owner["metadata"]["name"], "uid": uid_of(owner)}
     kind = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    # blockOwnerDeletion: a deletion in the foreground waits for the object.
     return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
 
 
@@ -81,7 +82,7 @@ def pod_of(owner: Object, template: Mapping[str, Any]) -> Object:
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod runs, or is about to."""
+    """Whether a pod runs or is about to, and is not deleted."""
     return not is_terminal(pod) and not is_deleted(pod)
 
 
@@ -107,13 +108,13 @@ def seconds_to_available(pod: Mapping[str, Any], least_seconds: int) -> float | 
     return max(0.0, least_seconds - (datetime.now(UTC) - since).total_seconds()) if least_seconds else 0.0
 
 
-def first_to_go(pods: Sequence[Object], beside: Iterable[Object] = ()) -> list[Object]:
-    """The pods in the order in which they are deleted: what has not begun before what runs for long.
+def deletion_order(pods: Sequence[Object], related: Iterable[Object] = ()) -> list[Object]:
+    """The pods in the order in which they are deleted: those that have not begun before long-running ones.
 
-    ``beside`` are the pods of the same application: of those the fullest node gives one first. Ages are
-    compared by their magnitude; among equals it is left to chance.
+    ``related`` are the pods of the same application: the node with most of them loses one first. Among pods
+    that are equal in all of it the choice is arbitrary.
     """
-    nodes = Counter(_node(pod) for pod in beside if is_active(pod))
+    nodes = Counter(_node(pod) for pod in related if is_active(pod))
     now = datetime.now(UTC)
 
     def rank(pod: Object) -> tuple[Any, ...]:
@@ -121,10 +122,14 @@ def first_to_go(pods: Sequence[Object], beside: Iterable[Object] = ()) -> list[O
         cost = int((metadata.get("annotations") or {}).get(_COST) or 0)
         phase = (pod.get("status") or {}).get("phase", "Pending")
         return (
+            # Without a node first, then by phase, then those that are not ready, then by the cost that users
+            # set.
             bool(_node(pod)),
             _PHASES.index(phase) if phase in _PHASES else 0,
             since is not None,
             cost,
+            # From the node with the most pods, then those that became ready last, restarted most, are
+            # youngest.
             -nodes[_node(pod)],
             _magnitude(now, since) if since else 0,
             -_restarts(pod),
@@ -146,9 +151,10 @@ def _restarts(pod: Mapping[str, Any]) -> int:
 
 def _magnitude(now: datetime, moment: datetime) -> int:
     age = (now - moment).total_seconds() * 1e9
+    # Pods of about the same age count as equally old, which spreads the choice (LogarithmicScaleDown).
     return int(math.log2(age)) if age > 0 else -1
 
 
-def _namespace_ends(refused: Refused) -> bool:
+def _namespace_is_terminating(refused: Refused) -> bool:
     causes = (refused.body.get("details") or {}).get("causes") or ()
     return any(one.get("reason") == "NamespaceTerminating" for one in causes)

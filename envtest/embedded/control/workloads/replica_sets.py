@@ -1,4 +1,4 @@
-"""Keeps as many pods of each ReplicaSet as it is to have. Go: pkg/controller/replicaset."""
+"""Makes and deletes pods until each ReplicaSet has the wanted number. Go: pkg/controller/replicaset."""
 
 from __future__ import annotations
 
@@ -7,70 +7,70 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import AGAIN_SECONDS, back_off_seconds
-from envtest.embedded.control.objects import REPLICA_SETS, Objects, is_deleted, uid_of
-from envtest.embedded.control.workloads.owned_pods import (
-    OwnedPods,
-    controller_uid,
-    first_to_go,
-    is_active,
-    is_terminating,
-    pod_of,
-    seconds_to_available,
-)
+from envtest.embedded.control.objects import Objects, is_deleted, uid_of
+from envtest.embedded.control.workloads import owned_pods
 
 Object = dict[str, Any]
 
 _COMPONENT = "replicaset-controller"
+# BurstReplicas of the controller.
 _MOST_AT_ONCE = 500
 _FAILURE = "ReplicaFailure"
 
 
 class ReplicaSets:
-    """Brings single ReplicaSets in order. For one thread."""
+    """Reconciles single ReplicaSets. For one thread."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._pods = OwnedPods(objects, _COMPONENT)
+        self._pods = owned_pods.OwnedPods(objects, _COMPONENT)
         self._refusals: dict[str, int] = {}
 
     def sync(
-        self, replica_set: Object, pods: Mapping[str, Sequence[Object]], beside: Sequence[Object]
+        self, replica_set: Object, pods: Mapping[str, Sequence[Object]], related: Sequence[Object]
     ) -> float | None:
-        """Create or delete pods until there are enough, and tell how many there are.
+        """Create or delete pods until their number is right, and write the status.
 
-        ``pods`` are all pods by their controller, ``beside`` the ReplicaSets of the same Deployment.
-        Answers in how many seconds a pod may have become available, or a refused one is to be tried again.
+        ``pods`` are all pods by their controller, ``related`` the ReplicaSets of the same Deployment.
+        Returns in how many seconds a pod may become available, or a refused write is to be tried again.
         """
         mine = pods.get(uid_of(replica_set), ())
-        active = [pod for pod in mine if is_active(pod)]
+        active = [pod for pod in mine if owned_pods.is_active(pod)]
         refused = None
         if not is_deleted(replica_set):
-            related = [pod for one in beside for pod in pods.get(uid_of(one), ())]
-            refused = self._managed(replica_set, active, related)
-        waits = [seconds_to_available(pod, replica_set["spec"].get("minReadySeconds", 0)) for pod in active]
+            # Where pods are taken away, the nodes with the most pods of the whole application give first.
+            related_pods = [pod for one in related for pod in pods.get(uid_of(one), ())]
+            refused = self._managed(replica_set, active, related_pods)
+        waits = [
+            owned_pods.seconds_to_available(pod, replica_set["spec"].get("minReadySeconds", 0))
+            for pod in active
+        ]
         status = _status(replica_set, active, mine, waits, refused)
         if status != replica_set.get("status"):
-            self._objects.replace_status(REPLICA_SETS, replica_set, status)
+            self._objects.replace_status(kinds.REPLICA_SETS, replica_set, status)
         due = [wait for wait in waits if wait]
         return min([*due, *self._again(uid_of(replica_set), refused)], default=None)
 
     def _managed(
         self, replica_set: Object, active: Sequence[Object], related: Sequence[Object]
     ) -> Refused | None:
-        """Create or delete pods; the refusal that ended it."""
+        """Create or delete pods; returns the refusal that stopped it, None where none did."""
         missing = replica_set["spec"].get("replicas", 1) - len(active)
         try:
             for _ in range(min(missing, _MOST_AT_ONCE)):
-                self._pods.create(replica_set, pod_of(replica_set, replica_set["spec"]["template"]))
-            for pod in first_to_go(active, related)[: max(0, -missing)]:
+                self._pods.create(
+                    replica_set, owned_pods.pod_of(replica_set, replica_set["spec"]["template"])
+                )
+            for pod in owned_pods.deletion_order(active, related)[: max(0, -missing)]:
                 self._pods.delete(replica_set, pod)
         except Refused as refused:
             return refused
         return None
 
     def _again(self, uid: str, refused: Refused | None) -> list[float]:
-        """When to try what was refused; each change of a pod has it tried sooner."""
+        """In how many seconds to try a refused write again; any change of a pod has it tried sooner."""
         if refused is None:
             self._refusals.pop(uid, None)
             return []
@@ -80,7 +80,7 @@ class ReplicaSets:
 
 def siblings(replica_set: Object, by_owner: Mapping[str, Sequence[Object]]) -> Sequence[Object]:
     """The ReplicaSets of the same Deployment, itself included."""
-    owner = controller_uid(replica_set)
+    owner = owned_pods.controller_uid(replica_set)
     return by_owner.get(owner, ()) if owner else [replica_set]
 
 
@@ -103,14 +103,14 @@ def _status(
     return {
         "replicas": len(active),
         **{name: count for name, count in counts.items() if count},
-        "terminatingReplicas": sum(map(is_terminating, mine)),
+        "terminatingReplicas": sum(map(owned_pods.is_terminating, mine)),
         "observedGeneration": replica_set["metadata"]["generation"],
         **({"conditions": conditions} if conditions else {}),
     }
 
 
 def _conditions(replica_set: Object, count: int, refused: Refused | None) -> list[Object]:
-    """The conditions; that of a failure stays as it was said first."""
+    """The conditions; that of a failure is left as it was written first."""
     before = (replica_set.get("status") or {}).get("conditions") or []
     known = [one for one in before if one["type"] == _FAILURE]
     others = [one for one in before if one["type"] != _FAILURE]

@@ -1,4 +1,4 @@
-"""Decides how large each ReplicaSet of a Deployment is to be, while it is rolled out or scaled.
+"""Works out the size of each ReplicaSet of a Deployment during rollouts and scaling.
 
 Go: pkg/controller/deployment/util, and rolling.go and sync.go beside it. Deployments and ReplicaSets are JSON
 as apps/v1 has them, with their defaults.
@@ -20,11 +20,12 @@ DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+# FNV-1a with 32 bits, as hash/fnv of Go.
 _FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
 
 
 def size(workload: Json) -> int:
-    """How many pods a Deployment or a ReplicaSet is to have."""
+    """How many pods a Deployment or a ReplicaSet wants."""
     return int(workload["spec"].get("replicas", 1))
 
 
@@ -34,7 +35,7 @@ def total(sets: Iterable[Json], field: str) -> int:
 
 
 def sizes(sets: Iterable[Json]) -> int:
-    """How many pods ReplicaSets are to have together."""
+    """How many pods ReplicaSets want together."""
     return sum(map(size, sets))
 
 
@@ -44,7 +45,7 @@ def by_age(sets: Iterable[Object]) -> list[Object]:
 
 
 def active(sets: Iterable[Object]) -> list[Object]:
-    """The ReplicaSets that are to have pods."""
+    """The ReplicaSets that want pods."""
     return [one for one in sets if size(one)]
 
 
@@ -84,7 +85,7 @@ def most_unavailable(deployment: Json) -> int:
 
 
 def new_size(deployment: Json, sets: Sequence[Json], new: Json) -> int:
-    """How large the new ReplicaSet may become now; ``sets`` are all, itself included."""
+    """The size that the new ReplicaSet may have now; ``sets`` are all, itself included."""
     if not is_rolling(deployment):
         return size(deployment)
     room = size(deployment) + _bounds(deployment)[0] - sizes(sets)
@@ -92,7 +93,7 @@ def new_size(deployment: Json, sets: Sequence[Json], new: Json) -> int:
 
 
 def unhealthy_shrunk(old: Sequence[Object], most: int) -> dict[str, int]:
-    """The new sizes, by name, of old ReplicaSets without pods that are not available; ``most`` go."""
+    """New sizes, by name, of old ReplicaSets that lose unavailable pods, at most ``most`` together."""
     found = {}
     for one in by_age(old):
         gone = min(most, size(one) - total([one], "availableReplicas"))
@@ -103,7 +104,7 @@ def unhealthy_shrunk(old: Sequence[Object], most: int) -> dict[str, int]:
 
 
 def old_shrunk(deployment: Json, old: Sequence[Object], new: Json) -> dict[str, int]:
-    """The new sizes, by name, of old ReplicaSets, as far as enough pods are available."""
+    """New sizes, by name, of old ReplicaSets that lose pods while enough others are available."""
     least = size(deployment) - most_unavailable(deployment)
     most = total([*old, new], "availableReplicas") - least
     found = {}
@@ -116,14 +117,14 @@ def old_shrunk(deployment: Json, old: Sequence[Object], new: Json) -> dict[str, 
 
 
 def most_to_shrink(deployment: Json, old: Sequence[Object], new: Json) -> int:
-    """How many pods of old ReplicaSets may go: those that are missing of the new one count as lost."""
+    """How many pods of old ReplicaSets may go; new pods that are not available count as missing."""
     least = size(deployment) - most_unavailable(deployment)
     missing = size(new) - total([new], "availableReplicas")
     return sizes([*old, new]) - least - missing
 
 
 def is_saturated(deployment: Json, new: Json | None) -> bool:
-    """Whether the new ReplicaSet has all pods, as it knows itself."""
+    """Whether the new ReplicaSet has all wanted pods, and all are available."""
     wanted = size(deployment)
     if new is None or (new["metadata"].get("annotations") or {}).get(DESIRED) != str(wanted):
         return False
@@ -144,15 +145,17 @@ def proportional(deployment: Json, sets: Sequence[Object]) -> dict[str, int]:
         added += part
     if ordered:
         first = ordered[0]["metadata"]["name"]
+        # What is left over by rounding goes to the largest.
         found[first] = max(0, found[first] + change - added)
     return found
 
 
 def _part(deployment: Json, one: Json, change: int, added: int) -> int:
-    """How many pods of a change a ReplicaSet gets or gives."""
+    """How many pods of a change a ReplicaSet gets (or loses, below 0)."""
     if change in (0, added):
         return 0
     wanted, rest = size(deployment), change - added
+    # In proportion to the size that the Deployment had when the ReplicaSet was sized last.
     before = int((one["metadata"].get("annotations") or {}).get(MOST) or 0)
     before = before or int((deployment.get("status") or {}).get("replicas", 0))
     if not wanted:
@@ -165,7 +168,7 @@ def _part(deployment: Json, one: Json, change: int, added: int) -> int:
 
 
 def _bounds(deployment: Json) -> tuple[int, int]:
-    """What may be above and what may be missing, which is one pod where both are rounded to nothing."""
+    """maxSurge and maxUnavailable in pods; maxUnavailable is 1 where both are rounded to 0."""
     limits = deployment["spec"]["strategy"]["rollingUpdate"]
     surge = _scaled(limits["maxSurge"], size(deployment), up=True)
     unavailable = _scaled(limits["maxUnavailable"], size(deployment), up=False)
@@ -175,6 +178,7 @@ def _bounds(deployment: Json) -> tuple[int, int]:
 def _scaled(value: int | str, wanted: int, *, up: bool) -> int:
     if isinstance(value, int):
         return value
+    # maxSurge is rounded up, maxUnavailable down.
     share = int(value.removesuffix("%")) * wanted / 100
     return math.ceil(share) if up else math.floor(share)
 
@@ -185,7 +189,7 @@ def _rounded(number: float) -> int:
 
 
 def _plain(template: Json) -> Any:
-    """A template without the label of its hash, and without what is empty."""
+    """A template without the label of its hash, and without empty fields."""
     found = _without_empty(template)
     labels = (found.get("metadata") or {}).get("labels")
     if labels is None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.api.store import Sharing, Store
+from envtest.embedded.api.store import Interner, Store
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 THINGS = ("", "things")
@@ -27,17 +27,17 @@ def put(store: Store, name: str, **fields: object) -> int:
 
 @given(st.lists(JSON, max_size=5))
 def test_shared_values_equal_what_they_stand_for(values: list[object]) -> None:
-    sharing = Sharing()
+    interner = Interner()
 
     for value in [*values, *values]:
-        shared = sharing.shared(value)
+        shared = interner.interned(value)
         assert (shared, repr(shared)) == (value, repr(value))
 
 
 def test_equal_parts_are_one_part() -> None:
-    sharing = Sharing()
+    interner = Interner()
 
-    first, second = (sharing.shared({"a": {"b": [1, "x"]}, "n": number}) for number in (1, 2))
+    first, second = (interner.interned({"a": {"b": [1, "x"]}, "n": number}) for number in (1, 2))
 
     assert first["a"] is second["a"]
 

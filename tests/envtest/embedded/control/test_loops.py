@@ -15,10 +15,10 @@ from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.control import change_loop
-from envtest.embedded.control.change_loop import ChangeLoop, Turns, back_off_seconds
+from envtest.embedded.control import change_loop, kinds
+from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff, back_off_seconds
 from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
-from envtest.embedded.control.objects import NAMESPACES, ApiDown
+from envtest.embedded.control.objects import ApiDown
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
 from tests.eventually import eventually
 
@@ -94,8 +94,8 @@ def test_a_claim_that_taint_eviction_cannot_read_does_not_stop_it(cluster: Contr
 def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:
     with EmbeddedApiServer() as server:
         metadata = {"name": "nowhere", "uid": "sick"}  # where it is stored, nobody finds it by its name
-        server.store.put(NAMESPACES.collection, ("", "aaa"), {"metadata": metadata})
-        server.create(NAMESPACES.path(), {"metadata": {"name": "zebra"}})
+        server.store.put(kinds.NAMESPACES.collection, ("", "aaa"), {"metadata": metadata})
+        server.create(kinds.NAMESPACES.path(), {"metadata": {"name": "zebra"}})
         controller = EmbeddedServiceAccountController(server)
         controller.start()
         try:
@@ -116,7 +116,7 @@ class Loop:
         self.well = threading.Event()
         self._outcomes = list(outcomes)
         self.service = Service()
-        self.loop = ChangeLoop("a loop", server, (NAMESPACES,), self._sync)
+        self.loop = ChangeLoop("a loop", server, (kinds.NAMESPACES,), self._sync)
 
     def _sync(self) -> None:
         self.calls += 1
@@ -170,12 +170,12 @@ def failing(error: Exception, done: list[str]) -> Callable[[dict[str, Any]], Non
 
 def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> None:
     done: list[str] = []
-    turns = Turns("a loop")
+    objects = ObjectBackOff("a loop")
     work = failing(KeyError("x"), done)
 
-    due = turns.give([item("sick"), item("well")], work)
-    again = turns.give([item("sick"), item("well")], work)
-    turns.give([item("sick", "2"), item("well")], work)
+    due = objects.for_each([item("sick"), item("well")], work)
+    again = objects.for_each([item("sick"), item("well")], work)
+    objects.for_each([item("sick", "2"), item("well")], work)
 
     assert done == ["sick", "well", "well", "sick", "well"]
     assert due == 1.0
@@ -186,16 +186,20 @@ def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> No
 
 def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() -> None:
     done: list[str] = []
-    due = Turns("a loop").give([item("sick"), item("well")], failing(Refused(409, "conflict"), done))
+    due = ObjectBackOff("a loop").for_each(
+        [item("sick"), item("well")], failing(Refused(409, "conflict"), done)
+    )
 
     assert (due, done) == (0.2, ["sick", "well"])
     assert unforeseen.take() == []
 
 
-def test_nobody_has_a_turn_while_the_server_is_down() -> None:
+def test_no_object_is_worked_on_while_the_server_is_down() -> None:
     done: list[str] = []
     with pytest.raises(ApiDown):
-        Turns("a loop").give([item("sick"), item("well")], failing(ApiDown("down", "start it"), done))
+        ObjectBackOff("a loop").for_each(
+            [item("sick"), item("well")], failing(ApiDown("down", "start it"), done)
+        )
 
     assert done == ["sick"]
 

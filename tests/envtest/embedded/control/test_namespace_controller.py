@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from envtest.embedded.control import kinds
 from envtest.embedded.control.namespace_controller import conditioned, remaining
-from envtest.embedded.control.objects import CLAIMS, PODS
 from tests.envtest.embedded.api.api_calls import claim, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
@@ -100,7 +100,10 @@ def test_a_namespace_with_a_finalizer_of_others_is_emptied_and_stays(cluster: Co
 
 def test_what_remains_is_counted_by_kind_and_by_finalizer() -> None:
     one = {"metadata": {"finalizers": ["a/x", "b/y"]}}
-    found: dict[Any, list[Object]] = {PODS: [{"metadata": {}}], CLAIMS: [one, {"metadata": one["metadata"]}]}
+    found: dict[Any, list[Object]] = {
+        kinds.PODS: [{"metadata": {}}],
+        kinds.CLAIMS: [one, {"metadata": one["metadata"]}],
+    }
 
     problems = remaining(found)
 
@@ -111,7 +114,7 @@ def test_what_remains_is_counted_by_kind_and_by_finalizer() -> None:
     assert problems["NamespaceFinalizersRemaining"][1].endswith(
         "a/x in 2 resource instances, b/y in 2 resource instances"
     )
-    assert remaining({PODS: []}) == {}
+    assert remaining({kinds.PODS: []}) == {}
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:

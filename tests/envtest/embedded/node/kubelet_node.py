@@ -21,7 +21,11 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PODS = "/api/v1/namespaces/default/pods"
 TIMES = KubeletTimes(
-    look=0.05, prepare_again=(0.05, 0.1), unprepare_again=0.05, create_again=0.05, restart_again=(0.05, 0.2)
+    scan=0.05,
+    prepare_retry=(0.05, 0.1),
+    unprepare_retry=0.05,
+    create_retry=0.05,
+    restart_back_off=(0.05, 0.2),
 )
 
 
@@ -108,7 +112,7 @@ class Node:
         pod = self.pod(name)
         running = self.runtime.find(pod["metadata"]["uid"]) if pod is not None else None
         assert running is not None
-        return {container: dict(view.env) for container, view in running.containers.items()}
+        return {name: dict(one.last.view.env) for name, one in running.runs.items() if one.last.end is None}
 
     def told(self, reason: str, words: str) -> bool:
         """Whether an event says so."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from envtest.embedded.node.back_offs import BackOffs
+from envtest.embedded.node.back_offs import ContainerBackOffs
 
 
 def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each() -> None:
-    back_offs = BackOffs(10.0, 300.0)
+    back_offs = ContainerBackOffs(10.0, 300.0)
     ended = time.monotonic()
     assert back_offs.rest("pod", "main", ended) == 0.0
 
@@ -20,7 +20,7 @@ def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each() -
 
 
 def test_a_container_that_ran_long_enough_begins_anew() -> None:
-    back_offs = BackOffs(10.0, 300.0)
+    back_offs = ContainerBackOffs(10.0, 300.0)
     back_offs.restarted("pod", "main", time.monotonic())
 
     later = time.monotonic() + 601
@@ -31,7 +31,7 @@ def test_a_container_that_ran_long_enough_begins_anew() -> None:
 
 
 def test_a_pod_that_ended_leaves_nothing() -> None:
-    back_offs = BackOffs(10.0, 300.0)
+    back_offs = ContainerBackOffs(10.0, 300.0)
     back_offs.restarted("pod", "main", time.monotonic())
 
     back_offs.forget("pod")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from driver.errors import NodeIncomplete
-from envtest.embedded.node.cdi import Mount, Node, resolve
+from envtest.embedded.node.cdi import DeviceNode, Mount, resolve
 
 KIND = "k8s.gpu.nvidia.com/claim"
 
@@ -29,7 +29,7 @@ def test_the_edits_of_the_spec_and_of_its_devices_are_applied(tmp_path: Path) ->
 
     view = resolve(tmp_path, [f"{KIND}=g0", f"{KIND}=g1", f"{KIND}=g0"])
 
-    assert view.nodes == {"/dev/nvidia0": Node("/dev/nvidia0", "/dev/null", 1, 3)}
+    assert view.nodes == {"/dev/nvidia0": DeviceNode("/dev/nvidia0", "/dev/null", 1, 3)}
     assert view.mounts == {"/lib/x.so": Mount("/lib/x.so", str(tmp_path), ("ro",))}
     assert view.env == {"A": "2", "B": "x=y"}
     assert view.hooks == [hook]

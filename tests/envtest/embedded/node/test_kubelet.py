@@ -71,7 +71,7 @@ def test_a_plugin_whose_socket_goes_is_forgotten(registered: Node) -> None:
 
 def test_slices_are_wiped_at_the_start_and_when_their_plugin_was_away_too_long(node: Node) -> None:
     node.server.create(SLICES, slice_object("old", "nic.example.com"))
-    node.kubelet = EmbeddedKubelet(node.server, node.layout, node.runtime, KubeletTimes(look=0.05, wipe=0.2))
+    node.kubelet = EmbeddedKubelet(node.server, node.layout, node.runtime, KubeletTimes(scan=0.05, wipe=0.2))
     node.start()
     node.wait(lambda: node.server.objects("resourceslices", "resource.k8s.io") == [])
     node.server.create(SLICES, slice_object("ours", DRIVER))
@@ -91,12 +91,11 @@ def test_the_health_that_the_plugin_streams_is_known_until_it_goes(registered: N
     well = DeviceHealth("node/gpu", "gpu-0", "healthy", 10)
 
     registered.plugin.board.update((well, DeviceHealth("node/gpu", "gpu-1", "unhealthy", 10, "XID 79")))
-    told = {("node/gpu", "gpu-0"): "Healthy", ("node/gpu", "gpu-1"): "Unhealthy"}
-    registered.wait(lambda: health.devices(DRIVER) == told)
+    registered.wait(lambda: health.of(DRIVER, "node/gpu", "gpu-0") == {"health": "Healthy"})
     assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unhealthy", "message": "XID 79"}
 
     registered.plugin.service.stop()
-    registered.wait(lambda: health.devices(DRIVER) == {})
+    registered.wait(lambda: health.of(DRIVER, "node/gpu", "gpu-0") == {"health": "Unknown"})
     assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unknown"}
 
 
@@ -274,17 +273,17 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
     assert len(faults) + len(unforeseen.take()) < 8  # it is tried again, with a back-off
 
 
-def test_a_look_at_sockets_that_fails_is_noted_and_followed_by_another(
+def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     registered: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, failures = registered.kubelet.plugins.look, [OSError("stale file handle")]
+    scan, failures = registered.kubelet.plugins.scan, [OSError("stale file handle")]
 
     def fails_once() -> None:
         if failures:
             raise failures.pop()
-        look()
+        scan()
 
-    monkeypatch.setattr(registered.kubelet.plugins, "look", fails_once)
+    monkeypatch.setattr(registered.kubelet.plugins, "scan", fails_once)
     registered.wait(lambda: not failures)
     registered.layout.registry_dir.unlink()
 
