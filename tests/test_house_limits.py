@@ -14,6 +14,8 @@ FOLDERS = (*sorted(path.parent.name for path in ROOT.glob("*/__init__.py")), "te
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
+MOST_IMPORT_LINES = 0.10
+"""Of the lines of code outside the tests: more says that ideas are cut up."""
 MIN_LINES_BESIDE_ITS_IMPORTER = 60
 """A shorter module is merged into the only module that imports it, if both are in one folder."""
 APART = {
@@ -36,6 +38,8 @@ class Measured:
     """The measured properties of a module."""
 
     lines: int
+    code_lines: int
+    import_lines: int
     long_functions: list[str]
     says_its_job: bool
 
@@ -48,9 +52,34 @@ def measured() -> dict[str, Measured]:
         source = path.read_text()
         tree = ast.parse(source)
         found[path.relative_to(ROOT).as_posix()] = Measured(
-            len(source.splitlines()), long_functions(tree), bool(ast.get_docstring(tree))
+            len(source.splitlines()),
+            len(code_lines(source, tree)),
+            len(lines_of(tree, ast.Import, ast.ImportFrom)),
+            long_functions(tree),
+            bool(ast.get_docstring(tree)),
         )
     return found
+
+
+def code_lines(source: str, tree: ast.Module) -> set[int]:
+    """The numbers of the lines that are not blank, a comment or a docstring."""
+    lines = enumerate(source.splitlines(), 1)
+    written = {number for number, line in lines if line.strip() and not line.strip().startswith("#")}
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            written -= lines_between(node.body[0])
+    return written
+
+
+def lines_of(tree: ast.Module, *kinds: type[ast.stmt]) -> set[int]:
+    """The numbers of the lines of statements of these kinds."""
+    return {number for node in ast.walk(tree) if isinstance(node, kinds) for number in lines_between(node)}
+
+
+def lines_between(node: ast.stmt) -> set[int]:
+    """The numbers of a statement's lines."""
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 def long_functions(tree: ast.Module) -> list[str]:
@@ -121,6 +150,19 @@ def test_no_short_module_lies_beside_its_single_importer() -> None:
     }
     assert sorted(short.keys() - APART.keys()) == []
     assert sorted(APART.keys() - short.keys()) == [], "these need no exception any more"
+
+
+def test_few_lines_are_imports() -> None:
+    ours = [one for file, one in measured().items() if not file.startswith("tests/")]
+    assert sum(one.import_lines for one in ours) <= MOST_IMPORT_LINES * sum(one.code_lines for one in ours)
+
+
+def test_comments_docstrings_and_blank_lines_are_not_code() -> None:
+    body = '    """Work.\n\n    Hard.\n    """\n    return os\n'
+    source = f'"""Says its job."""\n\nimport os\n\n# why\ndef work():\n{body}'
+    tree = ast.parse(source)
+    assert code_lines(source, tree) == {3, 6, 11}
+    assert lines_of(tree, ast.Import) == {3}
 
 
 def test_no_module_is_named_after_nothing() -> None:
