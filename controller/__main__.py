@@ -1,4 +1,4 @@
-"""The command of the controller: its flags, and a run of what controller/wiring.py connects until its end."""
+"""The controller's command: parses the flags and runs what controller/wiring.py connects."""
 
 from __future__ import annotations
 

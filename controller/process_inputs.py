@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``kinds()`` gives the kinds that the node offers, None for the driver's own.
+    """``kinds()`` gives the kinds that the node offers; None means the driver's own.
 
-    Work of the process that takes longer than ``hung_seconds`` hangs.
+    Work of the process that takes longer than ``hung_seconds`` counts as hung, and the liveness probe fails.
     """
 
     intervals: Intervals = field(default_factory=Intervals)

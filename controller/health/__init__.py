@@ -1,1 +1,1 @@
-"""Faults of the node's GPUs that NVML cannot be asked for: received as events, kept, and reported."""
+"""Faults of the node's GPUs that NVML reports only once, as events: received, kept, and published."""

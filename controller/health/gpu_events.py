@@ -1,6 +1,7 @@
-"""Hears events of GPUs from the NVIDIA driver in a thread, and posts an event of the node for each change.
+"""Waits for events of the NVIDIA driver, and posts an event of the Node when a GPU falls ill or is well
+again.
 
-A GPU that falls ill and one that is well again are each posted once.
+NVML reports an XID only as an event, to the event sets that exist at that moment. It cannot be read later.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 
-_TOLD_ELSEWHERE = frozenset({"unlicensed", "unmonitored"})
-"""The license of a vGPU has events of its own; a GPU that cannot be monitored is not sick."""
+# The license of a vGPU has events of its own, and a GPU that cannot be monitored is not sick.
+_POSTED_ELSEWHERE = frozenset({"unlicensed", "unmonitored"})
 
 _MEANINGS = {
     "None": "pods may go on",
@@ -40,10 +41,11 @@ _MEANINGS = {
 
 _log = get_logger(__name__)
 
+# A wait without an event is simply repeated; closing the set ends it within a second.
 _LONG_SECONDS = 3600.0
 _AGAIN_SECONDS = (0.1, 15.0)
-_DEAF = frozenset({"lost", "hung"})
-"""What is wrong with a GPU of which no event can be expected."""
+_SEND_NO_EVENTS = frozenset({"lost", "hung"})
+"""The problems of GPUs that send no events, so that an event set is not made again because of them."""
 
 
 def connect(
@@ -52,18 +54,19 @@ def connect(
     events: NodeEvents,
     metrics: Metrics,
     on_change: Callable[[], None],
-    look_now: Callable[[], None],
+    check_now: Callable[[], None],
 ) -> tuple[EventListener, Callable[[Inventory, HealthRules, float], None]]:
-    """The listener, and a function that has to be called after each check of the GPUs.
+    """The listener, and a function that must be called after each check of the GPUs.
 
-    The function takes the GPUs, the rules, and how many seconds ago the check began. ``on_change`` is called
+    The function gets the GPUs, the rules, and how many seconds ago the check began. ``on_change`` is called
     when devices need other taints.
     """
     fault_events = FaultEvents(events)
 
     def changed() -> None:
+        # Taints first: they keep pods away, the event only informs.
         on_change()
-        fault_events.tell(incidents.everything)
+        fault_events.post_changes(incidents.everything)
 
     def instances(pci: PciAddress) -> tuple[GpuInstance, ...]:
         return discovery.on_gpu(pci, lambda device, watch: watch("gpu_instances", device.gpu_instances))
@@ -74,47 +77,47 @@ def connect(
         instances,
         lambda pci, xid: metrics.xid_seen(str(pci), xid),
         lambda sentence: events.post(EventReason.GPU_FAULT, sentence),
-        look_now,
+        check_now,
     )
-    listener = EventListener(discovery.watch_events, handler, look_now)
+    listener = EventListener(discovery.watch_events, handler, check_now)
 
-    def looked(inventory: Inventory, rules: HealthRules, seconds: float) -> None:
-        incidents.looked(inventory, rules, seconds)
-        listener.saw(inventory)
+    def gpus_checked(inventory: Inventory, rules: HealthRules, seconds: float) -> None:
+        incidents.gpus_checked(inventory, rules, seconds)
+        listener.gpus_checked(inventory)
 
-    return listener, looked
+    return listener, gpus_checked
 
 
 class FaultEvents:
-    """Compares what is wrong now with what was posted last; safe to use from every thread."""
+    """Posts the difference between what is wrong now and what was wrong before; safe in every thread."""
 
     def __init__(self, events: NodeEvents) -> None:
         self._events = events
         self._lock = threading.Lock()
-        self._told: dict[tuple[Region, str], str] = {}
+        self._posted: dict[tuple[Region, str], str] = {}
 
-    def tell(self, everything: Callable[[], Iterable[Verdict]]) -> None:
+    def post_changes(self, everything: Callable[[], Iterable[Verdict]]) -> None:
         """Post what is new and what is over; a fault with several taints is posted once.
 
-        ``everything`` says what is wrong now. It is called under the lock: of two threads, the one that
-        called first must not post last.
+        ``everything`` gives all that is wrong now.
         """
         with self._lock:
+            # Called under the lock: otherwise a thread with an older answer could post last.
             now = _sentences(everything())
             for fault, sentence in now.items():
-                if self._told.get(fault) != sentence:
+                if self._posted.get(fault) != sentence:
                     self._events.post(EventReason.GPU_SICK, sentence)
-            for fault in self._told.keys() - now.keys():
+            for fault in self._posted.keys() - now.keys():
                 region, message = fault
                 self._events.post(EventReason.GPU_WELL, f"GPU {region.pci}: this is over: {message}")
-            self._told = now
+            self._posted = now
 
 
 def _sentences(verdicts: Iterable[Verdict]) -> dict[tuple[Region, str], str]:
-    """A sentence for each fault, which is known by what it hits and by its message."""
+    """A sentence for each fault; a fault is identified by what it hits and by its message."""
     by_fault: dict[tuple[Region, str], list[Verdict]] = {}
     for verdict in verdicts:
-        if verdict.kind not in _TOLD_ELSEWHERE:
+        if verdict.kind not in _POSTED_ELSEWHERE:
             by_fault.setdefault((verdict.scope, verdict.message), []).append(verdict)
     return {fault: _sentence(found) for fault, found in by_fault.items()}
 
@@ -127,37 +130,43 @@ def _sentence(found: list[Verdict]) -> str:
 
 
 class EventListener:
-    """Passes every event to ``handler``, from the first check of the GPUs until ``stop``, while ``run`` runs.
+    """Passes every event to ``handler``, from the first check of the GPUs until ``stop``.
 
-    ``watch`` makes an event set of all GPUs that can report. When its waits fail, or other GPUs have come, a
-    new one is made, if possible before the old one is closed, so that no event in between is lost.
-    ``look_now`` is called when the GPUs have to be checked, since events may have been missed or a GPU is
-    lost. No lock is held while NVML is waited for.
+    ``watch`` makes an event set of all GPUs that can send events. ``check_now`` is called when the GPUs have
+    to be checked, because events may have been missed or a GPU is lost.
     """
 
+    # When a GPU comes, or a wait fails, a new set is made, if possible before the old one is closed. No lock
+    # is held while NVML is called: a call may hang, and stop() must not wait for it.
+
     def __init__(
-        self, watch: Callable[[], EventSet], handler: EventHandler, look_now: Callable[[], None]
+        self, watch: Callable[[], EventSet], handler: EventHandler, check_now: Callable[[], None]
     ) -> None:
         self._watch = watch
         self._handler = handler
-        self._look_now = look_now
+        self._check_now = check_now
         self._changed = threading.Condition()
         self._stopped = False
+        # The UUIDs of the GPUs of the last check that can send events, and those for which a set was made.
         self._wanted: frozenset[str] = frozenset()
         self._tried: frozenset[str] = frozenset()
         self._events: EventSet | None = None
         self._backoff = Backoff(*_AGAIN_SECONDS)
-        self._told = ""
+        self._logged = ""
 
-    def saw(self, inventory: Inventory) -> None:
-        """Take in a check: when GPUs have come that can report events, a new set is made."""
-        self._handler.saw(inventory)
+    def gpus_checked(self, inventory: Inventory) -> None:
+        """Take in the GPUs of a check; if some can send events and are not in the set, a new set is made."""
+        self._handler.gpus_checked(inventory)
         wanted = frozenset(
-            gpu.uuid for gpu in inventory.gpus if not any(problem.reason in _DEAF for problem in gpu.problems)
+            gpu.uuid
+            for gpu in inventory.gpus
+            if not any(problem.reason in _SEND_NO_EVENTS for problem in gpu.problems)
         )
         with self._changed:
             self._wanted = wanted
+            # A GPU that is gone is forgotten, so that it counts as new if it comes back.
             self._tried &= wanted
+            # Closing the set makes the wait in the other thread end.
             if not wanted <= self._tried:
                 self._close()
                 self._changed.notify_all()
@@ -179,22 +188,25 @@ class EventListener:
             except NvmlError as error:
                 self._pause(error)
                 continue
-            if self._takes(events, wanted):
-                self._tell(f"events of {len(events.watched())} of {len(wanted)} GPUs are heard")
-                self._look_now()  # at what happened before
+            if self._replace_set(events, wanted):
+                self._log_once(f"events of {len(events.watched())} of {len(wanted)} GPUs are heard")
+                # For what happened before the set was there.
+                self._check_now()
                 self._listen(events)
 
-    def _takes(self, events: EventSet, wanted: frozenset[str]) -> bool:
-        """Replace the old set by a new one; whether the new one still covers all GPUs."""
+    def _replace_set(self, events: EventSet, wanted: frozenset[str]) -> bool:
+        """Replace the old set by a new one; returns whether the new one still covers all GPUs."""
         with self._changed:
             old, self._events = self._events, events
+            # gpus_checked() may have found another GPU, or the process may stop, while the set was made.
             good = not self._stopped and wanted <= self._tried
             if not good:
                 self._close()
+        # The new set exists already, so no event between the two is lost. Take what waits in the old one.
         if old is not None:
             with suppress(NvmlError):
                 while (event := old.wait(0)) is not None:
-                    self._handler.hear(event)
+                    self._handler.handle(event)
             old.close()
         return good
 
@@ -206,40 +218,44 @@ class EventListener:
                 left = self._handler.seconds_left()
                 event = events.wait(_LONG_SECONDS if left is None else left)
                 if event is None:
-                    self._handler.look_if_due()
+                    self._handler.check_if_due()
                 else:
-                    self._handler.hear(event)
+                    self._handler.handle(event)
         except NvmlError as error:
+            # A wait fails with GPU_IS_LOST if any GPU of the set falls off the bus. Only a check finds which.
             if isinstance(error, GpuLost):
-                self._look_now()
+                self._check_now()
+            # The end of the session has freed the set, so there is nothing left to take from it.
             if isinstance(error, SessionLost):
                 with self._changed:
                     self._close()
+            # It worked for a while, so the next failure is a new one.
             if time.monotonic() - began_at > _AGAIN_SECONDS[1]:
                 self._backoff.reset()
             self._pause(error)
 
     def _has_gpus(self) -> bool:
-        """Wait until there are GPUs that can report events; False when stopped."""
+        """Wait until there are GPUs that can send events; False if stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._wanted)
             return not self._stopped
 
     def _pause(self, error: NvmlError) -> None:
-        """Wait before the next try, less long when GPUs come."""
+        """Wait before the next try, but not longer than until another GPU comes."""
+        # These are normal: the session was closed for the kubelet plugin, or the driver is being upgraded.
         if not isinstance(error, (SessionLost, LetGo, DriverNotLoaded)):
-            self._tell(f"events are not heard: {error}")
+            self._log_once(f"events are not heard: {error}")
         wait_seconds = self._backoff.next_seconds()
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or not self._wanted <= self._tried, wait_seconds)
 
     def _close(self) -> None:
-        """Close the set that there is. The lock is held; closing does not wait."""
+        """Close the current set, if any. The lock is held; closing does not wait."""
         if self._events is not None:
             self._events.close()
             self._events = None
 
-    def _tell(self, sentence: str) -> None:
-        if sentence != self._told:
-            self._told = sentence
+    def _log_once(self, sentence: str) -> None:
+        if sentence != self._logged:
+            self._logged = sentence
             _log.info("events of GPUs", told=sentence)

@@ -1,1 +1,1 @@
-"""Looks at the node: its GPUs, its configuration, what claims were given."""
+"""Reads the node: its GPUs, its configuration, its labels, and which devices claims have."""

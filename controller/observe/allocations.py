@@ -1,4 +1,4 @@
-"""Lists which devices of a pool are allocated to claims, and watches that while it is needed."""
+"""Lists which devices of a pool are allocated to claims, and watches the claims while that is needed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ _RETRY_SECONDS = (1.0, 60.0)
 
 
 def allocated_devices(client: KubeClient, *, driver: str, pool: str) -> frozenset[str]:
-    """The names of the pool's devices that are allocated, by the claims of all namespaces as they are now.
-
-    Admin access is left out: it takes no device away from others. Raises ApiError.
-    """
-    return _given_devices(_claims(client), driver=driver, pool=pool)
+    """The names of the pool's devices that are allocated to claims of any namespace now; raises ApiError."""
+    return _allocated_to(_claims(client), driver=driver, pool=pool)
 
 
-def _given_devices(claims: Iterable[dict[str, Any]], *, driver: str, pool: str) -> frozenset[str]:
-    """The names of the pool's devices that these claims were given; admin access is left out."""
+def _allocated_to(claims: Iterable[dict[str, Any]], *, driver: str, pool: str) -> frozenset[str]:
+    """The names of the pool's devices that are allocated to these claims."""
+    # Admin access is left out: it does not keep the device from others.
     return frozenset(
         str(result.get("device"))
         for claim in claims
@@ -41,6 +39,7 @@ def _given_devices(claims: Iterable[dict[str, Any]], *, driver: str, pool: str) 
 
 
 def _claims(client: KubeClient) -> Iterator[dict[str, Any]]:
+    # In pages: the API server holds a whole answer in memory, and a cluster can have many claims.
     params = {"limit": str(_PAGE_SIZE)}
     while True:
         page = client.get(_RESOURCE_CLAIMS, params)
@@ -59,9 +58,8 @@ def _results(claim: dict[str, Any]) -> list[dict[str, Any]]:
 class ClaimWatch:
     """Reports which devices of the pool are allocated, from ``follow(True)`` to ``follow(False)``.
 
-    Claims cannot be selected by pool, so the watch gets those of the whole cluster, and keeps only those that
-    have a device of the pool. ``run`` works in the caller's thread until ``stop``; ``on_change`` is called
-    there with the names when they have changed, and with no names once ``follow`` ended the watch.
+    ``run`` works in the caller's thread until ``stop``. ``on_change`` is called there with the names when
+    they have changed, and with no names after ``follow(False)``.
     """
 
     def __init__(
@@ -71,71 +69,75 @@ class ClaimWatch:
         self._on_change = on_change
         self._driver, self._pool = driver, pool
         self._changed = threading.Condition()
-        self._asked = False
+        self._is_wanted = False
         self._stopped = False
-        self._resting = threading.Event()
+        self._watch_ended = threading.Event()
         self._reflector: Reflector | None = None
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
-    def follow(self, asked: bool) -> None:
-        """Begin to watch, or end it; returns at once."""
+    def follow(self, wanted: bool) -> None:
+        """Begin to watch, or stop it; returns at once."""
         with self._changed:
-            if asked == self._asked:
+            if wanted == self._is_wanted:
                 return
-            self._asked = asked
-            if not asked:
-                self._rest()
+            self._is_wanted = wanted
+            if not wanted:
+                self._end_watch()
             self._changed.notify_all()
 
     def stop(self) -> None:
         """Make ``run`` return."""
         with self._changed:
             self._stopped = True
-            self._rest()
+            self._end_watch()
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Watch the claims whenever ``follow`` asks for it."""
+        """Watch the claims whenever ``follow`` wants it."""
         while (reflector := self._next()) is not None:
             reflector.run()
-            self._tell(frozenset())
+            # What is not watched is not known any more, so it must not block anything.
+            self._report(frozenset())
 
     def _next(self) -> Reflector | None:
-        """Wait until ``follow`` asks for it; the reflector to run then, None when stopped."""
+        """Wait until ``follow`` wants a watch; returns the reflector to run, None when stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._asked or self._stopped)
+            self._changed.wait_for(lambda: self._is_wanted or self._stopped)
             if self._stopped:
                 return None
-            self._resting = threading.Event()
+            self._watch_ended = threading.Event()
+            # Claims have no field selector for a pool. So the watch gets the claims of the whole cluster, and
+            # the reflector keeps only those with a device of this pool.
             self._reflector = Reflector(
                 self._client,
                 Selection(_RESOURCE_CLAIMS, {}, {}),
-                self._resting,
-                on_event=lambda _type, _claim: self._tell_current(),
-                on_list=lambda _claims: self._tell_current(),
+                self._watch_ended,
+                on_event=lambda _type, _claim: self._report_current(),
+                on_list=lambda _claims: self._report_current(),
                 on_failure=self._failed,
                 backoff=Backoff(*_RETRY_SECONDS),
-                concerns=lambda claim: bool(self._given(claim)),
+                concerns=lambda claim: bool(self._devices_of(claim)),
             )
             return self._reflector
 
-    def _rest(self) -> None:
+    def _end_watch(self) -> None:
         """Stop the running reflector. The lock is held."""
-        self._resting.set()
+        self._watch_ended.set()
+        # It waits for the API server; only wake() ends that at once.
         if self._reflector is not None:
             self._reflector.wake()
 
-    def _given(self, claim: dict[str, Any]) -> frozenset[str]:
-        return _given_devices([claim], driver=self._driver, pool=self._pool)
+    def _devices_of(self, claim: dict[str, Any]) -> frozenset[str]:
+        return _allocated_to([claim], driver=self._driver, pool=self._pool)
 
-    def _tell_current(self) -> None:
+    def _report_current(self) -> None:
         if self._reflector is not None:
             claims, _ = self._reflector.snapshot()
-            self._tell(_given_devices(claims, driver=self._driver, pool=self._pool))
+            self._report(_allocated_to(claims, driver=self._driver, pool=self._pool))
 
-    def _tell(self, names: frozenset[str]) -> None:
-        if names != self._told:
-            self._told = names
+    def _report(self, names: frozenset[str]) -> None:
+        if names != self._reported:
+            self._reported = names
             self._on_change(names)
 
     def _failed(self, error: ApiError, wait_seconds: float) -> None:

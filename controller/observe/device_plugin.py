@@ -1,8 +1,7 @@
-"""Notices a device plugin that hands out the GPUs of this node as well, by the Node's capacity.
+"""Notices a device plugin that hands out the GPUs of this node too, by the Node's capacity.
 
-The kubelet writes there what device plugins of its node offer; devices of this driver are never in it. When a
-device plugin ends, what it offered stays in the capacity for five minutes, then it is 0 (kubelet,
-pkg/kubelet/cm/devicemanager, endpointStopGracePeriod). A kubelet that starts begins with 0.
+The kubelet writes the resources of device plugins into ``status.capacity``; devices of DRA drivers are never
+in it.
 """
 
 from __future__ import annotations
@@ -18,18 +17,21 @@ from driver.process.log import get_logger
 
 _log = get_logger(__name__)
 
+# Other plugins of NVIDIA use the prefix too, for network cards for example.
 _RESOURCE = re.compile(r"nvidia\.com/(?P<name>(?:gpu|mig-[A-Za-z0-9._-]{1,48})(?:\.shared)?)", re.ASCII)
-"""The names that NVIDIA's device plugin gives. With the prefix alone there are network cards, too."""
+"""The resource names of NVIDIA's device plugin."""
 
 Consequence = Literal["taint", "withhold"]
 _WORDS: dict[Consequence, str] = {"taint": "they are offered with a taint", "withhold": "none is offered"}
 
+# The API writes every quantity of zero like this. When a device plugin ends, its resources stay in the
+# capacity for five minutes and are 0 then (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager). A
+# kubelet that starts begins with 0.
 _NOTHING = "0"
-"""How the API writes every quantity that is zero."""
 
 
 def offered_by_device_plugin(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """The resources of GPUs that a device plugin offers on a node, without their prefix, sorted."""
+    """The GPU resources that a device plugin offers on a node, without their prefix, sorted."""
     capacity = (node.get("status") or {}).get("capacity") or {}
     return tuple(
         sorted(
@@ -41,15 +43,15 @@ def offered_by_device_plugin(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class DevicePlugin:
-    """Calls ``on_change`` with the names of the resources when they have changed; at first there are none.
+    """Calls ``on_change`` with the names of the resources when they change; at first there are none.
 
-    An event of the node and the log say so. ``seen`` may be called from several threads.
+    It also logs that and posts an event of the Node. ``seen`` may be called from several threads.
     """
 
     def __init__(
         self, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None], consequence: Consequence
     ) -> None:
-        """``consequence`` is what becomes of this driver's devices meanwhile."""
+        """``consequence`` is what happens to this driver's devices meanwhile."""
         self._events = events
         self._on_change = on_change
         self._consequence = consequence
@@ -63,6 +65,7 @@ class DevicePlugin:
             if offered == self._known:
                 return
             self._known = offered
+            # Under the lock, so that calls of two threads arrive in their order.
             self._on_change(offered)
         if offered:
             names = ", ".join(f"nvidia.com/{name}" for name in offered)

@@ -1,4 +1,4 @@
-"""Posts an event of the node when the license of a vGPU is missing, is there again, or ends soon."""
+"""Posts an event of the Node when the license of a vGPU is missing, is there again, or ends soon."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from driver.process.log import get_logger
 
 _log = get_logger(__name__)
 
+# A lease is for a day by default, and is renewed long before it ends. Four hours are enough to act.
 ENDS_SOON = timedelta(hours=4)
-"""A lease is for a day by default and is renewed long before it ends; four hours are left to act."""
 
+# Of a shorter lease, the last quarter counts.
 _LAST_PART = 4
-"""Of a shorter lease the last quarter counts."""
 
 
 def utc_now() -> datetime:
     """The time of day of this machine."""
+    # NVML gives the expiry as a date, so the monotonic clock cannot be compared with it.
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A license as it was first seen: since then it was neither renewed nor lost."""
+    """A license that has not changed since it was first seen."""
 
     license: VgpuLicense
     since: datetime
     warned: bool = False
 
     def ends_soon(self, now: datetime) -> bool:
-        """Whether little is left of it, as long as it was seen to last."""
+        """Whether little is left of the time that it had when it was first seen."""
         ends = self.license.expires
         return ends is not None and ends - now < min(ENDS_SOON, (ends - self.since) / _LAST_PART)
 
 
 class Licenses:
-    """Posts each event once. A license that ends soon gets another event only after it was renewed."""
+    """Posts each event once; a license that ends soon gets another event only after it was renewed."""
 
     def __init__(self, events: NodeEvents, now: Callable[[], datetime] = utc_now) -> None:
         self._events = events
@@ -49,14 +50,15 @@ class Licenses:
         self._known: dict[str, _Known] = {}
 
     def seen(self, gpus: Sequence[Gpu]) -> None:
-        """Take in the GPUs of the node as they are; those without a license to have cost nothing."""
-        told = {gpu.uuid: (gpu, found) for gpu in gpus if (found := gpu.vgpu_license) is not None}
-        self._known = {uuid: self._judge(gpu, found) for uuid, (gpu, found) in told.items()}
+        """Take in the GPUs of a check; only vGPUs have a license."""
+        licenses = {gpu.uuid: (gpu, found) for gpu in gpus if (found := gpu.vgpu_license) is not None}
+        self._known = {uuid: self._judge(gpu, found) for uuid, (gpu, found) in licenses.items()}
 
     def _judge(self, gpu: Gpu, found: VgpuLicense) -> _Known:
         former, now = self._known.get(gpu.uuid), self._now()
+        # A renewal changes the expiry, so it counts as another license.
         if former is None or former.license != found:
-            self._tell_change(gpu, former, found)
+            self._post_change(gpu, former, found)
             former = _Known(found, now)
         if former.warned or not former.ends_soon(now):
             return former
@@ -68,7 +70,7 @@ class Licenses:
         )
         return _Known(found, former.since, warned=True)
 
-    def _tell_change(self, gpu: Gpu, former: _Known | None, found: VgpuLicense) -> None:
+    def _post_change(self, gpu: Gpu, former: _Known | None, found: VgpuLicense) -> None:
         had = None if former is None else former.license.licensed
         if not found.licensed and had is not False:
             text = (

@@ -1,4 +1,4 @@
-"""Follows the Node object of this node, and knows its labels, by which its pool of rules is chosen."""
+"""Follows the Node object of this node and its labels, which decide the node's pool of rules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _RETRY_SECONDS = (1.0, 60.0)
 class NodeWatch:
     """Calls ``on_node`` with the Node when it is first read and whenever it has changed.
 
-    The kubelet renews a Lease every ten seconds and writes its Node every five minutes and when something has
-    changed, so this is seldom called. ``reflector`` runs in a thread of its own. It lists and watches one
-    node by its name; RBAC cannot say that, so the right is one to read all nodes.
+    ``reflector`` runs in a thread of its own.
     """
+
+    # This is seldom called: the kubelet renews a Lease every ten seconds, and writes its Node only every five
+    # minutes or when something has changed.
 
     def __init__(
         self, client: KubeClient, stop_event: threading.Event, on_node: Callable[[Object], None], *, node: str
@@ -31,6 +32,7 @@ class NodeWatch:
         self._on_node = on_node
         self.reflector = Reflector(
             client,
+            # Only this node. RBAC cannot express "the node of the pod", so the right is to read all nodes.
             Selection(NODES, {"metadata.name": node}, {}),
             stop_event,
             on_event=self._seen,
@@ -47,7 +49,7 @@ class NodeWatch:
 
 
 class NodeLabels:
-    """The labels of one node, as ``seen`` got them last; ``on_change`` is called when they have changed."""
+    """The labels of one node, from the last ``seen``; ``on_change`` is called when they have changed."""
 
     def __init__(self, client: KubeClient, node: str, on_change: Callable[[], None]) -> None:
         self._client = client
@@ -57,7 +59,7 @@ class NodeLabels:
         self._labels: Mapping[str, str] | None = None
 
     def seen(self, node: Object) -> None:
-        """Take in the Node as it is; for another thread than that of ``current``."""
+        """Take in the Node; may be called by another thread than ``current``."""
         labels = node["metadata"].get("labels") or {}
         with self._lock:
             changed = labels != self._labels
@@ -66,13 +68,14 @@ class NodeLabels:
             self._on_change()
 
     def current(self) -> Mapping[str, str]:
-        """The labels; before the first ``seen`` they are read from the API server, or ApiError is raised."""
+        """The labels; before the first ``seen`` they are read from the API server; may raise ApiError."""
         with self._lock:
             known = self._labels
         if known is not None:
             return known
         read: Mapping[str, str] = self._client.get_metadata(self._path)["metadata"].get("labels") or {}
         with self._lock:
+            # The watch may have been faster, and then it has the newer labels.
             if self._labels is None:
                 self._labels = read
             return self._labels

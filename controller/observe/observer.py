@@ -1,4 +1,4 @@
-"""Looks at the node's GPUs again and again, and passes on what they can offer in the state of the node."""
+"""Checks the node's GPUs again and again, and passes on what they can offer in the node's present state."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from driver.process.metrics.registry import NvmlFailure
 
 _log = get_logger(__name__)
 
-_TOLD: Mapping[Part, str] = {"gpu": "", "passthrough": " to virtual machines"}
-"""What that is withheld is an event, and how that says it: no attribute of a device tells it."""
+_POSTED_PARTS: Mapping[Part, str] = {"gpu": "", "passthrough": " to virtual machines"}
+"""The withheld parts that get an event, with its words; no attribute of a device says that they are."""
 
 _FAILURES = frozenset(get_args(NvmlFailure))
 
@@ -46,32 +46,31 @@ BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """One look: the GPUs, the rules of that moment, and the taint of what waits for an NVIDIA driver.
-
-    ``away`` are the GPUs that had left it for claims when the check began, ``virtual_off`` those that should
-    get virtual functions.
-    """
+    """What one check found."""
 
     inventory: Inventory
+    # The rules at that moment.
     rules: NodeConfig | None
+    # The taint of what needs an NVIDIA driver; None if the node has one.
     missing: Taint | None
+    # The GPUs that had left the NVIDIA driver for claims when the check began, one set for each device.
     away: frozenset[frozenset[PciAddress]]
+    # The GPUs that should get virtual functions and have none.
     virtual_off: frozenset[PciAddress]
 
 
 class Observer:
-    """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
+    """The offers of this node, made anew by each ``check`` from the GPUs and the ``rules``.
 
-    ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
-    not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
-    in another form. While NVML as a whole cannot be asked, what was offered before stays with a taint, so
-    that no new pod comes; before the first successful check, that is all that is published of the node. On
-    a node without an NVIDIA driver that is so for all that needs one: what sysfs tells is offered to virtual
-    machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
-    offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
-    GPU that is withheld is an event of the node as well. ``on_virtual_off`` is called with the GPUs
-    that should get virtual functions by their rule, have none, and are not in use by a claim. ``on_look`` is
-    called after each successful check: with the GPUs, how their faults are judged, and its age in seconds.
+    * ``on_offers`` gets them, with the names of the devices that claims hold and of those allocated to
+      claims, whenever one of these may have changed.
+    * ``on_virtual_off`` gets the GPUs that should get virtual functions by their rule, have none, and are not
+      in use by a claim.
+    * ``on_check`` is called after each successful check, with the GPUs, the rules for faults, and the seconds
+      since the check began.
+    * ``withholds``: offer nothing while a device plugin offers GPUs of the node.
+
+    Changes are logged once; a GPU that is not offered is also an event of the Node.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Observer:
         *,
         withholds: bool = False,
         on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
-        on_look: Callable[[Inventory, HealthRules, float], None] = lambda _inventory, _rules, _seconds: None,
+        on_check: Callable[[Inventory, HealthRules, float], None] = lambda _inventory, _rules, _seconds: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
@@ -96,7 +95,7 @@ class Observer:
         self._kinds = kinds
         self._withholds = withholds
         self._on_virtual_off = on_virtual_off
-        self._on_look = on_look
+        self._on_check = on_check
         self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -110,19 +109,22 @@ class Observer:
         self._withheld: dict[str, str] = {}
 
     def check(self) -> None:
-        """Check once; raises NvmlError when NVML is there and cannot be asked.
-
-        While the NVML session is closed for the plugin nothing can be checked, and nothing is wrong.
-        """
+        """Check once; raises NvmlError if NVML is there and does not work."""
+        # Before the GPUs are read: one that comes back to the NVIDIA driver meanwhile still counts as away.
         rules, began_at = self._rules(), time.monotonic()
         busy, away = self._busy(), self._away()
         missing: Taint | None = None
         try:
+            # A GPU that is busy before or after the reading may have been busy during it.
             inventory = _without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
         except LetGo:
+            # The session is closed for the kubelet plugin, so nothing can be read and nothing is wrong.
             return
         except NvmlError as error:
+            # Without NVML sysfs still shows the GPUs; virtual machines can have them.
             inventory, missing = self._discovery.without_driver(), taint_of_failure(error)
+            # If the node has a driver and NVML fails all the same, the last devices stay with a taint. Before
+            # the first successful check, only what is stored already is published.
             if not (isinstance(error, DriverNotLoaded) or _has_no_gpu(inventory)):
                 with self._lock:
                     self._failure = error
@@ -136,14 +138,15 @@ class Observer:
             self._seen, self._failure = _Seen(inventory, rules, missing, away, virtual_off), None
             offers = self._offers(self._seen)
             self._pass_on()
-        self._on_look(
+        self._on_check(
             inventory, HealthRules() if rules is None else rules.health, time.monotonic() - began_at
         )
         self._report(inventory, offers)
 
     def _offers(self, seen: _Seen) -> Offers:
-        """What was seen as offers, with the GPUs that claims had then or have now. The lock is held."""
+        """The offers of a check, with the GPUs that were away then or are now. The lock is held."""
         away = seen.away | self._away_now()
+        # The plugin's state changes more often than the GPUs, so the same input is not worked out twice.
         if self._made is None or self._made[:2] != (seen, away):
             offers = node_offers(
                 seen.inventory, seen.rules, self._kinds, away=away, without_driver=seen.missing
@@ -160,7 +163,7 @@ class Observer:
             return self._away_now()
 
     def _away_now(self) -> frozenset[frozenset[PciAddress]]:
-        """The GPUs that claims have in a form for which they leave the NVIDIA driver, by device."""
+        """The GPUs that left the NVIDIA driver for a claim, one set for each device."""
         names = map(self._kinds.parse, () if self._state is None else self._state.held)
         return frozenset(
             frozenset(region.pci for region in name.regions)
@@ -169,38 +172,35 @@ class Observer:
         )
 
     def _busy(self) -> tuple[PciAddress, ...]:
-        """The GPUs that the plugin is at work on, whose calls may take long for no fault of theirs."""
+        """The GPUs that the plugin is changing; their NVML calls may take long although nothing is wrong."""
         with self._lock:
             return () if self._state is None else self._state.busy
 
-    def plugin_tells(self, state: NodeState) -> None:
-        """Take in what the kubelet plugin holds and what blocks it; for another thread than ``check``'s."""
+    def plugin_reports(self, state: NodeState) -> None:
+        """Take in the kubelet plugin's state; may be called by another thread than ``check``."""
         with self._lock:
             self._state = state
             self._pass_on()
 
     def device_plugin_offers(self, resources: tuple[str, ...]) -> None:
-        """Take in which resources of GPUs a device plugin offers on the node; for another thread than
-        ``check``'s.
-
-        While there are any, each device has a taint, or none is offered: else a GPU would be handed out
-        twice.
-        """
+        """Take in the GPU resources of a device plugin; may be called by another thread than ``check``."""
+        # While there are any, every device has a taint or none is offered. Otherwise the kubelet could give a
+        # GPU to one pod by the device plugin and to another by a claim.
         with self._lock:
             self._device_plugin = resources
             self._pass_on()
 
-    def claims_given(self, allocated: frozenset[str]) -> None:
-        """Take in which devices claims have while that is followed; for another thread than ``check``'s.
-
-        One that is not offered any more blocks what lies there, before the plugin holds it.
-        """
+    def claims_changed(self, allocated: frozenset[str]) -> None:
+        """Take in which devices are allocated, while claims are watched; may be called by another thread."""
+        # An allocated device that is not offered any more blocks its place before the plugin holds it.
         with self._lock:
             self._allocated = allocated
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
+        """Pass on the offers, once everything is known. The lock is held, so that they arrive in order."""
+        # Not before the plugin's state is known: what claims hold of earlier devices must not be handed out
+        # in another form.
         if self._state is None or (self._seen is None and self._failure is None):
             return
         inventory = Inventory() if self._seen is None else self._seen.inventory
@@ -236,7 +236,7 @@ class Observer:
         return self._seen.virtual_off - {region.pci for name in names for region in name.regions}
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
-        """Log, and post as events, what differs from the last check."""
+        """Log and post what differs from the last check."""
         now: dict[str, object] = {
             "gpus": [str(gpu.pci) for gpu in inventory.gpus],
             "driver_version": inventory.driver_version,
@@ -255,32 +255,34 @@ class Observer:
                 *inventory.problems,
                 *(found for gpu in inventory.gpus for found in gpu.problems),
             ):
-                if problem.reason in _FAILURES and not problem.value:  # else the call has answered
+                # A problem with a value is an answer of the call, not a failure of it.
+                if problem.reason in _FAILURES and not problem.value:
                     self._metrics.nvml_failed(cast("NvmlFailure", problem.reason))
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
         self._licenses.seen(inventory.gpus)
-        self._tell_withheld([held for held in offers.withheld if held.part in _TOLD])
+        self._post_withheld([held for held in offers.withheld if held.part in _POSTED_PARTS])
 
-    def _tell_withheld(self, withheld: list[Withheld]) -> None:
-        now = {f"{held.pci} is not offered{_TOLD[held.part]}": held.reason for held in withheld}
+    def _post_withheld(self, withheld: list[Withheld]) -> None:
+        now = {f"{held.pci} is not offered{_POSTED_PARTS[held.part]}": held.reason for held in withheld}
         for what, reason in now.items():
             if self._withheld.get(what) != reason:
                 hidden = reason == HIDDEN_BY_RULE
-                told = EventReason.GPU_HIDDEN if hidden else EventReason.GPU_WITHHELD
-                self._events.post(told, f"GPU {what}: {reason}")
+                event_reason = EventReason.GPU_HIDDEN if hidden else EventReason.GPU_WITHHELD
+                self._events.post(event_reason, f"GPU {what}: {reason}")
         self._withheld = now
 
 
 def _has_no_gpu(inventory: Inventory) -> bool:
-    """Whether the NVIDIA driver has no GPU of a node that has some: then NVML knows nothing."""
+    """Whether the node has GPUs and none of them is bound to the NVIDIA driver."""
+    # Then an NVML that fails says nothing about the GPUs.
     found = inventory.pci.physical
     return bool(found) and all(function.driver != NVIDIA_KERNEL_DRIVER for function in found)
 
 
 def _without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:
-    """The inventory without the hanging calls of GPUs that the plugin was at work on during the check."""
+    """The inventory without the hanging calls of the GPUs that the plugin was changing."""
     gpus = tuple(
         replace(gpu, problems=tuple(problem for problem in gpu.problems if problem.reason != "hung"))
         if gpu.pci in busy

@@ -1,4 +1,4 @@
-"""Keeps the rules of this node as their file is now, and the last good ones where the file is wrong."""
+"""Follows the file with the rules of this node, and keeps the last good ones while the file is wrong."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from driver.process.log import get_logger
 
 _log = get_logger(__name__)
 
-_State = tuple[int, int, int, int]
+_Stamp = tuple[int, int, int, int]
 
 
 class RulesFile:
     """The rules in one file, which may be replaced at any time, as the files of a ConfigMap volume are.
 
-    ``labels`` gives those of the node, by which its pool is chosen; it is asked while the file has pools.
-    What concerns every node has to be good at first: raises ConfigError when it is not.
+    ``labels`` gives the node's labels and is called if the file has pools. Raises ConfigError if the file has
+    a mistake that concerns every node.
     """
 
     def __init__(
@@ -37,64 +37,67 @@ class RulesFile:
         self._events = events
         self._labels = labels
         self._kinds = kinds
-        self._seen = self._look()
+        # Before the file is read, so that a change in between is noticed the next time.
+        self._last_stamp = self._stamp()
         self._file = load_file(path, kinds)
         self._pool: Pool | None = None
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def current(self) -> NodeConfig:
-        """The rules of this node if they are good, else those of the last time that they were.
+        """The rules of this node, or the last good ones if the file has mistakes now.
 
-        What is wrong is logged and posted as an event of the node, once; what is wrong for other nodes alone
-        is logged. Raises ConfigError while they never were good, and what ``labels`` raises.
+        Mistakes are logged and posted as an event of the Node, once; those that concern only other nodes are
+        only logged. Raises ConfigError if the rules were never good, and whatever ``labels`` raises.
         """
-        self._look_again()
+        self._reload_if_changed()
         labels = self._labels() if self._file.has_pools else {}
-        self._tell_elsewhere("; ".join(self._file.wrong_elsewhere(labels)))
+        self._log_elsewhere("; ".join(self._file.wrong_elsewhere(labels)))
         try:
             pool = self._file.pool_of(labels)
         except ConfigError as error:
-            self._tell("entry", error)
+            self._report("entry", error)
             if self._pool is None:
                 raise
             return self._pool.rules
-        self._told["entry"] = ""
+        self._reported["entry"] = ""
         if pool is not self._pool:
-            told = {"pool": pool.name} if pool.name else {}
-            _log.info("node configuration loaded", file=str(self._path), rules=len(pool.rules.rules), **told)
+            name = {"pool": pool.name} if pool.name else {}
+            _log.info("node configuration loaded", file=str(self._path), rules=len(pool.rules.rules), **name)
             self._pool = pool
         return pool.rules
 
-    def _look_again(self) -> None:
-        seen = self._look()
-        if seen == self._seen:
+    def _reload_if_changed(self) -> None:
+        seen = self._stamp()
+        if seen == self._last_stamp:
             return
-        # Taken before the file is read: a change in between is another look's.
-        self._seen = seen
+        # Set before the file is read, so that a change in between is noticed the next time.
+        self._last_stamp = seen
         try:
             self._file = load_file(self._path, self._kinds)
         except ConfigError as error:
-            self._tell("file", error)
+            self._report("file", error)
         else:
-            self._told["file"] = ""
+            self._reported["file"] = ""
 
-    def _look(self) -> _State | None:
-        """What differs when the file was replaced or written, None when it is not there."""
+    def _stamp(self) -> _Stamp | None:
+        """A value that changes when the file is replaced or written; None if there is no file."""
         try:
+            # The file of a ConfigMap volume is reached through a symbolic link, which the kubelet replaces.
+            # stat() follows links, so the inode is another one then.
             stat = self._path.stat()
         except OSError:
             return None
         return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
-    def _tell(self, about: str, error: ConfigError) -> None:
-        if str(error) == self._told.get(about):
+    def _report(self, about: str, error: ConfigError) -> None:
+        if str(error) == self._reported.get(about):
             return
-        self._told[about] = str(error)
+        self._reported[about] = str(error)
         then = "nothing is offered before it is right" if self._pool is None else "the rules before it stay"
         _log.error(f"node configuration not loaded, {then}", error=str(error))
         self._events.post(EventReason.NODE_CONFIGURATION_WRONG, f"{error.what}: {then}; {error.way_out}")
 
-    def _tell_elsewhere(self, wrong: str) -> None:
-        if wrong and wrong != self._told.get("elsewhere"):
+    def _log_elsewhere(self, wrong: str) -> None:
+        if wrong and wrong != self._reported.get("elsewhere"):
             _log.warning("node configuration is wrong for other nodes", error=wrong)
-        self._told["elsewhere"] = wrong
+        self._reported["elsewhere"] = wrong

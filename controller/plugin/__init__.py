@@ -1,1 +1,1 @@
-"""Listens to the kubelet plugins of the node: which of them serve, what they hold, what blocks them."""
+"""Talks with the kubelet plugins of the node: which of them serve, what claims hold, what is blocked."""

@@ -1,12 +1,12 @@
-"""Taints the devices that cannot be made now, since something else lies where they would: pure."""
+"""Taints the devices that cannot be made now, because something else is in their place. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from driver.devices.device import Device, Taint
+from driver.devices.limits import is_label_value
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.region import Region, overlap
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED
@@ -14,19 +14,18 @@ from driver.hardware.gpu import Gpu
 from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
-
 
 def with_blocked(
     devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu], kinds: Kinds = KINDS
 ) -> tuple[Device, ...]:
-    """The devices, each with one taint when it lies over something that blocks it.
+    """The devices, each with one taint if it overlaps something that blocks it.
 
-    What blocks is what the plugin says, and every device that a claim holds and that is not among
-    ``devices``: nothing else would keep the scheduler from giving its place to another claim. Where a held
-    device is still offered, its name and its counters do. ``gpus`` tell how large a partition is that
-    only its name is known of; without them it blocks all of its GPU.
+    That is what the plugin reports as blocked, and every device that a claim holds and that is not among
+    ``devices``. ``gpus`` give the size of a partition of which only the name is known; without them it blocks
+    all of its GPU.
     """
+    # If a held device is still offered, its name and its counters keep the scheduler from its place. If it is
+    # not, only a taint can.
     gone = set(state.held).difference(device.name for device in devices)
     if not gone and not state.blocked:
         return tuple(devices)
@@ -40,7 +39,8 @@ def with_blocked(
 def _tainted(device: Device, reason: str | None) -> Device:
     if reason is None:
         return device
-    value = reason if _LABEL_VALUE.match(reason) else ""
+    # The reason may be from a newer plugin, and the API server refuses a taint whose value is no label value.
+    value = reason if is_label_value(reason) else ""
     return replace(device, taints=(*device.taints, Taint(TAINT_BLOCKED, value, "NoSchedule")))
 
 
@@ -50,7 +50,7 @@ def _reason(
     held: Iterable[tuple[Region, ...]],
     kinds: Kinds,
 ) -> str | None:
-    """Why the device cannot be made now, None when it can."""
+    """Why the device cannot be made now, None if it can."""
     for one in blocked:
         if overlap(device.regions, (Region(one.pci, one.span),)) and not _is_itself(device, one, kinds):
             return one.reason
@@ -60,7 +60,8 @@ def _reason(
 
 
 def _is_itself(device: Device, blocked: BlockedPlacement, kinds: Kinds) -> bool:
-    """Whether the device itself is the foreign instance that is reported to be in the way."""
+    """Whether the reported foreign GPU instance is the device itself."""
+    # The plugin reports every GPU instance that it did not make, also those that an admin made to be offered.
     if blocked.reason != "foreign-instance" or blocked.span != device.span:
         return False
     name = kinds.parse(device.name)

@@ -1,7 +1,7 @@
-"""Knows how many kubelet plugins of this node serve, from the health service on their sockets.
+"""Counts the kubelet plugins of this node that serve, by the gRPC health service on their sockets.
 
-One that serves is enough. A plugin that ends, or never was, does not serve. Several that serve for long are
-two releases of the driver that are installed on the node.
+One that serves is enough to publish. If several serve for a long time, two releases of the driver are
+installed on the node.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from proto import grpc_health_v1_pb2 as health
 
 
 class PluginServing:
-    """Calls ``on_change`` with the number of plugins that serve whenever it has changed; it is 0 at first.
+    """Calls ``on_change`` with the number of plugins that serve whenever it changes; it is 0 at first.
 
-    ``on_answer`` is called with each socket where a plugin answers, ``on_end`` when it no longer does.
-    ``stream`` is the stream to open at each plugin.
+    ``on_answer`` is called with the socket of a plugin that answers, ``on_end`` when it no longer does.
     """
 
     def __init__(
@@ -35,7 +34,8 @@ class PluginServing:
         self._serving: set[Path] = set()
 
     def stream(self) -> Stream[health.HealthCheckResponse]:
-        """The plugin's health as a whole."""
+        """The stream to open at each plugin."""
+        # An empty service name asks for the health of the whole server (gRPC health checking protocol).
         return Stream(
             "/grpc.health.v1.Health/Watch",
             health.HealthCheckRequest(service="").SerializeToString(),
@@ -46,14 +46,15 @@ class PluginServing:
 
     def _answered(self, path: Path, answer: health.HealthCheckResponse) -> None:
         self._on_answer(path)
-        self._heard(path, answer.status == health.HealthCheckResponse.SERVING)
+        self._set_serving(path, answer.status == health.HealthCheckResponse.SERVING)
 
     def _ended(self, path: Path, _code: str) -> None:
-        self._heard(path, serving=False)
+        self._set_serving(path, serving=False)
         self._on_end(path)
 
-    def _heard(self, path: Path, serving: bool) -> None:
+    def _set_serving(self, path: Path, serving: bool) -> None:
         with self._lock:
+            # A set, as a plugin may report the same state several times.
             before = len(self._serving)
             if serving:
                 self._serving.add(path)
@@ -64,42 +65,43 @@ class PluginServing:
 
 
 class SeveralPlugins:
-    """Tells once, in a sentence, that several plugins have served for ``after_seconds`` without a break.
+    """Reports once, in a sentence, that several plugins have served for ``after_seconds`` without a break.
 
-    In a rolling update two do for moments. Safe to use from every thread.
+    Safe to use from every thread.
     """
 
     def __init__(
         self,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         after_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._after_seconds = after_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
         self._since: float | None = None
-        self._told = False
+        self._reported = False
 
     def serving(self, count: int) -> None:
         """Take in how many serve now."""
         with self._lock:
             self._count = count
+            # In a rolling update two plugins serve for moments.
             if count < 2:
-                self._since, self._told = None, False
+                self._since, self._reported = None, False
             elif self._since is None:
                 self._since = self._clock()
 
     def check(self) -> None:
-        """Tell when it has come to that."""
+        """Report it if the time has come."""
         with self._lock:
-            if self._since is None or self._told or self._clock() - self._since < self._after_seconds:
+            if self._since is None or self._reported or self._clock() - self._since < self._after_seconds:
                 return
-            self._told = True
+            self._reported = True
             count, minutes = self._count, (self._clock() - self._since) / 60
-        self._tell(
+        self._report(
             f"{count} kubelet plugins have served on this node for {minutes:.0f} minutes: two releases of "
             "the driver are installed, or an update hangs half-way; look for pods of gpu-dra-kubeletplugin "
             "in all namespaces, and keep one release"

@@ -1,10 +1,4 @@
-"""Knows what the kubelet plugins of this node hold and what blocks them, from the state that they report.
-
-Two plugins that live during a rolling update share one journal, but each may see a change of the other
-late: so what either of them reports counts. While no plugin reports, the last known state stays. A plugin
-too old to report holds nothing that this would protect. A socket that does not even answer for its health
-belongs to no plugin of this driver, but to another one of its name: nothing is learned from it.
-"""
+"""Merges the states that the kubelet plugins of this node report: what claims hold, and what is blocked."""
 
 from __future__ import annotations
 
@@ -25,10 +19,7 @@ _log = get_logger(__name__)
 
 
 class PluginState:
-    """Calls ``on_state`` with the state of the node when it is first known and whenever it has changed.
-
-    ``stream`` is what has to be listened to.
-    """
+    """Calls ``on_state`` with the state of the node when it is first known and whenever it changes."""
 
     def __init__(
         self,
@@ -36,68 +27,71 @@ class PluginState:
         on_let_go: Callable[[Path, int], None] = lambda _path, _number: None,
         controller: str = "",
     ) -> None:
-        """``on_let_go`` is called with the number that the plugin at a socket asks for, 0 for nothing.
+        """``on_let_go`` is called with the number of the request of the plugin at a socket, 0 for none.
 
-        ``controller`` is the name that tells this controller's answer from those of others, empty for a
-        controller that does not answer.
+        ``controller`` is the name by which a plugin tells this controller's answers from those of others,
+        empty for a controller that does not answer.
         """
         self._on_state = on_state
         self._on_let_go = on_let_go
         self._controller = controller
         self._lock = threading.Lock()
-        self._told: dict[Path, NodeState] = {}
-        self._silent: set[Path] = set()
+        self._states: dict[Path, NodeState] = {}
+        # The sockets where the call is UNIMPLEMENTED, and those where the health service answers.
+        self._without_state: set[Path] = set()
         self._healthy: set[Path] = set()
         self._state: NodeState | None = None
 
     def stream(self) -> Stream[NodeState]:
-        """The plugin's state of the node."""
+        """The stream to open at each plugin."""
         return Stream(
             "/gpu.nvidia.com.nodestate.v1.NodeState/Watch",
             v1.WatchRequest(controller=self._controller).SerializeToString(),
             read_state,
-            self._heard,
+            self._received,
             self._ended,
         )
 
     def plugins(self) -> tuple[Path, ...]:
-        """The sockets of the plugins that tell now."""
+        """The sockets of the plugins that report now."""
         with self._lock:
-            return tuple(sorted(self._told))
+            return tuple(sorted(self._states))
 
     def health_ended(self, path: Path) -> None:
-        """Note that no plugin answers for its health at this socket."""
+        """Note that the health service at this socket no longer answers."""
         with self._lock:
             self._healthy.discard(path)
 
-    def health_heard(self, path: Path) -> None:
-        """Note that a plugin has answered for its health at this socket."""
+    def health_answered(self, path: Path) -> None:
+        """Note that the health service at this socket has answered."""
         with self._lock:
             self._healthy.add(path)
-            if path in self._silent and path not in self._told:
-                self._told[path] = NodeState()
-                self._pass_on(union(self._told.values()))
+            # A plugin that is too old to report a state: nothing that it holds needs protection here.
+            if path in self._without_state and path not in self._states:
+                self._states[path] = NodeState()
+                self._pass_on(union(self._states.values()))
 
-    def _heard(self, path: Path, state: NodeState) -> None:
+    def _received(self, path: Path, state: NodeState) -> None:
         self._on_let_go(path, state.let_go)
         with self._lock:
-            self._told[path] = state
-            self._pass_on(union(self._told.values()))
+            self._states[path] = state
+            self._pass_on(union(self._states.values()))
 
     def _ended(self, path: Path, code: str) -> None:
         self._on_let_go(path, 0)
         with self._lock:
-            self._told.pop(path, None)
-            self._silent.discard(path)
+            self._states.pop(path, None)
+            self._without_state.discard(path)
             if code == UNIMPLEMENTED:
-                self._silent.add(path)
+                self._without_state.add(path)
+                # Without our health service it is the socket of another driver of the same name.
                 if path not in self._healthy:
                     return
-                self._told[path] = NodeState()
-            if self._told:
-                self._pass_on(union(self._told.values()))
+                self._states[path] = NodeState()
+            if self._states:
+                self._pass_on(union(self._states.values()))
             elif self._state is not None:
-                # A plugin that has ended changes nothing any more; what it held stays held.
+                # No plugin reports now. What claims hold stays held, but nobody changes a GPU any more.
                 self._pass_on(replace(self._state, busy=()))
 
     def _pass_on(self, state: NodeState) -> None:
@@ -114,11 +108,8 @@ class PluginState:
 
 
 def union(states: Iterable[NodeState]) -> NodeState:
-    """What any of the states holds, blocks, is busy with or has healed, in an order that does not depend on
-    theirs.
-
-    Of a GPU that several have healed the last time counts.
-    """
+    """Everything that any of the states has, sorted; of several resets of one GPU the last one counts."""
+    # Two plugins share one journal in a rolling update, but each may see a change of the other late.
     held: set[str] = set()
     blocked: set[BlockedPlacement] = set()
     busy: set[PciAddress] = set()
@@ -143,7 +134,7 @@ def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
 
 
 def read_state(data: bytes) -> NodeState:
-    """The state in a message of the plugin; raises ValueError or DecodeError when it is none."""
+    """The state in a message of the plugin; raises ValueError or DecodeError for a malformed one."""
     message = v1.State.FromString(data)
     busy = tuple(map(PciAddress.parse, message.busy))
     healed = tuple(Healed(PciAddress.parse(one.pci_bus_id), one.unix_milliseconds) for one in message.healed)
@@ -152,6 +143,6 @@ def read_state(data: bytes) -> NodeState:
 
 def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:
     span = Placement(message.span.start, message.span.size) if message.HasField("span") else None
-    # A newer plugin may have more reasons than we know; whatever it says, the place is blocked.
+    # A newer plugin may have reasons that are not in the Literal; the place is blocked all the same.
     reason = cast("Literal['in-use', 'foreign-instance']", message.reason)
     return BlockedPlacement(PciAddress.parse(message.pci_bus_id), span, reason, message.message)

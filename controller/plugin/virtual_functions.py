@@ -1,7 +1,6 @@
-"""Asks the kubelet plugin to turn on the virtual functions of GPUs whose node configuration says so.
+"""Asks the kubelet plugin to turn on the virtual functions of GPUs, if the node configuration says so.
 
-The plugin knows no configuration, and this process changes no hardware. To ask too often does no harm: the
-plugin does nothing where any virtual function of the GPU is on.
+The plugin does not read the node configuration, and the controller has no rights to change hardware.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from proto import node_state_v1_pb2 as v1
 _log = get_logger(__name__)
 
 _METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/EnableVirtualFunctions"
+# A connection of its own for each call, and never a proxy, whatever the environment says.
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+# The plugin waits for a lock, for this process to close its NVML session, and for the kernel.
 _ANSWER_SECONDS = 180.0
-"""The plugin waits for a lock, for this process to let go of NVML, and for the kernel."""
 
+# Until plugins are tried again if none of them answered.
 _NOBODY_SECONDS = 1.0
-"""Until a plugin is looked for again where none answered."""
 
 TOO_OLD = (
     "its virtual functions are off, and the kubelet plugin of this node is of a version that cannot turn "
@@ -33,56 +33,59 @@ TOO_OLD = (
 )
 
 
-class VirtualFunctionAsking:
-    """Asks for one GPU after the other, again after a while where that failed.
+class VirtualFunctionRequests:
+    """Asks for one GPU after the other, and again after a while if that failed.
 
-    ``plugins()`` gives the sockets of those that serve. ``failed(gpu, why)`` is called once for each reason,
-    ``look_again()`` when functions were turned on.
+    ``plugins()`` gives the sockets of the plugins that serve. ``on_failure(gpu, why)`` is called once for
+    each reason, ``check_now()`` when functions were turned on.
     """
 
     def __init__(
         self,
         plugins: Callable[[], Sequence[Path]],
-        failed: Callable[[PciAddress, str], None],
-        look_again: Callable[[], None],
+        on_failure: Callable[[PciAddress, str], None],
+        check_now: Callable[[], None],
         again_seconds: float,
     ) -> None:
         self._plugins = plugins
-        self._failed = failed
-        self._look_again = look_again
+        self._on_failure = on_failure
+        self._check_now = check_now
         self._again_seconds = again_seconds
         self._changed = Condition()
         self._due: dict[PciAddress, float] = {}
-        self._told: dict[PciAddress, str] = {}
+        self._failures: dict[PciAddress, str] = {}
         self._call: grpc.Future[v1.EnableVirtualFunctionsResponse] | None = None
         self._stopped = False
 
-    def wants(self, gpus: frozenset[PciAddress]) -> None:
-        """Take in which GPUs are to get virtual functions and have none; from any thread."""
+    def set_wanted(self, gpus: frozenset[PciAddress]) -> None:
+        """Take in which GPUs should get virtual functions and have none; from any thread."""
         with self._changed:
+            # A GPU that was there before keeps its waiting time. Asking once too often does no harm: the
+            # plugin does nothing if a virtual function of the GPU is on.
             self._due = {pci: self._due.get(pci, 0.0) for pci in gpus}
-            self._told = {pci: why for pci, why in self._told.items() if pci in gpus}
+            self._failures = {pci: why for pci, why in self._failures.items() if pci in gpus}
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Ask whenever it is due, until ``stop``."""
+        """Ask whenever a GPU is due, until ``stop``."""
         while (pci := self._next()) is not None:
             failure = self._ask(pci)
             wait_seconds = _NOBODY_SECONDS if failure is None else self._again_seconds
             with self._changed:
+                # set_wanted() may have removed the GPU during the call.
                 if pci in self._due:
                     self._due[pci] = time.monotonic() + wait_seconds
-                is_new = bool(failure) and self._told.get(pci) != failure
+                is_new = bool(failure) and self._failures.get(pci) != failure
                 if failure and pci in self._due:
-                    self._told[pci] = failure
+                    self._failures[pci] = failure
             if failure and is_new:
-                self._failed(pci, failure)
+                self._on_failure(pci, failure)
             elif failure == "":
                 _log.info("virtual functions turned on", gpu=str(pci))
-                self._look_again()
+                self._check_now()
 
     def stop(self) -> None:
-        """Make ``run`` return; what the plugin has begun, it ends."""
+        """Make ``run`` return; the plugin finishes what it has begun."""
         with self._changed:
             self._stopped = True
             if self._call is not None:
@@ -90,7 +93,7 @@ class VirtualFunctionAsking:
             self._changed.notify_all()
 
     def _next(self) -> PciAddress | None:
-        """The GPU to ask for, when it is due; None at the end."""
+        """Wait for the next GPU that is due; None when stopped."""
         with self._changed:
             while not self._stopped:
                 first = min(self._due, key=lambda pci: (self._due[pci], pci), default=None)
@@ -101,7 +104,8 @@ class VirtualFunctionAsking:
             return None
 
     def _ask(self, pci: PciAddress) -> str | None:
-        """Why they are not on, empty where they are; None where no plugin answered."""
+        """Why they are not on, empty if they are; None if no plugin answered."""
+        # In a rolling update the older plugin may not have the call, and the newer one may.
         too_old = False
         for path in self._plugins():
             try:
@@ -129,6 +133,7 @@ class VirtualFunctionAsking:
             call = method.future(request.SerializeToString(), timeout=_ANSWER_SECONDS)
             with self._changed:
                 self._call = call
+                # stop() may have come before there was a call that it could cancel.
                 if self._stopped:
                     call.cancel()
             try:

@@ -1,7 +1,6 @@
-"""Finds the kubelet plugins of this node by their sockets, and keeps streams open to each of them.
+"""Finds the kubelet plugins of this node by their sockets, and keeps gRPC streams open to each of them.
 
-Two plugins serve during a rolling update. A stream that ends is opened again soon, except one that the
-plugin does not know: that waits for another plugin at the socket.
+Two plugins serve during a rolling update.
 """
 
 from __future__ import annotations
@@ -31,30 +30,31 @@ MOST_PLUGINS = 4
 
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.name
 _OPTIONS = (
-    # Each try makes a connection of its own, without the waiting times that gRPC would share.
+    # Each try makes a connection of its own. Channels to one address would share it, and its back-off too.
     ("grpc.use_local_subchannel_pool", 1),
+    # Never through a proxy, whatever the environment says.
     ("grpc.enable_http_proxy", 0),
-    # Who reads a stream waits for it in gRPC's own queue. The other way wakes two threads ten times a second.
-    # Its name is in grpc.experimental.ChannelOptions, whose import takes time.
+    # The reading thread waits in gRPC's own queue. Otherwise gRPC wakes two threads ten times a second.
+    # The constant for this name is in grpc.experimental.ChannelOptions, whose import takes time.
     ("SingleThreadedUnaryStream", 1),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[Answer]):
-    """A call that a plugin answers again and again, and what to do with the answers.
+    """A streaming call to a plugin, and what to do with its answers.
 
-    ``method`` is the full name, ``request`` and the answers are bytes on the wire, ``read`` makes values of
-    them. ``heard`` is called with each answer, ``ended`` with the name of the status code at the end, both
-    with the plugin's socket and in a listening thread. After ``UNIMPLEMENTED`` the plugin is not asked again;
-    ``ended`` is called once more, with ``NOT_FOUND``, when it is no longer there.
+    ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer.
+    ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end, both with the plugin's
+    socket and in a listening thread. A plugin that ends the call with ``UNIMPLEMENTED`` is not called again;
+    when its socket is gone, ``on_end`` is called once more, with ``NOT_FOUND``.
     """
 
     method: str
     request: bytes
     read: Callable[[bytes], Answer]
-    heard: Callable[[Path, Answer], None]
-    ended: Callable[[Path, str], None]
+    on_answer: Callable[[Path, Answer], None]
+    on_end: Callable[[Path, str], None]
 
 
 _Key = tuple["Path", str]
@@ -63,9 +63,9 @@ _Key = tuple["Path", str]
 class PluginWatch:
     """Watches the sockets ``dra.sock`` and ``dra-*.sock`` in the plugin's folder.
 
-    ``run`` looks for sockets in the caller's thread; each stream to each plugin takes a worker of
-    ``pool``, which therefore needs MOST_PLUGINS for each of ``streams``. Raises ConfigError when a
-    socket in the folder would have too long a path.
+    ``run`` searches for sockets in the caller's thread. Each stream to each plugin takes a worker of
+    ``pool``, which needs MOST_PLUGINS workers for each of ``streams``. Raises ConfigError if the path of a
+    socket in the folder would be too long.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class PluginWatch:
         intervals: Intervals,
     ) -> None:
         self._folder = folder.absolute()
+        # The path of a Unix socket has at most 107 bytes (sun_path in struct sockaddr_un).
         checked_socket_path(self._folder / service_socket_name())
         self._pool = pool
         self._stop_event = stop_event
@@ -88,24 +89,27 @@ class PluginWatch:
         self._listed: tuple[Stamp | None, dict[Path, object]] = (None, {})
 
     def run(self) -> None:
-        """Watch until the stop event is set, then end all listening."""
+        """Watch until the stop event is set, then end all streams."""
         listening: dict[_Key, Future[float]] = {}
+        # When a stream that ended is opened again.
         again_at: dict[_Key, float] = {}
+        # The streams that a plugin does not have, with its socket: another socket at the path is another
+        # plugin.
         unknown: dict[_Key, object] = {}
-        asked: dict[_Key, object] = {}
+        listened_to: dict[_Key, object] = {}
         while not self._stop_event.is_set():
             for key in [key for key, future in listening.items() if future.done()]:
                 again_at[key] = listening.pop(key).result() + self._intervals.listen_again_seconds
                 if self._codes.get(key) == UNIMPLEMENTED:
-                    unknown[key] = asked[key]
+                    unknown[key] = listened_to[key]
             sockets = self._sockets()
             for key in [key for key, socket in unknown.items() if sockets.get(key[0]) != socket]:
                 del unknown[key]
-                self._streams[key[1]].ended(key[0], grpc.StatusCode.NOT_FOUND.name)
+                self._streams[key[1]].on_end(key[0], grpc.StatusCode.NOT_FOUND.name)
             for key in [(path, method) for path in sockets for method in self._streams]:
                 due = time.monotonic() >= again_at.get(key, 0.0)
                 if key not in listening and key not in unknown and due:
-                    asked[key] = sockets[key[0]]
+                    listened_to[key] = sockets[key[0]]
                     listening[key] = self._pool.submit(self._listen, *key)
             self._stop_event.wait(self._intervals.socket_seconds)
         with self._lock:
@@ -114,49 +118,50 @@ class PluginWatch:
             call.cancel()
 
     def _sockets(self) -> dict[Path, object]:
-        """The sockets that are there, each with what tells it from a later one at the same path.
-
-        The folder is listed only when something came into it or left it.
-        """
+        """The sockets in the folder, each with a value that differs for a later socket at the same path."""
         try:
+            # The time of a folder changes when an entry is made or removed; only then it is listed again.
             stamp = stamp_of(self._folder)
             if stamp is None or stamp != self._listed[0]:
                 self._listed = stamp, self._list()
         except OSError:
-            self._listed = None, {}  # the plugin has not made its folder yet, or not opened it to us
+            # The plugin has not made its folder yet, or we may not read it yet.
+            self._listed = None, {}
         return self._listed[1]
 
     def _list(self) -> dict[Path, object]:
         found: dict[Path, object] = {}
         for path in self._folder.glob("dra*.sock"):
             if path.is_socket():
-                with suppress(FileNotFoundError):  # a plugin has just ended
+                # A plugin that ends removes its socket, maybe just now.
+                with suppress(FileNotFoundError):
                     stat = path.lstat()
                     found[path] = stat.st_ino, stat.st_ctime_ns
         return found
 
     def _listen(self, path: Path, method: str) -> float:
-        """Take in what the plugin tells until it ends; when that was, in time.monotonic()."""
+        """Pass on the plugin's answers until the stream ends; returns when that was, in time.monotonic()."""
         stream, code = self._streams[method], "OK"
         try:
             with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-                ask: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(
+                open_stream: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(
                     method, response_deserializer=stream.read
                 )
-                call = ask(stream.request)
+                call = open_stream(stream.request)
                 self._began((path, method), call)
                 for answer in call:
                     self._codes.pop((path, method), None)
-                    stream.heard(path, answer)
+                    stream.on_answer(path, answer)
         except grpc.RpcError as error:
             code = error.code().name
-        stream.ended(path, code)
+        stream.on_end(path, code)
         self._ended((path, method), code)
         return time.monotonic()
 
     def _began(self, key: _Key, call: grpc.Call) -> None:
         with self._lock:
             self._calls[key] = call
+        # run() may have cancelled all calls before this one was among them.
         if self._stop_event.is_set():
             call.cancel()
 

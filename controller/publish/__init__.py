@@ -1,1 +1,1 @@
-"""Writes the node's ResourceSlices and hands over from old devices to new ones."""
+"""Writes the node's ResourceSlices, and replaces old devices by new ones without harm to claims."""

@@ -1,11 +1,7 @@
 """Decides at each sync what to publish of GPUs whose devices have to change; lists the claims when needed.
 
-A cluster can have many claims. So they are listed only when a GPU waits for nothing else: a moment after its
-taint was written, at once where it is not known what was published of it, and again with back-off while a
-device that has to go is still allocated.
-
 A kubelet that starts deletes all slices of its node. What was stored before is remembered, so that a change
-that is under way goes on after that. A new process remembers nothing, and has to list the claims.
+that has begun goes on after that. A new process remembers nothing and has to list the claims.
 """
 
 from __future__ import annotations
@@ -38,73 +34,73 @@ T = TypeVar("T", bound="Device | CounterSet")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that publication remembers from one sync to the next; a new process knows nothing.
+    """Everything that the publisher remembers from one sync to the next; a new process knows nothing."""
 
-    ``offers`` is what had to be published last. ``changes`` are the GPUs that are not yet what is wanted:
-    while there are none, it does not matter what claims hold. ``knows_all`` says that nothing was published
-    before but what is stored or in ``offers``. ``islands`` has the names of groups of GPUs. ``taint_times``
-    tells since when devices have their taints.
-
-    ``waiting`` are the GPUs that wait only for a list of the claims. It is made at ``look_at``, by the
-    monotonic clock. ``look_failure`` is why the last one failed.
-
-    Claims are watched until ``follow_until``, None for not now. ``has_followed`` says that this was decided
-    before. ``written`` are the devices that were written last, with the taints of faults.
-    """
-
+    # What had to be published last.
     offers: Offers = _NOTHING
+    # The GPUs that do not have the wanted devices yet. Without any, it does not matter what claims hold.
     changes: tuple[Change, ...] = ()
+    # Whether it is certain that only what is stored or in ``offers`` was published before.
     knows_all: bool = False
+    # The names of groups of GPUs, and timeAdded of the devices' taints.
     islands: Islands = field(default_factory=dict)
     taint_times: TaintTimes = field(default_factory=dict)
+    # The GPUs that only wait for a list of the claims, when it is made (monotonic clock), and why the last
+    # one failed.
     waiting: frozenset[str] = frozenset()
-    look_at: float = 0.0
-    look_failure: str = ""
+    list_at: float = 0.0
+    list_failure: str = ""
+    # Until when claims are watched, None if they are not; and whether this was decided before.
     follow_until: float | None = None
     has_followed: bool = False
+    # The devices that were written last, with the taints of faults.
     written: tuple[Device, ...] = ()
 
     @property
     def misses_a_claim(self) -> bool:
-        """Whether a claim has a device that is not published, so that claims have to be watched."""
+        """Whether a claim has a device that is not published, which means that claims must be watched."""
         return any(change.appears and change.in_the_way for change in self.changes)
 
     @property
     def failure(self) -> str:
-        """Why devices are left out that were never published; empty when none is for a failure."""
-        return self.look_failure if any(change.appears for change in self.changes) else ""
+        """Why devices that were never published are left out; empty if no failure is the reason."""
+        return self.list_failure if any(change.appears for change in self.changes) else ""
 
     def again_in_seconds(self, now: float, settle_seconds: float) -> float | None:
-        """When to sync again when nothing else happens, None for never."""
+        """When to sync again if nothing else happens; None means never."""
         if any(change.unit in self.waiting for change in self.changes):
-            return max(0.0, self.look_at - now)
+            return max(0.0, self.list_at - now)
         return settle_seconds if any(not change.tainted for change in self.changes) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a sync finds: what should be published, what is stored, and what claims have as far as is known.
+    """The input of a sync."""
 
-    ``held`` are the devices that the plugin holds. ``slices`` are those that are stored of the driver for the
-    node. ``avoided`` are devices that claims have, and that ``wanted`` keeps new claims away from.
-    ``dropped`` are the fields that the API server does not store: nothing is offered that needs them, and
-    taints that are not stored are not waited for.
-    """
-
+    # What should be published.
     wanted: Offers
+    # The devices that claims hold by the report of the plugin.
     held: frozenset[str]
+    # The stored slices of the driver for the node.
     slices: Sequence[Mapping[str, Any]]
+    # Allocated devices; ``wanted`` has taints that keep new claims from their place.
     avoided: frozenset[str] = frozenset()
+    # The fields that the API server does not store. Nothing is offered that needs them, and a taint that is
+    # not stored is not waited for.
     dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Changeover:
-    """Takes GPUs from the devices that are stored to those that are wanted.
+    """Replaces the stored devices of GPUs by the wanted ones.
 
-    ``allocated`` lists the devices of the pool that claims were given; it may raise ApiError, and is
-    then asked again later. It is first asked ``settle_seconds`` after the taint, again as ``backoff`` says.
+    ``allocated`` lists the pool's devices that are allocated to claims; it may raise ApiError and is then
+    called again later. It is first called ``settle_seconds`` after the taint, and again by ``backoff``.
     """
+
+    # A cluster can have many claims, so they are listed only for a GPU that waits for nothing else: a moment
+    # after its taint was written, at once if it is not known what was published of it, and again with
+    # back-off while a device that has to go is still allocated.
 
     pool: str
     allocated: Callable[[], frozenset[str]]
@@ -113,18 +109,20 @@ class Changeover:
     kinds: Kinds = KINDS
 
     def next_known(self, known: Known, seen: Seen) -> Known:
-        """What is known after this sync, with what to publish. Lists the claims when it is time."""
+        """What is known after this sync, with what to publish. Lists the claims if it is time."""
         now = time.monotonic()
+        # First without the claims: most syncs change nothing that they could decide.
         after = _stepped(known, seen, None, self.pool, self.kinds)
         after = _timed(known, after, now, self.settle_seconds)
+        # Another GPU waits, so the claims are listed soon again.
         if not after.waiting <= known.waiting:
             self.backoff.reset()
-        if after.waiting and now >= after.look_at:
-            after = self._looked(known, seen, after.waiting)
-        _tell(known, after)
+        if after.waiting and now >= after.list_at:
+            after = self._listed(known, seen, after.waiting)
+        _log_changes(known, after)
         return after
 
-    def _looked(self, known: Known, seen: Seen, waiting: frozenset[str]) -> Known:
+    def _listed(self, known: Known, seen: Seen, waiting: frozenset[str]) -> Known:
         """What is known after the claims were listed, and when to list them again."""
         allocated, failure = None, None
         try:
@@ -141,17 +139,17 @@ class Changeover:
         return replace(
             _stepped(known, seen, allocated, self.pool, self.kinds),
             waiting=waiting,
-            look_at=time.monotonic() + wait_seconds,
-            look_failure="" if failure is None else f"claims not listed: {failure}",
+            list_at=time.monotonic() + wait_seconds,
+            list_failure="" if failure is None else f"claims not listed: {failure}",
         )
 
 
 def _stepped(
     known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str, kinds: Kinds = KINDS
 ) -> Known:
-    """What is known, and what to publish, one step towards what is wanted: pure.
+    """What is known and what to publish after one step towards what is wanted. Pure.
 
-    ``allocated`` are the allocated devices of the pool, None while the claims were not listed.
+    ``allocated`` are the allocated devices of the pool, None if the claims were not listed.
     """
     stored, stored_counters = published(seen.slices, pool, kinds)
     former = storable(known.offers, seen.dropped)
@@ -180,17 +178,19 @@ def _stepped(
 
 
 def _timed(before: Known, after: Known, now: float, settle_seconds: float) -> Known:
-    """The same with the GPUs that wait for a list of the claims, and its time where one began to wait."""
+    """``after`` with the GPUs that wait for a list of the claims, and its time if one has begun to wait."""
     ready = [change for change in after.changes if change.tainted and not change.in_the_way]
-    waiting, look_at = frozenset(change.unit for change in ready), before.look_at
+    waiting, list_at = frozenset(change.unit for change in ready), before.list_at
     if new := waiting - before.waiting:
+        # Schedulers that have not seen the taint yet may still write an allocation. Where nothing is
+        # published, no scheduler can.
         settles = any(change.unit in new and not change.appears for change in ready)
-        look_at = now + (settle_seconds if settles else 0.0)
-    return replace(after, waiting=waiting, look_at=look_at)
+        list_at = now + (settle_seconds if settles else 0.0)
+    return replace(after, waiting=waiting, list_at=list_at)
 
 
-def _tell(before: Known, after: Known) -> None:
-    """Log which GPUs wait for what, when that has changed."""
+def _log_changes(before: Known, after: Known) -> None:
+    """Log which GPUs wait for which devices, if that has changed."""
     then, now = (
         {change.unit: tuple(sorted(change.in_the_way)) for change in known.changes}
         for known in (before, after)
@@ -200,7 +200,7 @@ def _tell(before: Known, after: Known) -> None:
 
 
 def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
-    """Whether all slices of the pool are there that its newest one speaks of (ResourcePool)."""
+    """Whether the pool has all slices of its newest generation, by their resourceSliceCount."""
     pools = [item["spec"]["pool"] for item in slices if item["spec"].get("pool", {}).get("name") == pool]
     generation = max((int(one.get("generation") or 0) for one in pools), default=0)
     counts = [one.get("resourceSliceCount") for one in pools if int(one.get("generation") or 0) == generation]
@@ -210,12 +210,12 @@ def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
 def published(
     slices: Iterable[Mapping[str, Any]], pool: str, kinds: Kinds = KINDS
 ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
-    """All devices and counter sets that are stored of the pool, each name once, in their order.
+    """All stored devices and counter sets of the pool, each name once, in their order.
 
-    Where a write was cut off, slices of more than one generation are there; the newest counts, and what
-    only the older ones have is there as well, since it may have been allocated. Devices whose counters
-    are gone cannot be published any more.
+    Devices whose counter sets are gone are left out, since they cannot be published any more.
     """
+    # If a sync was cut off, there are slices of two generations. The newest comes first and wins. What only
+    # the older slices have is kept, since it may have been allocated.
     ours = [item for item in slices if item["spec"].get("pool", {}).get("name") == pool]
     ours.sort(key=lambda item: str(item["metadata"]["name"]))
     ours.sort(key=lambda item: -int(item["spec"]["pool"].get("generation") or 0))
@@ -234,38 +234,38 @@ def published(
 
 
 def _with_former(stored: Sequence[T], former: Iterable[T]) -> tuple[T, ...]:
-    """What is stored, and what this process published that a kubelet has wiped since."""
+    """What is stored, and what this process published before and a kubelet has deleted since."""
     there = {one.name for one in stored}
     return (*stored, *(one for one in former if one.name not in there))
 
 
 def followed(known: Known, seen: Seen, seconds: float, now: float, server_time: datetime) -> Known:
-    """The same with how long to watch the claims from now on: an allocation may come late.
+    """``known`` with how long to watch the claims from now on, because an allocation may come late.
 
     A scheduler chooses a device, and writes that into the claim only after its plugins have had their turn:
-    one may wait ten minutes for a volume, or a quarter of an hour for a permit. The device may have been
-    withdrawn by then, and its counters forgotten. Such an allocation has to block what lies there now.
-
-    An allocation may still come for ``seconds`` after devices were withdrawn; the write that follows
-    withdraws them. The watch also goes on while a claim has a device that is no longer published and that the
-    plugin does not hold yet. The first time, the age of what is stored decides, by the API server's time: the
-    previous controller may have withdrawn devices just now.
+    one may wait ten minutes for a volume, or a quarter of an hour for a permit. By then the device may be
+    withdrawn. Such an allocation has to block what lies there now, so claims are watched for ``seconds``
+    after devices were withdrawn.
     """
     there = {device["name"] for item in seen.slices for device in item["spec"].get("devices") or []}
     offered = {one.name for one in known.offers.devices}
     until = known.follow_until
+    # After a start the age of the stored slices decides: the previous controller may have withdrawn devices
+    # just before. By the API server's clock, which also set the times in the slices.
     if not known.has_followed:
         age = _age(seen.slices, server_time)
         until = None if age is None or age >= seconds else now + seconds - age
+    # The write that follows this withdraws the devices that are stored and not offered.
     if known.misses_a_claim or not there <= offered:
         until = now + seconds
+    # Not yet over while a claim has an unpublished device that the plugin does not hold yet.
     if until is not None and now >= until and seen.avoided <= (offered | seen.held):
         until = None
     return replace(known, follow_until=until, has_followed=True)
 
 
 def _age(stored: Iterable[Mapping[str, Any]], server_time: datetime) -> float | None:
-    """Seconds since any of the slices was written last, None where there is none."""
+    """Seconds since the last write of any slice; None if there is none."""
     times = [time for item in stored for time in _written(item["metadata"])]
     return max(0.0, (server_time - max(times)).total_seconds()) if times else None
 

@@ -1,4 +1,4 @@
-"""Metrics of the published devices: how many there are in which state, and what is wrong with their GPUs."""
+"""Metrics of the published devices: how many there are in each state, and what is wrong with their GPUs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_DRIVER
 from driver.health.verdict import KINDS
 from driver.kinds.kind import DeviceName, Kinds
+from driver.kinds.sharing.kind import SHARING
 from driver.process.metrics.table import Reading
 
 State = Literal["free", "allocated", "excluded", "tainted"]
 
 OFFERED_SERIES = ("gpu_dra_devices",)
-
-_SHARED = {"TimeSlicing": "time-slicing", "MPS": "mps"}
-_PROFILE = "profile"
-
 SICK = "gpu_dra_gpu_sick"
 
 _OF_HEALTH = {*KINDS, TAINT_DRIVER}
-"""The taints about a GPU's health; other taints say what else is in the way."""
+"""The keys of taints about a GPU's health; other taints have other reasons."""
 
 
 def offered_numbers(devices: Sequence[Device], held: frozenset[str], kinds: Kinds) -> Iterator[Reading]:
-    """How many devices of each kind and profile are in each state; claims hold those in ``held``."""
+    """The number of devices of each kind and profile in each state; claims hold those in ``held``."""
     names = [name for device in held if (name := kinds.parse(device)) is not None]
     offered = {device.name: device.regions for device in devices}
     taken = tuple(region for name in names for region in offered.get(name.device, name.regions))
@@ -37,9 +34,9 @@ def offered_numbers(devices: Sequence[Device], held: frozenset[str], kinds: Kind
 
 
 def _state_of(device: Device, held: frozenset[str], taken: tuple[Region, ...]) -> State:
-    """Whether a scheduler could hand it out: the first that holds of tainted, allocated, excluded, free.
+    """Whether a scheduler could hand it out: the first that is true of tainted, allocated, excluded, free.
 
-    A shared device is allocated from its first share on. ``taken`` is what the held devices take of GPUs.
+    A shared device counts as allocated from its first share on. ``taken`` is what the held devices take.
     """
     if any(taint.effect != "None" for taint in device.taints):
         return "tainted"
@@ -52,8 +49,8 @@ def _kind_and_profile(device: Device, kinds: Kinds) -> tuple[str, str]:
     name: DeviceName | None = kinds.parse(device.name)
     kind = "unknown" if name is None else name.kind.word
     if name is not None and name.shared is not None and not name.shared.fractional:
-        kind = _SHARED[name.shared.strategy]
-    return kind, str(device.attributes.get(_PROFILE, ""))
+        kind = SHARING[name.shared.strategy]
+    return kind, str(device.attributes.get("profile", ""))
 
 
 def sick_numbers(devices: Iterable[Device]) -> Iterator[Reading]:
@@ -63,8 +60,9 @@ def sick_numbers(devices: Iterable[Device]) -> Iterator[Reading]:
     for device in devices:
         if device.pci is None:
             continue
-        pci, told = str(device.pci), device.attributes
-        uuids[pci] = uuids.get(pci) or str(told.get("parentUUID", told.get("uuid", "")))
+        pci, attributes = str(device.pci), device.attributes
+        # A partition has the UUID of its GPU as parentUUID, and maybe one of its own.
+        uuids[pci] = uuids.get(pci) or str(attributes.get("parentUUID", attributes.get("uuid", "")))
         found |= {
             (pci, taint.key, taint.value, taint.effect) for taint in device.taints if taint.key in _OF_HEALTH
         }

@@ -1,4 +1,4 @@
-"""Says what can be offered to an API server that stores no counters, or no shared devices: pure."""
+"""What can be offered to an API server that does not store counters, or shared devices. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from driver.devices.device import Device
 from driver.policy.offers import Offers
 
 COUNTER_FIELDS = frozenset({"sharedCounters", "consumesCounters"})
-"""What a server without the feature gate DRAPartitionableDevices leaves out of a slice and of its devices."""
+"""The fields that a server without the feature gate DRAPartitionableDevices drops silently."""
 
 SHARING_FIELDS = frozenset({"allowMultipleAllocations"})
-"""What a server without the feature gate DRAConsumableCapacity leaves out of a device."""
+"""The fields that a server without the feature gate DRAConsumableCapacity drops silently."""
 
 
 def storable(offers: Offers, dropped: frozenset[str]) -> Offers:
-    """The offers without what means something else where a server drops these fields.
+    """The offers without the devices that would mean something else if a server drops these fields.
 
-    Without counters a scheduler would hand out a GPU and its partitions at once. So of the forms of a GPU
-    that exclude each other one is left that is all of it: the whole GPU, else the GPU for a virtual machine,
-    else the first shared one; one that is all of several GPUs is not, where any of them has a form of its
-    own. A shared device would go to a single claim that has no share of it, so none is left where sharing is
-    not stored.
+    Without counters one form of each GPU is left: the whole GPU, else the GPU for a virtual machine, else the
+    first shared one. A device that spans GPUs is left only if none of them has a form of its own.
     """
+    # Without allowMultipleAllocations a shared device would go to a single claim, which has no share of it.
     if not dropped.isdisjoint(SHARING_FIELDS):
         offers = replace(offers, devices=tuple(one for one in offers.devices if not one.policies))
     if dropped.isdisjoint(COUNTER_FIELDS):
         return offers
+    # Without counters a scheduler would hand out a GPU and its partitions at the same time.
     chosen = _one_of_each_gpu([one for one in offers.devices if one.consumed_sets and one.takes_all])
     devices = (
         replace(one, counter_set="", consumes={}, more_consumes={}) if one.consumed_sets else one
@@ -38,12 +37,10 @@ def storable(offers: Offers, dropped: frozenset[str]) -> Offers:
 
 
 def _one_of_each_gpu(devices: Sequence[Device]) -> set[str]:
-    """The names of the exclusive devices; for a GPU without one, of its first shared device.
-
-    The whole GPU comes before others of its kind. No counter set is taken from twice.
-    """
+    """The names of the devices that are left: no two of them consume from one counter set."""
     chosen: set[str] = set()
     taken: set[str] = set()
+    # First those of a single GPU, and of these first the exclusive ones; the order of the offers otherwise.
     for one in sorted(devices, key=lambda device: (len(device.consumed_sets), bool(device.policies))):
         if taken.isdisjoint(one.consumed_sets):
             chosen.add(one.name)

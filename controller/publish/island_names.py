@@ -1,7 +1,8 @@
-"""Keeps the names of NVLink islands and meshes while their members come and go.
+"""Keeps the names of NVLink islands and meshes while GPUs join and leave them.
 
-A GPU in MIG mode may have no NVLinks, and one that fails reports none. An island is named after its first
-GPU, so its name would change for all others with every first or last partition on that one.
+An island is named after its first GPU. That GPU leaves it when it gets its first partition, since in MIG mode
+it may have no NVLinks, and when it fails. Without kept names the attributes of all other GPUs would then
+change.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ GROUPS = ("nvlinkDomain", "nvlinkMesh")
 _Names = dict["PciAddress", str]
 
 Islands = Mapping[str, _Names]
-"""Which name each GPU's groups had last, by attribute: those that are stored, then those that were given."""
+"""The last name of each GPU's group, by attribute; newer names replace stored ones."""
 
 
 def with_kept_names(wanted: Offers, stored: Iterable[Device], last: Islands) -> tuple[Offers, Islands]:
-    """The offers with the names that their groups had, and what is the last of each now.
+    """The offers with kept names of groups, and the last names as they are now.
 
-    New groups have names that no other has.
+    A new group gets a name that no other group has.
     """
     devices, listed = wanted.devices, list(stored)
     islands: dict[str, _Names] = {}
@@ -41,10 +42,10 @@ def with_kept_names(wanted: Offers, stored: Iterable[Device], last: Islands) -> 
 
 
 def renamed(now: Mapping[PciAddress, str], last: Mapping[PciAddress, str]) -> dict[str, str]:
-    """The name for each group that has a name now.
+    """The kept name for each name that a group has now.
 
-    A group gets the name that most of its members had. Where two groups would get the same, the one with more
-    such members has it, then the one with the lowest address.
+    A group gets the name that most of its members had. If two groups would get the same name, the one with
+    more such members gets it, then the one with the lowest address.
     """
     groups: defaultdict[str, list[PciAddress]] = defaultdict(list)
     for pci, name in sorted(now.items()):
@@ -62,9 +63,9 @@ def renamed(now: Mapping[PciAddress, str], last: Mapping[PciAddress, str]) -> di
 
 
 def _apart(names: dict[str, str], groups: Mapping[str, list[PciAddress]]) -> dict[str, str]:
-    """The same with a number behind the name of a new group that another group has taken over."""
+    """``names`` with a number behind the name of a new group if another group has that name already."""
     taken: set[str] = set()
-    # Names that were kept come first: only new ones may get a number.
+    # Groups with a kept name come first, so that only new ones may get a number.
     for name in sorted(groups, key=lambda name: (names[name] == name, groups[name][0])):
         given, number = names[name], 1
         while given in taken:
@@ -76,7 +77,7 @@ def _apart(names: dict[str, str], groups: Mapping[str, list[PciAddress]]) -> dic
 
 
 def _named(devices: Iterable[Device], attribute: str) -> _Names:
-    """The name that each GPU has in its devices."""
+    """The name of each GPU's group, from its devices."""
     return {
         device.pci: name
         for device in devices

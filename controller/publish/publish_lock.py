@@ -1,8 +1,7 @@
-"""Lets one controller of a node publish at a time, though two run in a rolling update.
+"""Lets only one controller of a node publish at a time, although two run during a rolling update.
 
-Two of different versions, or with different rules, would otherwise overwrite each other's slices until one
-ends. The lock is on the plugin's folder and ends with its holder. The later controller waits, and goes on
-with the slices that are there. A version that does not know the lock writes at any time.
+Two of different versions, or with different rules, would otherwise overwrite each other's slices. The second
+one waits, and then goes on with the slices that are there. A version from before the lock does not wait.
 """
 
 from __future__ import annotations
@@ -15,38 +14,41 @@ from pathlib import Path
 
 from driver.process.log import get_logger
 
+# flock(2) waits for ever or not at all, and a waiting thread could not be stopped.
 AGAIN_SECONDS = 0.2
-"""How often the lock is tried: flock(2) waits for ever or not at all."""
+"""The time between two tries."""
 
 _log = get_logger(__name__)
 
 
 class PublishLock:
-    """The right to publish for the node of the plugin's ``folder``; ``taken()`` is called once it is held."""
+    """The lock on the plugin's ``folder`` of the node; ``on_taken()`` is called when this process has it."""
 
-    def __init__(self, folder: Path, taken: Callable[[], None], stop_event: threading.Event) -> None:
+    def __init__(self, folder: Path, on_taken: Callable[[], None], stop_event: threading.Event) -> None:
         self._folder = folder
-        self._taken = taken
+        self._on_taken = on_taken
         self._stop_event = stop_event
         self._descriptor: int | None = None
-        self._told = ""
+        self._last_logged = ""
 
     def run(self) -> None:
-        """Take it as soon as it is free and keep it; returns then, or when the process stops."""
-        while not self._take():
+        """Take the lock as soon as it is free; returns then, or when the process stops."""
+        while not self._try_lock():
             if self._stop_event.wait(AGAIN_SECONDS):
                 return
-        self._taken()
+        self._on_taken()
 
-    def give(self) -> None:
-        """Let the next one publish; nothing may be written after that."""
+    def release(self) -> None:
+        """Let the next controller publish; nothing may be written after that."""
         descriptor, self._descriptor = self._descriptor, None
+        # Closing releases the lock. The kernel does the same for a process that dies.
         if descriptor is not None:
             os.close(descriptor)
 
-    def _take(self) -> bool:
-        """Whether it is ours now; without the folder there is no plugin, and nothing to publish."""
+    def _try_lock(self) -> bool:
+        """Try once; returns whether we have the lock now."""
         try:
+            # The plugin's folder itself is locked: both pods mount it, and no file has to be made.
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,21 +56,22 @@ class PublishLock:
                 os.close(descriptor)
                 raise
         except FileNotFoundError:
+            # Without the folder there is no plugin, and nothing to publish.
             return False
         except BlockingIOError:
-            self._tell(_log.info, "another controller of this node publishes: this one stands by")
+            self._log_once(_log.info, "another controller of this node publishes: this one stands by")
             return False
         except OSError as error:
             text = (
                 f"nothing is published: {self._folder} cannot be locked ({error.strerror}); make it readable"
             )
-            self._tell(_log.error, text)
+            self._log_once(_log.error, text)
             return False
         self._descriptor = descriptor
         return True
 
-    def _tell(self, say: Callable[[str], object], text: str) -> None:
-        """Log it, once until it is something else."""
-        if text != self._told:
-            self._told = text
+    def _log_once(self, say: Callable[[str], object], text: str) -> None:
+        """Log the text, unless it was the last one."""
+        if text != self._last_logged:
+            self._last_logged = text
             say(text)

@@ -1,8 +1,7 @@
 """Keeps the ResourceSlices of this node's pool as they should be, while the kubelet plugin serves.
 
-Each change of what is wanted, of the slices themselves, or of the plugin's state leads to one sync soon
-after. What is already right is not written; a failure waits with back-off; two writers that fight over a
-slice slow each other down.
+Every change of what is wanted, of the slices themselves, or of the plugin's state leads to one sync soon
+after. A slice that is right already is not written. A failed sync is repeated with back-off.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controller.health.incident_store import IncidentStore, booted_seconds, stored_faults
+from controller.health.incident_store import IncidentStore, machine_uptime_seconds, stored_faults
 from controller.intervals import Intervals
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover, Known, Seen, followed
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
-from controller.publish.merge_published import Overlay
+from controller.publish.own_writes import OwnWrites
 from controller.publish.slice_diff import Object, SyncPlan, plan_sync
 from controller.publish.slice_writer import SliceWriter
 from driver.devices.device import Device
@@ -41,27 +40,25 @@ from driver.slices.specs import Layout, lay_out, taint_times
 _log = get_logger(__name__)
 
 _DELETED_SECONDS = 1.0
-"""The longest time until slices that were deleted from outside are written again."""
+"""The longest time until slices that somebody else deleted are written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What should be published, with the devices that claims hold here and those allocated to them."""
+    """What should be published, with the devices that claims hold here, and those allocated to claims."""
 
     offers: Offers
     held: frozenset[str]
-    given: frozenset[str]
+    allocated: frozenset[str]
 
 
 class Publisher:
-    """Publishes what was offered last, for the pool of one node.
+    """Publishes the last offers for the pool of one node.
 
-    ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's thread
-    until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is called with True while allocations
-    of withdrawn devices may come; what they take then comes with the offers. ``incidents`` has what is wrong
-    with GPUs beside what the offers tell; it first reads the faults in the stored slices. All slices of the
-    driver for the node count as this pool's, so that those of another installation of that driver name are
-    taken over.
+    ``reflector`` follows the slices and runs in a thread of its own. ``run`` works in the caller's thread
+    until ``stop``, each sync within ``at_work``. ``follow_claims`` is called with True while allocations of
+    withdrawn devices may come late. ``incidents`` has the faults of GPUs that are not in the offers; before
+    the first write it reads those in the stored slices.
     """
 
     def __init__(
@@ -91,11 +88,13 @@ class Publisher:
             self._pool,
             lambda: allocated_devices(client, driver=driver, pool=self._pool),
             intervals.settle_seconds,
-            Backoff(*intervals.look_again_seconds),
+            Backoff(*intervals.list_again_seconds),
             kinds,
         )
         self._known = Known()
         self._follow_claims = follow_claims
+        # All slices of the driver for the node count as this pool's, so that those of another installation
+        # with the same driver name are replaced.
         self.reflector = Reflector(
             client,
             Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
@@ -104,8 +103,9 @@ class Publisher:
             on_list=self._slices_listed,
             on_failure=self._reflector_failed,
         )
-        self._overlay = Overlay(self.reflector.snapshot)
+        self._own_writes = OwnWrites(self.reflector.snapshot)
         self._backoff = Backoff(0.2, 10.0)
+        # The longer two writers fight over the slices, the longer each waits.
         self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
         self._debounce_seconds = intervals.debounce_seconds[0]
         self._wrote_at = float("-inf")
@@ -113,6 +113,7 @@ class Publisher:
         self._why_not = "the slices have not been compared yet"
         self._changed = threading.Condition()
         self._wanted: Wanted | None = None
+        # Whether the last sync depended on what claims hold; otherwise a change of that needs no sync.
         self._held_matters = True
         self._serving = False
         self._has_turn = True
@@ -122,29 +123,30 @@ class Publisher:
         self._behind_since: float | None = None
 
     def offer(
-        self, offers: Offers, held: frozenset[str] = frozenset(), given: frozenset[str] = frozenset()
+        self, offers: Offers, held: frozenset[str] = frozenset(), allocated: frozenset[str] = frozenset()
     ) -> None:
         """Publish this from now on; devices that break a limit of the API are left out and reported.
 
-        ``held`` are the names of the devices that claims hold on this node, offered or not; ``given`` those
-        that claims were given, while that is followed. ``offers`` keep new claims away from both. Where
-        devices that are published go away, it may take until no claim has them any more.
+        ``held`` are the names of the devices that claims hold on this node, offered or not; ``allocated`` are
+        those allocated to claims, while claims are watched. ``offers`` must keep new claims away from both.
+        Devices that are published and not offered any more stay until no claim has them.
         """
         with self._changed:
-            before, self._wanted = self._wanted, Wanted(offers, held, given)
+            before, self._wanted = self._wanted, Wanted(offers, held, allocated)
             if before is None or offers != before.offers or (before != self._wanted and self._held_matters):
                 self._falls_behind()
                 self._wake(0.0)
 
-    def sick_changed(self) -> None:
-        """Tell that ``incidents`` has other verdicts than before."""
+    def verdicts_changed(self) -> None:
+        """Note that ``incidents`` has other verdicts than before."""
         with self._changed:
             if self._wanted is not None:
                 self._falls_behind()
                 self._wake(0.0)
 
     def plugin_serves(self, serving: bool) -> None:
-        """Tell whether the kubelet plugin serves; while it does not, nothing is written."""
+        """Note whether the kubelet plugin serves; while it does not, nothing is written."""
+        # The kubelet deletes the slices of a driver without a plugin. Writing them again would start a fight.
         with self._changed:
             if serving != self._serving:
                 self._serving = serving
@@ -156,24 +158,23 @@ class Publisher:
         self._has_turn = False
 
     def has_turn(self) -> None:
-        """Tell that no other controller of the node publishes from now on."""
+        """Note that no other controller of the node publishes from now on."""
         with self._changed:
             self._has_turn = True
             self._wake(0.0)
 
     def why_not_published(self) -> str:
-        """Why what there is to publish is not published; empty when it is, or when there is nothing.
-
-        A controller that waits for the lock is ready: the other one ends only when this one is.
-        """
+        """Why the offers are not published yet; empty if they are, or if there is nothing to publish."""
         if not self._serving:
             return "no kubelet plugin of this node serves"
         if self._wanted is None:
             return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
+        # A controller that waits for the lock is ready: in a rolling update Kubernetes ends the other one
+        # only when this one is.
         return self._why_not if self._has_turn else ""
 
     def age_seconds(self) -> float:
-        """For how long something has waited to be published; 0 when all is, or another one publishes."""
+        """For how long something waits to be published; 0 if nothing does, or if another one publishes."""
         since = self._behind_since
         return 0.0 if since is None or not self._has_turn else time.monotonic() - since
 
@@ -183,7 +184,8 @@ class Publisher:
         return self._known.written, frozenset() if wanted is None else wanted.held
 
     def stop(self) -> None:
-        """Make ``run`` return after the write that is under way; the slices stay."""
+        """Make ``run`` return after the present write; the slices stay."""
+        # Running pods need them, and the next controller goes on with them.
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -212,7 +214,7 @@ class Publisher:
             if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
                 self._debounce.reset()
                 self._debounce_seconds = self._intervals.debounce_seconds[0]
-            # A kubelet that restarts again and again deletes them each time, and is no second writer.
+            # A kubelet that restarts again and again deletes them each time, and is not a second writer.
             most_seconds = _DELETED_SECONDS if kind == "DELETED" else self._debounce_seconds
             self._wake(min(self._debounce_seconds, most_seconds))
 
@@ -225,24 +227,26 @@ class Publisher:
         _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
 
     def _falls_behind(self) -> None:
-        """Something has to be published that is not."""
+        """Note that something has to be published."""
         if self._behind_since is None:
             self._behind_since = time.monotonic()
 
     def _wake(self, seconds: float) -> None:
-        """Sync in so many seconds, or earlier when that is due already. The lock is held."""
+        """Sync in this many seconds, or earlier if a sync is due earlier. The lock is held."""
         self._due = min(self._due, time.monotonic() + seconds)
         self._changed.notify_all()
 
     def _next(self) -> Wanted | None:
-        """Wait for the next sync; what it has to publish, or None when stopped."""
+        """Wait for the next sync; returns what it has to publish, None when stopped."""
         with self._changed:
             while not self._stopped:
                 may_write = self._serving and self._has_turn
+                # Before the first list is there, all slices would look as if they were missing.
                 if not may_write or self._wanted is None or not self.reflector.synced.is_set():
                     self._changed.wait()
                     continue
                 now = time.monotonic()
+                # _not_before is the back-off after a failure, which no change may shorten.
                 wait_seconds = max(self._due, self._not_before) - now
                 if wait_seconds <= 0:
                     self._due = now + self._intervals.resync_seconds
@@ -251,19 +255,22 @@ class Publisher:
         return None
 
     def _sync(self, wanted: Wanted) -> str:
-        """Publish what is wanted; why a part of it is not published yet, empty when nothing failed."""
+        """Publish what is wanted; returns why a part of it is not published yet, empty if nothing failed."""
         self._held_matters = True
-        stored = self._overlay.objects()
+        stored = self._own_writes.objects()
+        # Before anything is written: the taints in the slices are all that is left of earlier XIDs.
         faults = partial(stored_faults, stored, self._server_time(), self._kinds)
-        self.incidents.take_over(faults, booted_seconds())
-        if wanted.offers.blind and not stored:
+        self.incidents.take_over(faults, machine_uptime_seconds())
+        # No GPU could be read yet and nothing is stored. An empty slice would say that the node has no GPU.
+        if wanted.offers.knows_nothing and not stored:
             return ""
         self._writer.ask_again()
-        seen = Seen(wanted.offers, wanted.held, stored, wanted.given, self._writer.dropped)
+        seen = Seen(wanted.offers, wanted.held, stored, wanted.allocated, self._writer.dropped)
         known = self._changeover.next_known(self._known, seen)
         late_seconds = self._intervals.late_claim_seconds
         self._known = known = followed(known, seen, late_seconds, time.monotonic(), self._server_time())
         self._follow_claims(known.follow_until is not None)
+        # Faults are added last: they are not a part of what changeovers compare.
         sick = with_verdicts(known.offers.devices, self.incidents.verdicts())
         layout = self._layout(replace(known.offers, devices=sick))
         times = taint_times(layout.specs, (item["spec"] for item in stored), known.taint_times)
@@ -291,22 +298,23 @@ class Publisher:
             driver=self._driver,
         )
         for rejected in layout.rejected:
-            self._writer.tell_rejected(rejected)
+            self._writer.report_rejected(rejected)
         return layout
 
     def _write(self, plan: SyncPlan) -> None:
         self._wrote_at = time.monotonic()
         self._debounce_seconds = self._debounce.next_seconds()
+        # In the order of the Go helper. A slice too many makes a pool incomplete, as a missing one does.
         for item in plan.deletes:
             self._writer.delete(item)
-            self._overlay.deleted(item)
+            self._own_writes.deleted(item)
         dropped = self._writer.dropped
         for answer in self._writes(plan):
-            self._overlay.wrote(answer)
+            self._own_writes.wrote(answer)
             if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS | SHARING_FIELDS):
-                # Not one slice more: without their counters the scheduler would hand out the same
-                # hardware twice, and shared devices as if they were not. The next sync offers what
-                # needs neither.
+                # The server does not store counters, or sharing. No further slice may be written: the
+                # scheduler would hand out the same hardware twice, or a shared device as an exclusive one.
+                # The next sync offers only devices that need neither.
                 with self._changed:
                     self._wake(0.0)
                 return
@@ -318,7 +326,7 @@ class Publisher:
         )
 
     def _writes(self, plan: SyncPlan) -> Iterator[Object]:
-        """Update and create, one slice at each step; the server's answers."""
+        """Update and create slices, one at each step; yields the server's answers."""
         for update in plan.updates:
             yield self._writer.update(update)
         owner = self._writer.owner() if plan.creates else {}

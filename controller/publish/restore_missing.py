@@ -1,9 +1,9 @@
-"""Fills in what the last check of the node could not read, from the node's stored slices: pure.
+"""Fills in what the last check of the node could not read, from the node's stored slices. Pure.
 
-A controller that starts while a GPU is lost, hangs or fails knows nothing of it, and no controller knows
-more than the address of a GPU that a virtual machine has. What is published of that GPU may be allocated, and
-mostly comes back as it was. So it stays, with a taint where something is wrong, until it is known what the
-GPU offers, or the GPU has left the bus.
+A controller that starts while a GPU is lost, hangs or fails knows nothing about it, and of a GPU that a
+virtual machine has, no controller knows more than the address. The published devices of that GPU may be
+allocated, and mostly they come back unchanged. So they stay, with a taint if something is wrong, until it is
+known what the GPU offers, or until the GPU has left the bus.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from driver.policy.offers import Offers
 
 
 def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable[CounterSet]) -> Offers:
-    """The offers, with what is stored of the GPUs in doubt.
+    """The offers, with the stored devices of GPUs in doubt.
 
-    GPUs in doubt as a whole keep their devices and counters, each device behind the same device as now, so
-    that the order stays when a GPU goes to a virtual machine and comes back. GPUs of which NVML did not
-    answer some calls keep the attributes and capacities that those calls decide, as long as it is the same
-    board. While a GPU is away, all keep what it would change.
+    * GPUs in doubt as a whole keep their devices and counters.
+    * GPUs of which some NVML calls failed keep the attributes and capacities that those calls decide, if it
+      is still the same board.
+    * While a GPU is away, its neighbours keep the attributes that it would change.
     """
     if not wanted.doubts:
         return wanted
@@ -37,6 +37,8 @@ def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable
     ]
     by_name = {device.name: device for device in stored}
     devices = [_completed(device, by_name.get(device.name), doubts) for device in fresh]
+    # The order stays when a GPU goes to a virtual machine and comes back: it decides what schedulers take
+    # first, and a moved device would mean that slices are written.
     merged = _in_stored_order(devices, kept, stored)
     used = {name for device in merged for name in device.consumed_sets}
     counters = {one.name: one for one in wanted.counter_sets}
@@ -48,7 +50,7 @@ def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable
 def _in_stored_order(
     devices: Sequence[Device], kept: Sequence[Device], stored: Sequence[Device]
 ) -> tuple[Device, ...]:
-    """The devices, and each kept device behind the nearest one before it in the stored order."""
+    """The devices, with each kept device behind its nearest predecessor in the stored order."""
     there = {device.name for device in (*devices, *kept)}
     staying = {device.name: device for device in kept}
     behind: dict[str, list[Device]] = {}
@@ -68,11 +70,11 @@ _LIMITS = frozenset({MEMORY_LIMITS, LIMITS_WITHHELD})
 _OF_NEIGHBORS = frozenset(
     {"index", "nvlinkDomain", "nvlinkMesh", "nvlinkPeers", "nvlinkPeerCount", "nvlinkPeerLinks"}
 )
-"""What a GPU says of itself and its neighbors: it is another when one of them leaves the NVIDIA driver."""
+"""The attributes about a GPU's neighbours, and its index; they change when a GPU leaves the NVIDIA driver."""
 
 
 class _Doubts:
-    """What is in doubt, by GPU."""
+    """The doubts, by GPU."""
 
     def __init__(self, wanted: Offers, stored: Sequence[Device]) -> None:
         self._whole = {doubt.pci: doubt.taints for doubt in wanted.doubts if doubt.whole}
@@ -85,18 +87,16 @@ class _Doubts:
         self.is_any_away = any(doubt.away for doubt in wanted.doubts)
 
     def stands_in(self, device: Device) -> bool:
-        """Whether a wanted device is there only in case that nothing is stored of a GPU in doubt."""
+        """Whether the wanted device is replaced by the stored devices of a GPU in doubt."""
         return any(region.pci in self._whole and region.pci in self._published for region in device.regions)
 
     def keeps(self, counters: CounterSet) -> bool:
-        """Whether a stored counter set is that of a GPU whose stored devices stay."""
+        """Whether the stored counter set belongs to a GPU whose stored devices stay."""
         return counters.pci in self._whole and counters.pci in self._published
 
     def taints(self, device: Device) -> tuple[Taint, ...] | None:
-        """The taints of a stored device that stays; None for one that does not.
-
-        One that spans GPUs stays only if all of them are in doubt: else it goes as others do.
-        """
+        """The taints of a stored device that stays; None if it does not stay."""
+        # A device that spans GPUs stays only if all of them are in doubt.
         found = [self._of(region.pci) for region in device.regions]
         if not found or None in found:
             return None
@@ -108,15 +108,13 @@ class _Doubts:
         return None if pci in self._read else self._whole.get(None)
 
     def is_partly(self, device: Device) -> bool:
-        """Whether NVML did not tell something of the GPU that its devices publish."""
+        """Whether some published value of the GPU could not be read."""
         return device.pci in self._partly
 
     def recallable(self, stored: Device) -> dict[str, AttributeValue]:
-        """The stored attributes that replace those that NVML did not tell of the GPU.
-
-        A promise about its memory is kept only where NVML could not be asked: otherwise it ended, with the
-        NVIDIA driver or by the node configuration.
-        """
+        """The stored attributes that may take the place of those that could not be read."""
+        # The promise of memory limits is kept only if NVML could not be asked about them. Otherwise it ended,
+        # with another NVIDIA driver or by the node configuration.
         if stored.pci in self._limits:
             return dict(stored.attributes)
         return {name: value for name, value in stored.attributes.items() if name not in _LIMITS}
@@ -125,6 +123,7 @@ class _Doubts:
 def _completed(device: Device, stored: Device | None, doubts: _Doubts) -> Device:
     if stored is None or not (doubts.is_partly(device) or doubts.is_any_away):
         return device
+    # Another UUID at the same address is another board.
     if any(device.attributes.get(key) != stored.attributes.get(key) for key in ("uuid", "parentUUID")):
         return device
     if doubts.is_any_away:

@@ -1,7 +1,7 @@
-"""Works out which ResourceSlices to delete, update and create so that a pool is as it should be: pure.
+"""Works out which ResourceSlices to delete, update and create so that a pool is as it should be. Pure.
 
 The rules are those of the Go helper (k8s.io/dynamic-resource-allocation/resourceslice): consumers look only
-at the highest generation of a pool, and use it only when it has as many slices as it says.
+at the highest generation of a pool, and use it only if it has as many slices as resourceSliceCount says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Spec = dict[str, Any]
 _INDEX = re.compile(r"^([0-9a-f]{5,})-", re.ASCII)
 _INDEX_DIGITS = 5
 _LAST_GENERATION = 2**63 - 1
-"""The greatest that the API stores: no generation comes after it."""
+"""The highest generation that the API can store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SyncPlan:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether there is nothing to write."""
         return not (self.deletes or self.updates or self.creates)
 
 
@@ -61,13 +61,9 @@ def plan_sync(
 ) -> SyncPlan:
     """The writes that make a pool out of ``specs``, which have no ``pool.generation`` yet.
 
-    ``stored`` are all slices of the driver for the node. Those of another pool or an older generation,
-    those whose name tells no index or one that is taken or too high, are deleted. ``same`` says whether
-    a stored spec will do for the wanted spec of an index. ``times`` are those of the taints.
-
-    The generation stays when nothing has to be created and at most one slice updated, since then the
-    pool is whole before and after the write. Otherwise it rises and every slice is written. A generation
-    that cannot rise any more was not written by this driver, and the pool begins again.
+    ``stored`` are all slices of the driver for the node. Slices of another pool or of an older generation are
+    deleted, and those whose name has no index, an index that is taken, or one that is too high. ``same`` says
+    whether a stored spec is right for the wanted spec of an index. ``times`` are timeAdded of the taints.
     """
     pool = specs[0]["pool"]["name"]
     generation, matched, obsolete = _match(pool, len(specs), stored)
@@ -77,7 +73,10 @@ def plan_sync(
         if not same(index, specs[index], item["spec"]) or _generation(item) != generation
     }
     missing = [index for index in range(len(specs)) if index not in matched]
+    # With a single update the pool is complete before and after it, so the generation can stay. Otherwise it
+    # rises, and every slice is written: a scheduler must never see a mix of old and new slices as complete.
     if missing or len(changed) > 1:
+        # Somebody else wrote this generation. All slices are deleted and the pool begins again.
         if generation >= _LAST_GENERATION:
             obsolete, matched, missing = [*obsolete, *matched.values()], {}, list(range(len(specs)))
             generation = 0
@@ -100,7 +99,8 @@ def plan_sync(
 
 
 def _match(pool: str, count: int, stored: Iterable[Object]) -> tuple[int, dict[int, Object], list[Object]]:
-    """The pool's highest generation, its slices by index, and those that are to go."""
+    """The pool's highest generation, its slices by index, and those to delete."""
+    # Sorted, so that of two slices with one index always the same one stays.
     everything = sorted(stored, key=lambda item: str(item["metadata"]["name"]))
     ours = [item for item in everything if item["spec"].get("pool", {}).get("name") == pool]
     generation = max(map(_generation, ours), default=0)
@@ -125,7 +125,7 @@ def _with_generation(spec: Mapping[str, Any], generation: int) -> Spec:
 
 
 def index_of(name: str) -> int | None:
-    """The index that a slice's name begins with, None where it begins with none."""
+    """The index at the beginning of a slice's name, None if there is none."""
     match = _INDEX.match(name)
     return None if match is None else int(match[1], 16)
 
@@ -135,8 +135,8 @@ _MOST_PREFIX_CHARACTERS = 58
 
 
 def generate_name(index: int, driver: str, node: str) -> str:
-    """What the ``index``-th slice's name begins with, as much as the server keeps before its five letters.
-
-    It would cut a longer one itself, but refuses one that is too long for a name.
-    """
+    """The ``generateName`` of the ``index``-th slice."""
+    # The index first: schedulers sort the slices of a pool by name, so it decides the order. The server
+    # appends five characters. It would cut a prefix that is too long for that, but refuses one that is too
+    # long for a name at all.
     return f"{index:0{_INDEX_DIGITS}x}-{driver}-{node}"[: _MOST_PREFIX_CHARACTERS - 1].rstrip(".-") + "-"

@@ -1,4 +1,4 @@
-"""Writes single ResourceSlices, and notices when the API server stores something else than it was sent."""
+"""Writes single ResourceSlices, and notices if the API server stores something else than it was sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.observe.node_events import NodeEvents
-from controller.publish.server_floor import ServerVersion, server_version
+from controller.publish.server_version import ServerVersion, server_version
 from controller.publish.slice_diff import Create, Update, generate_name
 from driver.errors import ApiError, ConfigError
 from driver.event_reasons import EventReason
@@ -30,22 +30,22 @@ _GATES = {
     "allowMultipleAllocations": "DRAConsumableCapacity",
     "bindingConditions": "DRADeviceBindingConditions",
 }
-"""The feature gates of the API server without which it drops a field of a slice or of its devices."""
+"""Fields of a slice or its devices, each with the feature gate without which the API server drops it."""
 
 _HEAD = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
 
 _ASK_AGAIN_SECONDS = 60.0, 900.0
-"""When a server that dropped a field is first asked whether it stores it now, and how seldom at last."""
+"""The first and the longest wait before a server that dropped a field is asked whether it stores it now."""
 
 
 class SliceWriter:
-    """Creates, updates and deletes slices of one node and tells people what is wrong with them.
+    """Creates, updates and deletes slices of one node, and reports what is wrong with them.
 
-    A server drops fields of disabled feature gates silently. What it stored instead is remembered for
-    each index and then counts as right, so that the same write is not repeated for ever; ``dropped``
-    names all fields that were lost so, until ``ask_again`` finds that the server stores them now. All methods
-    raise ApiError. Used by one thread.
+    All methods may raise ApiError. Used by one thread.
     """
+
+    # An API server silently drops the fields of disabled feature gates. So every answer is compared with what
+    # was sent.
 
     def __init__(
         self,
@@ -63,38 +63,40 @@ class SliceWriter:
         self._metrics = metrics
         self._node, self._driver = node, driver
         self._on_node = on_node
+        # By index, what was sent and what the server stored instead. That counts as right from then on;
+        # otherwise the same write would be repeated for ever.
         self._accepted: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._now = now
+        # Each dropped field, with a spec that has it.
         self._lost: dict[str, Mapping[str, Any]] = {}
         self._version: ServerVersion | None = None
         self._backoff = Backoff(*_ASK_AGAIN_SECONDS, jitter=lambda: 0.0)
-        self._look_at = self._ask_at = 0.0
+        self._ask_version_at = self._ask_at = 0.0
 
     @property
     def dropped(self) -> frozenset[str]:
-        """The fields that the API server does not store, as far as it is known."""
+        """The fields that the API server does not store, as far as that is known."""
         return frozenset(self._lost)
 
     def ask_again(self) -> None:
-        """See whether the API server stores now what it once dropped, and then forget that it did not.
+        """Find out whether the API server now stores what it dropped before.
 
-        A gate was turned on, or one of several servers was older than the others during an upgrade. It is
-        asked as soon as it tells another version, and otherwise less and less often. It is asked by dry runs:
-        a slice without its counters must not be there even for a moment.
+        A gate may have been turned on, or one of several servers was older than the others during an upgrade.
         """
         now = self._now()
-        if not self._lost or now < self._look_at:
+        if not self._lost or now < self._ask_version_at:
             return
-        self._look_at = now + _ASK_AGAIN_SECONDS[0]
+        self._ask_version_at = now + _ASK_AGAIN_SECONDS[0]
         try:
             version = server_version(self._client)
+            # Another version is a good reason to ask at once; otherwise it is asked less and less often.
             if version != self._version:
                 self._backoff.reset()
             elif now < self._ask_at:
                 return
             self._version, self._ask_at = version, now + self._backoff.next_seconds()
-            still = {field for spec in self._lost.values() for field in _dropped(spec, self._try(spec))}
+            still = {field for spec in self._lost.values() for field in _dropped(spec, self._dry_run(spec))}
         except ApiError as error:
             _log.info("whether the API server stores what it dropped is not known", error=str(error))
             return
@@ -103,20 +105,20 @@ class SliceWriter:
             for field in back:
                 del self._lost[field]
             self._accepted.clear()
-            self._told.clear()
+            self._reported.clear()
 
-    def _try(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _dry_run(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the API server would store of a slice."""
+        # By a dry run: a slice without its counters must not exist even for a moment.
         name = generate_name(0, self._driver, self._node)
         body = {**_HEAD, "metadata": {"generateName": name}, "spec": spec}
         stored: Mapping[str, Any] = self._client.create(RESOURCE_SLICES, body, {"dryRun": "All"})["spec"]
         return stored
 
     def owner(self) -> Object:
-        """The reference to the Node that owns the slices, read afresh: a node may come back with another UID.
-
-        ``on_node`` gets to see the Node. Raises ConfigError when there is no such node.
-        """
+        """The owner reference to the Node; ``on_node`` gets the Node. Raises ConfigError if there is none."""
+        # Read each time: a node that was deleted and comes back has another UID, and the garbage collector
+        # deletes an object whose owner's UID does not exist.
         try:
             node = self._client.get(object_path(NODES, self._node))
         except NotFound as error:
@@ -135,16 +137,17 @@ class SliceWriter:
         }
 
     def same(self, index: int, wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-        """Whether ``stored`` is what was asked for, or what this server makes of it."""
+        """Whether ``stored`` means the same as ``wanted``, or is what this server makes of it."""
         if same_spec(wanted, stored):
             return True
-        asked, answered = self._accepted.get(index, ({}, {}))
-        return same_spec(asked, wanted) and same_spec(answered, stored)
+        sent, answered = self._accepted.get(index, ({}, {}))
+        return same_spec(sent, wanted) and same_spec(answered, stored)
 
     def delete(self, item: Object) -> None:
-        """Delete the slice if it is still as it was read; one that is gone already will do."""
+        """Delete the slice if it has not changed since it was read; it is no error if it is gone."""
         metadata = item["metadata"]
         try:
+            # With UID and resourceVersion as preconditions: another controller may have written it meanwhile.
             self._client.delete(
                 object_path(RESOURCE_SLICES, metadata["name"]),
                 uid=metadata["uid"],
@@ -155,15 +158,16 @@ class SliceWriter:
         self._metrics.slice_written("delete")
 
     def update(self, update: Update) -> Object:
-        """Give the slice its spec unless it changed since it was read; the answer is what is stored."""
+        """Give the slice its spec unless it has changed since it was read; returns what is stored."""
         path = object_path(RESOURCE_SLICES, update.stored["metadata"]["name"])
+        # The body has the resourceVersion that was read, so the server answers a conflict if it has changed.
         stored = self._client.replace(path, {**update.stored, "spec": update.spec})
         self._metrics.slice_written("update")
         self._compare(update.index, update.spec, stored)
         return stored
 
     def create(self, create: Create, owner: Object) -> Object:
-        """Create the slice; the answer is what is stored."""
+        """Create the slice; returns what is stored."""
         stored = self._client.create(
             RESOURCE_SLICES,
             {
@@ -179,11 +183,11 @@ class SliceWriter:
         self._compare(create.index, create.spec, stored)
         return stored
 
-    def tell_rejected(self, rejected: Rejected) -> None:
-        """Say once in the log, and as an event of the node, why a device is not published."""
+    def report_rejected(self, rejected: Rejected) -> None:
+        """Report once, in the log and as an event of the Node, why a device is not published."""
         name, reasons = rejected.device.name, "; ".join(rejected.reasons)
         message = f"device {name} is not published, the API would refuse it: {reasons}"
-        self._tell(EventReason.DEVICE_NOT_PUBLISHED, message)
+        self._report(EventReason.DEVICE_NOT_PUBLISHED, message)
 
     def _compare(self, index: int, sent: Mapping[str, Any], stored: Object) -> None:
         self._accepted.pop(index, None)
@@ -192,27 +196,27 @@ class SliceWriter:
         self._accepted[index] = (sent, stored["spec"])
         fields = sorted(_missing_fields(sent, stored["spec"]))
         if not self._lost:
-            self._look_at = self._now() + _ASK_AGAIN_SECONDS[0]
+            self._ask_version_at = self._now() + _ASK_AGAIN_SECONDS[0]
         self._lost |= dict.fromkeys(_dropped(sent, stored["spec"]), sent)
         gates = sorted({_GATES[field] for field in fields if field in _GATES})
         dropped = ", ".join(fields) or "something"
         way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""
-        self._tell(
+        self._report(
             EventReason.SLICE_FIELDS_DROPPED,
             f"the API server stored slice {index} of this node without its {dropped}{way_out}",
         )
 
-    def _tell(self, reason: EventReason, message: str) -> None:
-        """Log and post an event, the first time that this is said."""
-        if message in self._told:
+    def _report(self, reason: EventReason, message: str) -> None:
+        """Log and post a message the first time that it occurs."""
+        if message in self._reported:
             return
-        self._told.add(message)
+        self._reported.add(message)
         _log.warning("slice problem", reason=reason.word, problem=message)
         self._events.post(reason, message)
 
 
 def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
-    """The fields of the slice, and of its devices, that were sent and are not stored as they were."""
+    """The fields of the slice and of its devices that are not stored as they were sent."""
     counters = (
         {"sharedCounters"} if sent.get("sharedCounters") and not stored.get("sharedCounters") else set()
     )
@@ -226,7 +230,8 @@ def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[s
 
 
 def _dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
-    """The missing fields that nothing of the slice has: others may only be written in another way."""
+    """The missing fields that neither the stored slice nor any of its devices has."""
+    # A field that some device has is stored by this server; on another device it was only changed.
     there = {field for device in stored.get("devices") or [] for field, value in device.items() if value}
     there.update(field for field, value in stored.items() if value)
     return _missing_fields(sent, stored) - there

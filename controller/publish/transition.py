@@ -1,13 +1,13 @@
-"""Works out how a GPU gets from the devices that are published to those that are wanted: pure.
+"""Works out how a GPU gets from the devices that are published to those that are wanted. Pure.
 
-A scheduler forgets the counters of an allocated device that is no longer published, and a device of the
-new kind could lie where an allocated one of the old kind lies. So while a device that goes away may be
-allocated, all that is published of its GPU stays, with a taint that keeps new claims off; once
-the taint is there and no claim has such a device, what is wanted takes its place. All of this can be read
-from what is stored, so that a restarted controller goes on at the same point.
+A scheduler forgets the counters of an allocated device that is no longer published, and a new device could
+then lie where the allocated one lies. So while a device that goes away may be allocated, all published
+devices of its GPU stay, with a taint that keeps new claims off. When the taint is stored and no claim has
+such a device, the wanted devices take their place. All of this can be read from the stored slices, so a
+restarted controller goes on at the same point.
 
-Where nothing is stored of a GPU, a kubelet may have wiped it, and claims may have devices that no slice
-shows. So its devices are published only after the claims were listed.
+If nothing is stored of a GPU, a kubelet may have deleted it, and claims may have devices that no slice shows.
+So its devices are published only after the claims were listed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,22 @@ _NOTHING: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A GPU whose published devices are to change and may not yet.
+    """A GPU whose published devices should change and may not yet."""
 
-    ``unit`` is its address; of GPUs that a device spans, the lowest one, since they change together; of a
-    device that lies on no GPU, its name. ``tainted`` says whether all of them carry the taint already.
-    ``in_the_way`` are the names of those devices that go away or went away, and that a claim has, as far as
-    that is known. ``appears`` is whether nothing is known of what was published of it before.
-    """
-
+    # Its address. GPUs that a device spans change together, under the lowest address. A device that lies on
+    # no GPU has its name here.
     unit: str
+    # Whether all its stored devices have the taint.
     tainted: bool
+    # The devices that go away or went away, and that claims have, as far as that is known.
     in_the_way: frozenset[str]
+    # Whether it is not known what was published of it before.
     appears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to publish now, and the GPUs of which it is not yet what is wanted."""
+    """What to publish now, and the GPUs that do not have the wanted devices yet."""
 
     offers: Offers
     changes: tuple[Change, ...]
@@ -64,17 +63,16 @@ def next_step(
     needs_taint: bool = True,
     kinds: Kinds = KINDS,
 ) -> Step:
-    """The step from what is stored of the pool towards ``wanted``.
+    """The step from the stored devices of the pool towards ``wanted``.
 
-    ``allocated`` are the allocated devices of the pool, None while the claims were not listed; ``held`` those
-    that the plugin holds. ``avoided`` are allocated devices that are not offered, and for which ``wanted``
-    has taints where they lie. ``knows_all`` is false where more may have been published of a GPU than is
-    stored. ``needs_taint`` is false where the API server stores no taints, so that there is none to wait for.
+    ``allocated`` are the allocated devices of the pool, None if the claims were not listed; ``held`` are
+    those that the plugin holds. ``avoided`` are allocated devices that are not offered, and for which
+    ``wanted`` has taints at their place. ``knows_all`` is false if more may have been published than is
+    stored. ``needs_taint`` is false if the API server stores no taints, so that there is none to wait for.
 
     Partitions that an admin made, and a GPU that the node no longer has, come and go at once, since this
-    driver cannot change them. The same is true of a GPU, shared or not, on which an admin has made
-    partitions. Starting or ending the sharing of such a partition is this driver's own change, so it goes
-    through taint and switch.
+    driver cannot delay that. The same is true of a GPU, shared or not, on which an admin has made partitions.
+    But to start or end the sharing of such a partition is this driver's own change.
     """
     units = _Units((*stored, *wanted.devices))
     names = {unit: {one.name for one in devices} for unit, devices in units.group(wanted.devices).items()}
@@ -86,12 +84,15 @@ def next_step(
     changes = []
     for unit in sorted(there.keys() | names.keys()):
         devices, offered = there.get(unit, []), names.get(unit, set())
+        # A GPU that the node no longer has is gone, whatever claims hold.
         here = unit in present or any(not device.regions for device in devices)
         going = _going(devices, offered, kinds) if here else frozenset()
         tainted = not needs_taint or all(_is_changing(device) for device in devices)
         in_the_way = (going & (held if allocated is None else held | allocated)) | unseen.get(unit, _NOTHING)
+        # Old devices go: not before the taint is stored, the claims were listed, and none has such a device.
         if going and (not tainted or allocated is None or in_the_way):
             changes.append(Change(unit, tainted, in_the_way))
+        # New devices come: not before the claims were listed, if one of them may have their place.
         elif (allocated is None or unit in unseen) and (
             not (knows_all and devices) and _may_be_taken(devices, offered, kinds)
         ):
@@ -106,9 +107,10 @@ def next_step(
 
 
 class _Units:
-    """What changes as one: a GPU, the GPUs that a device spans, or a device that lies on none."""
+    """What changes together: a GPU, the GPUs that a device spans, or a device that lies on no GPU."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
+        # Each GPU of a joined group, with the lowest address of the group.
         self._first: dict[PciAddress, PciAddress] = {}
         for device in devices:
             firsts = {self._first.get(region.pci, region.pci) for region in device.regions}
@@ -135,13 +137,11 @@ class _Units:
 def _unseen(
     allocated: Iterable[str], known: frozenset[str], units: _Units, kinds: Kinds
 ) -> dict[str, frozenset[str]]:
-    """The devices that claims have and that are not ``known``, by what they lie on.
-
-    An admin's partition that is not known is gone, and is not in the way.
-    """
+    """The allocated devices that are not ``known``, by the unit that they lie on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for name in set(allocated) - known:
         parsed = kinds.parse(name)
+        # A partition of an admin that is not known does not exist any more, so it is not in the way.
         if parsed is not None and not parsed.kind.by_admin:
             for unit in {units.of_gpu(region.pci) for region in parsed.regions} or {name}:
                 found[unit].add(name)
@@ -149,17 +149,15 @@ def _unseen(
 
 
 def _may_be_taken(devices: Sequence[Device], offered: set[str], kinds: Kinds) -> bool:
-    """Whether an unknown claim may have the place of what is offered of a GPU now.
-
-    It is new, or what is stored says that such a claim was known once. A partition of an admin is there: no
-    other can be in its place.
-    """
+    """Whether a claim that is not known may have the place of a device that is offered now."""
+    # The device is new, or a stored taint says that there was such a claim once. A partition of an admin
+    # exists, so nothing else can be in its place.
     new = offered - {device.name for device in devices}
     return any(not _by_admin(name, kinds) for name in new) or any(map(_lies_over_claim, devices))
 
 
 def was_settled(stored: Iterable[Device]) -> bool:
-    """Whether the controller that published this waited for no claim, and kept no place free for one."""
+    """Whether the controller that published this was waiting for no claim, and kept no place free for one."""
     return not any(_is_changing(device) or _lies_over_claim(device) for device in stored)
 
 
@@ -168,7 +166,7 @@ def _lies_over_claim(device: Device) -> bool:
 
 
 def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:
-    """The stored devices of a GPU that go away and that a claim may still have."""
+    """The stored devices of a GPU that go away, and that a claim may still have."""
     there = set(map(unshared_name, wanted))
     going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, there, kinds)]
     if any(_by_admin(name, kinds) for name in wanted):
@@ -177,12 +175,12 @@ def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozens
 
 
 def _ours_to_change(name: str, there: set[str], kinds: Kinds) -> bool:
-    """Whether a device of this name goes away by our will: not when its partition of an admin is gone."""
+    """Whether this driver decides when the device goes: not if an admin has removed the partition."""
     return not _by_admin(name, kinds) or unshared_name(name) in there
 
 
 def _kept(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> tuple[Device, ...]:
-    """The stored devices that stay for now: all except partitions of an admin that are gone."""
+    """The stored devices that stay for now: all except partitions that an admin has removed."""
     there = set(map(unshared_name, wanted))
     return tuple(device for device in devices if _ours_to_change(device.name, there, kinds))
 
@@ -202,10 +200,8 @@ def _merged(
     stored_counters: Iterable[CounterSet],
     units: _Units,
 ) -> Offers:
-    """What is wanted, with the kept devices in place of everything else of their GPUs.
-
-    They come last: a scheduler takes the others in their order.
-    """
+    """What is wanted, with the kept devices instead of the wanted ones of their GPUs."""
+    # They come last, and so do not change the order in which a scheduler takes the others.
     health = _health_taints(wanted)
     devices = [device for device in wanted.devices if units.of(device) not in kept]
     devices += (
@@ -221,7 +217,7 @@ def _merged(
 
 
 def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
-    """What is wrong with each GPU now, as taints: stored ones may be out of date."""
+    """The present taints of each GPU; the stored ones may be out of date."""
     found: dict[PciAddress | None, tuple[Taint, ...]] = {
         withheld.pci: withheld.taints for withheld in wanted.withheld
     }

@@ -1,1 +1,1 @@
-"""Takes the driver away from a cluster, before its objects are deleted."""
+"""Removes the driver from the nodes of a cluster, before its objects are deleted."""

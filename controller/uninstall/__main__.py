@@ -1,4 +1,4 @@
-"""Wires the uninstallation: a Job runs it before the driver's objects are deleted."""
+"""The command of the uninstallation, which a Job runs before the driver's objects are deleted."""
 
 from __future__ import annotations
 
@@ -91,10 +91,12 @@ def main(
 
 
 def _undo_on_signal() -> None:
-    """Let SIGTERM end the run as a refusal does: a Job that is deleted leaves no driver at rest."""
+    """Let SIGTERM end the run like a refusal, so that a deleted Job does not leave the driver paused."""
 
     def end(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # what is under way is being undone
+        # A second signal must not interrupt the undoing.
+        signal.signal(number, signal.SIG_IGN)
+        # Python runs handlers in the main thread, between two steps of what it does there, which is the run.
         raise Refused("the uninstallation was told to end", "uninstall again")
 
     signal.signal(signal.SIGTERM, end)

@@ -1,7 +1,4 @@
-"""The uninstallation's requests to the API server: lists, and the DaemonSets of one namespace.
-
-A failure that may pass is retried for a while, so that no uninstallation stops half way.
-"""
+"""The uninstallation's requests to the API server: lists, and the DaemonSets of one namespace."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ T = TypeVar("T")
 Object = dict[str, Any]
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-RESTING = "gpu.nvidia.com/uninstalling"
-"""A node label that no node has: a DaemonSet that asks for it has no pods."""
+PAUSED = "gpu.nvidia.com/uninstalling"
+"""A node label that no node has; a DaemonSet with this node selector has no pods."""
 
 _PAGE = 500
 _PATIENCE_SECONDS = 30.0
@@ -48,19 +45,18 @@ class Cluster:
         return self._all(RESOURCE_SLICES, {"fieldSelector": f"spec.driver={DRIVER_NAME}"})
 
     def delete_slice(self, item: Object) -> None:
-        """Delete a slice as it was read; one that is gone or was changed will be listed again, or not."""
+        """Delete a slice; it is no error if it is gone."""
         metadata = item["metadata"]
         try:
             path = object_path(RESOURCE_SLICES, metadata["name"])
             _patiently(lambda: self.client.delete(path, uid=metadata["uid"]))
         except (NotFound, Conflict):
+            # A conflict means that another slice has the name now, which the next list shows.
             return
 
     def ready_nodes(self) -> frozenset[str]:
         """The names of the nodes that are Ready."""
-        return frozenset(
-            node["metadata"]["name"] for node in self._all(NODES, {}) if _is_ready(node.get("status") or {})
-        )
+        return frozenset(node["metadata"]["name"] for node in self._all(NODES, {}) if is_ready(node))
 
     def pods(self, labels: dict[str, str]) -> list[Object]:
         """The pods of the namespace with these labels."""
@@ -68,7 +64,7 @@ class Cluster:
         return self._all(f"/api/v1/namespaces/{self._namespace}/pods", {"labelSelector": selector})
 
     def daemon_set(self, name: str) -> Object | None:
-        """The DaemonSet, None where there is none."""
+        """The DaemonSet, None if there is none."""
         try:
             return _patiently(lambda: self.client.get(object_path(self._daemon_sets, name)))
         except NotFound:
@@ -79,22 +75,25 @@ class Cluster:
         _patiently(lambda: self.client.create(self._daemon_sets, body))
 
     def delete_daemon_set(self, name: str) -> None:
-        """Delete a DaemonSet, and its pods soon after; one that is not there will do."""
+        """Delete a DaemonSet; its pods are deleted soon after. It is no error if there is none."""
         try:
             _patiently(lambda: self.client.delete(object_path(self._daemon_sets, name)))
         except NotFound:
             return
 
-    def rest(self, name: str) -> None:
-        """Have the DaemonSet run on no node, until ``wake``; one that is not there will do."""
+    def pause(self, name: str) -> None:
+        """Make the DaemonSet run on no node, until ``resume``; it is no error if there is none."""
+        # A DaemonSet has no replicas to scale down. With a node selector that no node meets its pods end, and
+        # nothing else of it has to be remembered to undo that.
         self._select(name, "true")
 
-    def wake(self, name: str) -> None:
-        """Undo ``rest``."""
+    def resume(self, name: str) -> None:
+        """Undo ``pause``."""
         self._select(name, None)
 
     def _select(self, name: str, value: str | None) -> None:
-        spec = {"template": {"spec": {"nodeSelector": {RESTING: value}}}}
+        # In a merge patch (RFC 7386) null removes the key.
+        spec = {"template": {"spec": {"nodeSelector": {PAUSED: value}}}}
         path, body = object_path(self._daemon_sets, name), {"spec": spec}
         try:
             _patiently(lambda: self.client.patch(path, body, "application/merge-patch+json"))
@@ -123,13 +122,15 @@ class Cluster:
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """The answer, asked for again while that can help; raises ApiError."""
+    """The answer of a call, which is retried while that can help; raises ApiError."""
+    # An uninstallation that stops at a short failure would leave the driver paused.
     deadline = time.monotonic() + _PATIENCE_SECONDS
     return retry_until(call, deadline=deadline, stop=threading.Event())
 
 
-def _is_ready(status: Object) -> bool:
-    conditions = status.get("conditions") or []
+def is_ready(item: Object) -> bool:
+    """Whether a Node or a Pod has the condition Ready."""
+    conditions = (item.get("status") or {}).get("conditions") or []
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
@@ -153,11 +154,9 @@ class Holder:
 
 
 def holders(claims: Iterable[Object]) -> tuple[Holder, ...]:
-    """The claims with an allocation that names a device of this driver, sorted.
-
-    The kubelet unprepares a claim before its allocation is taken away, so every prepared claim that still
-    exists is among them.
-    """
+    """The claims with an allocation of devices of this driver, sorted."""
+    # The kubelet unprepares a claim before its allocation is removed. So every prepared claim that still
+    # exists is among them.
     return tuple(sorted(found for claim in claims if (found := _holder(claim)) is not None))
 
 
@@ -173,7 +172,7 @@ def _holder(claim: Object) -> Holder | None:
 
 
 def named(found: Iterable[object]) -> str:
-    """All of them in one line, no more than a person reads."""
+    """All of them in one line, but not more than a person reads."""
     words = [str(one) for one in found]
     more = len(words) - _MOST_NAMED
     return "; ".join(words[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,10 +1,10 @@
-"""Takes the driver away from the nodes in an order in which no pod is caught half way.
+"""Removes the driver from the nodes, in an order that leaves no pod with half of a GPU.
 
     no claim has a device → no controller → no slices → still no claim → no plugin → every node is clean
 
-Nothing is deleted while a claim has a device. Where something turns out to be in the way later, all that
-rests is woken again, so that the driver serves as before. A run that was interrupted is done again from the
-start; what is done already costs nothing. A DaemonSet made from the plugin's cleans the nodes.
+Nothing is deleted while a claim has a device. If something turns out to be in the way later, the paused
+DaemonSets are resumed, so that the driver serves as before. A run that was interrupted begins again; steps
+that are done cost nothing. A DaemonSet made from the plugin's one cleans the nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from controller.uninstall.cluster import RESTING, Cluster, Object, holders, named
+from controller.uninstall.cluster import PAUSED, Cluster, Object, holders, is_ready, named
 from driver.errors import DriverError
 from driver.process.log import get_logger
 
@@ -24,22 +24,22 @@ T = TypeVar("T")
 _log = get_logger("uninstall")
 
 NAME = "gpu-dra-retire"
+# Other labels than the plugin's: otherwise the plugin's DaemonSet would adopt these pods.
 LABELS = {"app.kubernetes.io/name": NAME}
-"""None of the plugin's own, else its DaemonSet would take the pods for its own."""
 
 _FLAG = "--retire"
 CONTAINER = "kubeletplugin"
 
 
 class Refused(DriverError):
-    """The driver cannot be taken away now."""
+    """The driver cannot be removed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Waiting times: between checks, for allocations on their way, for the end of pods, for nodes."""
+    """Waiting times: between checks, for late allocations, for the end of pods, for the nodes."""
 
-    look_seconds: float = 0.5
+    check_seconds: float = 0.5
     settle_seconds: float = 5.0
     pods_seconds: float = 60.0
     nodes_seconds: float = 120.0
@@ -69,13 +69,14 @@ class Uninstallation:
         self._sleep = sleep
 
     def run(self) -> tuple[str, ...]:
-        """Take the driver away; the names of the nodes that could not be cleaned since they are down.
+        """Remove the driver; returns the names of the nodes that could not be cleaned because they are down.
 
-        Raises Refused, with the names of the pods or nodes that are in the way.
+        Raises Refused with the names of the pods or nodes that are in the way.
         """
         self._refuse_holders()
         try:
             self._withdraw()
+            # A scheduler may still write an allocation that it has decided before the slices were gone.
             self._sleep(self._patience.settle_seconds)
             self._refuse_holders()
             down = self._clean_nodes()
@@ -95,8 +96,8 @@ class Uninstallation:
             )
 
     def _withdraw(self) -> None:
-        """End the controllers, which would publish again, then delete all slices."""
-        self._put_to_rest(self._installed.controller)
+        """End the controllers, which would publish again, and delete all slices."""
+        self._pause(self._installed.controller)
 
         publishing: set[str] = set()
 
@@ -105,7 +106,7 @@ class Uninstallation:
             for item in left:
                 self._cluster.delete_slice(item)
             publishing.clear()
-            # Of a node that is down the controller may run on: its slices go with its Node.
+            # On a node that is down the controller may still run. Its slices are deleted with the Node.
             publishing.update(self._up({str(item["spec"].get("nodeName") or "") for item in left}))
             return not publishing
 
@@ -116,14 +117,14 @@ class Uninstallation:
             )
 
     def _clean_nodes(self) -> tuple[str, ...]:
-        """End the plugins and have every node cleaned that is up; the names of the others."""
+        """End the plugins and clean every node that is up; returns the names of the others."""
         plugin = self._cluster.daemon_set(self._installed.plugin)
         if plugin is None:
             _log.warning("no plugin is installed, so no node is cleaned", daemon_set=self._installed.plugin)
             return ()
-        self._put_to_rest(self._installed.plugin)
+        self._pause(self._installed.plugin)
         self._end_cleaning()
-        self._cluster.create_daemon_set(retiring(plugin, RESTING))
+        self._cluster.create_daemon_set(retiring(plugin, PAUSED))
         last: list[Progress] = []
 
         def ended() -> bool:
@@ -146,12 +147,13 @@ class Uninstallation:
             )
         return tuple(sorted(now.busy | now.failed.keys()))
 
-    def _put_to_rest(self, name: str) -> None:
-        """Have a DaemonSet run nowhere and wait for the end of its pods on nodes that are up."""
+    def _pause(self, name: str) -> None:
+        """Make a DaemonSet run nowhere, and wait for the end of its pods on nodes that are up."""
+        # On a node that is down no kubelet confirms that a pod has ended, so the pod stays in the API.
         daemon_set = self._cluster.daemon_set(name)
         if daemon_set is None:
             return
-        self._cluster.rest(name)
+        self._cluster.pause(name)
         self._wait_for_end(name, daemon_set["spec"]["selector"]["matchLabels"])
 
     def _wait_for_end(self, name: str, labels: dict[str, str]) -> None:
@@ -172,7 +174,7 @@ class Uninstallation:
         return progress(daemon_set, self._cluster.pods(LABELS))
 
     def _up(self, nodes: Collection[str]) -> frozenset[str]:
-        """Those of the nodes that are Ready, and so can be waited for."""
+        """The nodes of these that are Ready, so that it makes sense to wait for them."""
         return frozenset(nodes) & self._cluster.ready_nodes() if nodes else frozenset()
 
     def _end_cleaning(self) -> None:
@@ -180,11 +182,12 @@ class Uninstallation:
         self._wait_for_end(NAME, LABELS)
 
     def _undo(self) -> None:
-        """Have the driver serve as before."""
+        """Make the driver serve as before."""
+        # A step that fails must not keep the next ones from being undone.
         for undo in (
             self._end_cleaning,
-            lambda: self._cluster.wake(self._installed.plugin),
-            lambda: self._cluster.wake(self._installed.controller),
+            lambda: self._cluster.resume(self._installed.plugin),
+            lambda: self._cluster.resume(self._installed.controller),
         ):
             try:
                 undo()
@@ -192,12 +195,12 @@ class Uninstallation:
                 _log.error("the driver does not serve as before: uninstall again", error=error.logged)
 
     def _until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Look until it is done; False when it is not within that time."""
+        """Check until it is done; False if that takes longer than ``seconds``."""
         deadline = time.monotonic() + seconds
         while not done():
             if time.monotonic() >= deadline:
                 return False
-            self._sleep(self._patience.look_seconds)
+            self._sleep(self._patience.check_seconds)
         return True
 
 
@@ -214,19 +217,20 @@ class Progress:
     missing: int
 
 
-def retiring(plugin: Object, resting: str) -> Object:
-    """A DaemonSet whose pods clean the nodes of the plugin: those of its DaemonSet, with the flag to retire.
+def retiring(plugin: Object, paused_label: str) -> Object:
+    """A DaemonSet that cleans the nodes of the plugin: the plugin's one, with the flag to retire.
 
-    They run where the plugin does, with its rights and mounts. Probes but that of readiness are left out: a
-    pod that waits for something to end must not be ended. ``resting`` is the node label that keeps the
-    plugin away.
+    Its pods run on the same nodes with the same rights and mounts. ``paused_label`` is the node label that
+    keeps the plugin away.
     """
     pod = copy.deepcopy(plugin["spec"]["template"]["spec"])
     selector = pod.get("nodeSelector") or {}
-    selector.pop(resting, None)
+    selector.pop(paused_label, None)
     container = _plugin_container(pod)
     container["args"] = [*(container.get("args") or []), _FLAG]
+    # The end of the log becomes the termination message, which says why a node could not be cleaned.
     container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    # Without these probes the kubelet does not restart a pod that waits for something to end.
     for probe in ("startupProbe", "livenessProbe"):
         container.pop(probe, None)
     readiness = container.get("readinessProbe")
@@ -238,6 +242,7 @@ def retiring(plugin: Object, resting: str) -> Object:
         "metadata": {"name": NAME, "namespace": plugin["metadata"]["namespace"], "labels": LABELS},
         "spec": {
             "selector": {"matchLabels": LABELS},
+            # All pods may be unavailable at once: each of them is until its node is clean.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {"metadata": {"labels": LABELS}, "spec": pod},
         },
@@ -245,19 +250,20 @@ def retiring(plugin: Object, resting: str) -> Object:
 
 
 def progress(daemon_set: Object, pods: Iterable[Object]) -> Progress:
-    """How far the cleaning is, by the DaemonSet's status and its pods."""
+    """The progress of the cleaning, by the DaemonSet's status and its pods."""
     clean: set[str] = set()
     busy: set[str] = set()
     failed: dict[str, str] = {}
     for pod in pods:
         node = (pod.get("spec") or {}).get("nodeName") or ""
-        if _is_ready(pod):
+        if is_ready(pod):
             clean.add(node)
-        elif words := _last_words(pod):
+        elif words := _last_message(pod):
             failed[node] = words
         else:
             busy.add(node)
     status = daemon_set.get("status") or {}
+    # Until the controller of DaemonSets has seen this generation, its numbers are those of an older one.
     seen = status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 1)
     there = len(clean | busy | failed.keys())
     desired = status.get("desiredNumberScheduled", 0) if seen else there + 1
@@ -270,13 +276,9 @@ def _plugin_container(pod: Object) -> Object:
     return next((one for one in containers if one.get("name") == CONTAINER), containers[0])
 
 
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-
-
-def _last_words(pod: Object) -> str:
-    """What the plugin's container said when it ended the last time, empty where it did not: its last line."""
+def _last_message(pod: Object) -> str:
+    """The last line of the plugin's container when it ended the last time, empty if it has not ended."""
+    # A container that was restarted is running again; its end is in lastState then.
     for status in (pod.get("status") or {}).get("containerStatuses") or []:
         for state in (status.get("state") or {}, status.get("lastState") or {}):
             ended = state.get("terminated")

@@ -1,1 +1,1 @@
-"""The admission webhook, a process of its own: judges configurations before they are stored."""
+"""The admission webhook, a process of its own: it checks configurations before they are stored."""

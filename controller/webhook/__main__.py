@@ -1,6 +1,6 @@
-"""Wires the admission webhook, a process of its own. What it does is in the parts.
+"""The command of the admission webhook, a process of its own.
 
-``python -m controller.webhook`` runs it. It needs no rights and makes no requests: the API server calls it.
+It needs no rights and makes no requests: the API server calls it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def start(
 ) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
-    from controller.webhook.certificate import LOOK_SECONDS, ExpiryWatch, ServingCertificate
+    from controller.webhook.certificate import CHECK_SECONDS, ExpiryWatch, ServingCertificate
     from controller.webhook.server import endpoint
     from driver.process.probes import Probes
     from driver.process.probes import serve as serve_probes
@@ -42,12 +42,12 @@ def start(
         from driver.process.metrics import CertificateMetrics, serve
 
         serve(service, metrics_addr, CertificateMetrics(expiry.remaining_seconds))
-    # The certificate was read: there is nothing else that a restart could mend, or that it waits for.
+    # The certificate was read, so nothing is left to wait for, and nothing that a restart could repair.
     serve_probes(service, health_addr, Probes(lambda: "", lambda: "", lambda: ""))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
     _log.info("webhook serves", port=server.port)
-    service.repeat("certificate", LOOK_SECONDS, expiry.look)
+    service.repeat("certificate", CHECK_SECONDS, expiry.check)
 
 
 @click.command(

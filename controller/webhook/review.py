@@ -1,10 +1,8 @@
-"""Answers an AdmissionReview (admission.k8s.io/v1) about an object with configurations for this driver.
+"""Answers an AdmissionReview (admission.k8s.io/v1) about an object with configurations for this driver. Pure.
 
-Pure: a document in, a document out. Nothing in the object is trusted or kept.
-
-``judge`` finds what can never be prepared, and what looks wrong. Prepare decides (kubeletplugin.claims.plan):
-it knows the device that the scheduler picked. Only the object is known here, so an error is what prepare
-refuses whatever the device; the rest are warnings.
+The decision is up to prepare (kubeletplugin.claims.plan), which knows the device that the scheduler picked.
+Here only the object is known. So an error is what prepare refuses for every device; everything else is a
+warning.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ API_VERSION = "admission.k8s.io/v1"
 _MOST_UID_CHARACTERS = 128
 _MOST_ERRORS = 32
 _MOST_ERROR_CHARACTERS = 512
-# The API server cuts warnings of an answer that have more than 4096 characters together, each to 256.
+# If the warnings of an answer have more than 4096 characters together, the API server cuts each to 256.
 _MOST_WARNINGS = 16
 _MOST_WARNING_CHARACTERS = 256
 
@@ -59,26 +57,27 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "vfio.gpu.nvidia.com": VfioDeviceConfig,
     "vgpu.gpu.nvidia.com": VfioDeviceConfig,
 }
-"""The classes that come with the driver by what their devices are; of any other class nothing is said.
+"""The classes that come with the driver, each with the kind of configuration for its devices.
 
-A claim under review only names its class, and the webhook has no right to read that. An admin can give most
-of these names to other classes, so what is said of them says of which class it is true.
+A claim under review only names its class, and the webhook has no right to read classes. An admin can give
+most of these names to other classes, so a warning says for which class it is true. Other classes get no such
+warnings.
 """
 
 _WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
-"""The classes whose devices a claim has for itself, unless it asks for a part of a fractional GPU."""
+"""The classes whose devices a claim has for itself, unless it wants a part of a fractional GPU."""
 
 CLASS_STRATEGIES: dict[str, Strategy] = {
     "shared-timesliced": "TimeSlicing",
     "shared-mps": "MPS",
     "shared-burstable": "TimeSlicing",
 }
-"""The classes of shares by how they are shared, where that is the same for all their devices."""
+"""The classes of shared devices that are all shared by the same strategy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer: ``document`` is the AdmissionReview to send; ``kind`` is empty for a kind not reviewed."""
+    """``document`` is the AdmissionReview to send; ``kind`` is empty for an object that is not reviewed."""
 
     kind: str
     findings: Findings
@@ -91,7 +90,7 @@ class Answer:
 
 
 def review(asked: Any) -> Answer:
-    """Answer one AdmissionReview. Raises ReviewMalformed when it is none."""
+    """Answer one AdmissionReview; raises ReviewMalformed for anything else."""
     if not isinstance(asked, Mapping) or asked.get("kind") != "AdmissionReview":
         raise ReviewMalformed("the body is no AdmissionReview")
     if asked.get("apiVersion") != API_VERSION:
@@ -109,7 +108,7 @@ def review(asked: Any) -> Answer:
 
 
 def _kind(request: Mapping[str, Any]) -> str:
-    """Which of our kinds the object is; empty for any other, for a deletion and for a subresource."""
+    """The kind of the object if it is reviewed; empty for others, for deletions and for subresources."""
     kind = request.get("kind")
     if not isinstance(kind, Mapping):
         raise ReviewMalformed("the request has no kind")
@@ -122,11 +121,9 @@ def _kind(request: Mapping[str, Any]) -> str:
 
 
 def _subject(kind: str, request: Mapping[str, Any]) -> Subject:
-    """The object to judge, or nothing where an update leaves it as it was.
-
-    What is stored already may be wrong, and still has to be labelled, and its finalizers removed.
-    """
+    """The object to judge; an empty one if an update does not change it."""
     subject = read_subject(kind, request.get("object"))
+    # A stored object may be wrong, and it must still be possible to label it and to remove its finalizers.
     if request["operation"] == "UPDATE" and subject == read_subject(kind, request.get("oldObject")):
         return Subject((), ())
     return subject
@@ -148,7 +145,7 @@ def _response(uid: str, findings: Findings) -> dict[str, Any]:
 
 
 def _bounded(sentences: tuple[str, ...], most: int, most_characters: int) -> list[str]:
-    """As many sentences as may be shown, for a terminal: what is not printable is escaped."""
+    """As many sentences as may be shown, with non-printable characters escaped, for a terminal."""
     shown = [_printable(one)[:most_characters] for one in sentences[:most]]
     more = len(sentences) - len(shown)
     return [*shown, f"and {more} more"] if more else shown
@@ -162,7 +159,7 @@ def _printable(characters: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Sentences that begin with field paths; without errors the object is fine to be prepared."""
+    """Sentences that begin with field paths; without errors the object is allowed."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -179,33 +176,33 @@ class _Decoded:
 
     @property
     def word(self) -> str:
-        """The kind that the document says it is."""
+        """The kind that is written in the document."""
         return str(self.config.parameters["kind"])
 
     @property
     def divides_memory(self) -> bool:
-        """Whether it says how containers divide memory, which prepare never passes over."""
+        """Whether it divides memory among containers; prepare never ignores that."""
         return isinstance(self.document, GpuConfig) and self.document.memory is not None
 
     def names(self, request: Request) -> bool:
-        """Whether it is for this request by name; all that a class carries is, once it is allocated."""
+        """Whether it is for this request by name; a configuration of a class is for every request of it."""
         named = self.config.requests
         return not request.name or request.name in named or request.top in named
 
     def applies_to(self, request: Request) -> bool:
-        """Whether it can configure the request's device; one for all requests passes other kinds by."""
+        """Whether it can configure the request's device; one for all requests skips other kinds."""
         if self.names(request):
             return True
         return not self.config.requests and CLASS_KINDS.get(request.class_name, self.kind) is self.kind
 
 
 def _devices(document: type[Document]) -> str:
-    """The devices that a configuration is for, in the words of their kind."""
+    """The devices that a configuration is for, in words."""
     return KINDS.described(document.__name__) or "a device that this driver does not offer"
 
 
 def judge(subject: Subject) -> Findings:
-    """All findings at once. Where a document is malformed, only errors: the rest would be guesses."""
+    """All errors and warnings of an object."""
     errors: list[str] = []
     decoded: list[_Decoded] = []
     for config in subject.configs:
@@ -215,12 +212,14 @@ def judge(subject: Subject) -> Findings:
             decoded.append(_Decoded(config, document))
         except MalformedConfig as error:
             errors.extend(error.errors)
+    # If a document is malformed, warnings would only be guesses.
     if errors:
         return Findings(tuple(errors))
     return Findings(
         tuple(_contradictions(decoded, subject.requests)),
         tuple(
-            dict.fromkeys(  # each once
+            # Each sentence once, in order.
+            dict.fromkeys(
                 (
                     *_of_other_kinds(decoded, subject.requests),
                     *_without_effect(decoded, subject.requests),
@@ -236,14 +235,13 @@ def judge(subject: Subject) -> Findings:
 
 
 def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Requests that are named by configurations of two kinds, whatever is picked for them.
-
-    A class is left out: one for several kinds of devices may mean well, and is warned about.
-    """
+    """Requests that configurations of two kinds name, so that one of them is wrong for every device."""
     clashing: dict[str, list[_Decoded | None]] = {}
     for request in requests:
+        # Not for a class: it may be meant for several kinds of devices, and gets a warning.
         if request.name:
             clashing.setdefault(request.top, []).append(_clash(decoded, request))
+    # Only if it is so for all alternatives of a request; otherwise one of them can be prepared.
     for top, found in clashing.items():
         first = next(iter(found))
         if first is not None and None not in found:
@@ -254,7 +252,7 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
 
 
 def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
-    """The first configuration that names the request and is of another kind than the first that does."""
+    """The first configuration for the request that is of another kind than the request's first one."""
     named = [one for one in decoded if one.names(request)]
     return next((one for one in named if one.kind is not named[0].kind), None)
 
@@ -308,11 +306,9 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
 
 
 def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """What prepare refuses because the device is shared otherwise already.
-
-    A device that is not shared takes any strategy, for the pods of the one claim that has it.
-    """
+    """What prepare refuses because the device is shared by another strategy."""
     for request in requests:
+        # A device that is not shared takes any strategy, for the pods of its claim.
         strategy = CLASS_STRATEGIES.get(request.class_name)
         if strategy is None or request.admin_access:
             continue
@@ -327,13 +323,12 @@ def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...])
 
 
 def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Time-slices that a claim wants of shared GPUs, where the class decides.
-
-    What the class says is not known here: a claim that repeats it is prepared.
-    """
+    """Time-slices that a claim wants on shared GPUs, for which the class decides."""
     for request in requests:
         if not request.name or request.admin_access:
             continue
+        # A claim that repeats the class's interval is prepared. That one is not known here: so only a
+        # warning.
         if CLASS_STRATEGIES.get(request.class_name) != "TimeSlicing":
             continue
         winners = {one.kind: one for one in decoded if one.applies_to(request)}
@@ -360,7 +355,7 @@ def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> It
 
 
 def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Divisions of the memory of GPUs that nothing else says are shared."""
+    """Divisions of memory for GPUs that are not shared as far as is known."""
     for request in requests:
         if request.class_name not in _WHOLE_GPUS or request.admin_access or not request.name:
             continue

@@ -1,7 +1,7 @@
 """Serves admission reviews over HTTPS: POST /validate. Probes have a server of their own.
 
-Whoever reaches the port may send anything. A connection is one request, has so many seconds for all of it,
-and a body of so many bytes; what is no review gets a status of 400 or above, and nothing of it is logged.
+Everybody who reaches the port may send anything. A connection is for one request, with limits for its time
+and its body. Anything that is not a review gets a status of 400 or above, and nothing of it is logged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from driver.process.log import get_logger, operation
 
 REQUEST_SECONDS = 10.0
 """How long a connection may take from the TLS handshake to the last byte of its request."""
+# etcd stores at most 1.5 MiB by default, and the review of an update contains the old object too.
 MOST_BODY_BYTES = 3 << 20
-"""Stored objects have at most 1.5 MiB, and an update shows the old one as well."""
 MOST_CONNECTIONS = 64
-"""How many may be open, each with a thread."""
+"""How many may be open at once, each with a thread."""
+# A decoded body takes about ten times the memory of its bytes.
 _MOST_JUDGED = 4
-"""How many bodies are decoded at once: what is decoded takes ten times the memory of what was sent."""
+"""How many bodies are decoded at once."""
 
 _log = get_logger(__name__)
 
@@ -44,12 +45,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "gpu-dra-webhook"
     sys_version = ""
-    default_request_version = "HTTP/1.0"  # what cannot be read is answered with a status as well
+    # The default is HTTP/0.9, whose answers have no status. A request that cannot be parsed gets one like
+    # this.
+    default_request_version = "HTTP/1.0"
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(message)s\n"
 
     def do_GET(self) -> None:
-        """Say what there is."""
+        """Refuse, with a hint."""
         is_known = self.path.partition("?")[0] == "/validate"
         status = HTTPStatus.METHOD_NOT_ALLOWED if is_known else HTTPStatus.NOT_FOUND
         self._send_error(status, "POST an AdmissionReview to /validate")
@@ -79,8 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "application/json", json.dumps(answer.document).encode())
 
     def _body(self) -> bytes:
-        """What was posted; raises _Refused."""
-        if self.path.partition("?")[0] != "/validate":  # the API server adds ?timeout=
+        """The body of the request; raises _Refused."""
+        # The API server adds ?timeout= to the path.
+        if self.path.partition("?")[0] != "/validate":
             raise _Refused(HTTPStatus.NOT_FOUND, "POST an AdmissionReview to /validate")
         length = _checked_length(self.headers)
         body = self.rfile.read(length)
@@ -102,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Leave it out: the line would have parts of the request in it."""
+        """Log nothing: the line would contain parts of the request."""
 
 
 def _decoded(body: bytes) -> Any:
@@ -113,12 +117,13 @@ def _decoded(body: bytes) -> Any:
 
 
 def _checked_length(headers: Message) -> int:
-    """How many bytes the body has; raises _Refused for one that is not read."""
+    """The length of the body in bytes; raises _Refused for one that is not accepted."""
     if headers.get_content_type() != "application/json":
         raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type is not application/json")
     length = headers.get("Content-Length", "")
     if "Transfer-Encoding" in headers or not length:
         raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length")
+    # int() would accept more: signs, spaces, underscores, other digits.
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
         raise _Refused(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
     if int(length) > MOST_BODY_BYTES:
@@ -127,7 +132,7 @@ def _checked_length(headers: Message) -> int:
 
 
 class _Server(Server):
-    """Every connection begins with a TLS handshake, in its thread."""
+    """Makes the TLS handshake of a connection in the connection's own thread."""
 
     def __init__(
         self, address: tuple[str, int], certificate: ServingCertificate, request_seconds: float
@@ -138,7 +143,8 @@ class _Server(Server):
         super().__init__(address, _Handler, MOST_CONNECTIONS, request_seconds)
 
     def secure(self, place: Place) -> None:
-        """Shake hands; the connection is in its place before, so that it can give way meanwhile."""
+        """Make the handshake."""
+        # The connection has its place before the handshake, so that a slow one can be closed to make room.
         place.connection.settimeout(self._request_seconds)
         secured = self._certificate.context().wrap_socket(
             place.connection, server_side=True, do_handshake_on_connect=False
@@ -150,7 +156,7 @@ class _Server(Server):
 def endpoint(
     address: str, certificate: ServingCertificate, request_seconds: float = REQUEST_SECONDS
 ) -> HttpEndpoint:
-    """The endpoint of reviews at ``host:port``, bound; raises ConfigError."""
+    """The endpoint for reviews, bound to ``host:port``; raises ConfigError."""
     return HttpEndpoint(
         address, lambda place: _Server(place, certificate, request_seconds), what="reviews", flag="--addr"
     )

@@ -1,7 +1,7 @@
-"""Reads what an object under review asks for: its configurations for this driver, and its requests.
+"""Reads an object under review: its configurations for this driver, and its requests.
 
 The objects are ResourceClaim, ResourceClaimTemplate and DeviceClass of resource.k8s.io/v1, v1beta2 and
-v1beta1. They differ in where a request says its class: below ``exactly``, or, in v1beta1, beside the name.
+v1beta1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 _MOST_ITEMS = 128
-"""The API takes 32 requests and as many configurations; far more would take minutes to compare."""
+"""The API allows 32 requests and as many configurations; far more would take minutes to compare."""
 
 _IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
 _OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
@@ -30,11 +30,11 @@ _SELECTED = {
     ("shared", "time-slicing"): "shared-timesliced",
     ("shared", "mps"): "shared-mps",
 }
-"""The class of this driver for the same devices, by the attributes that selectors ask for."""
+"""The class of this driver with the same devices, by the attributes in the selectors of a class."""
 
 
 class ReviewMalformed(ValueError):
-    """What was sent is no AdmissionReview, or its object is not of the kind that it says it is."""
+    """The document is not an AdmissionReview, or its object does not have the form of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for: a request, or ``<request>/<subrequest>`` of a list by priority.
+    """A request, or ``<request>/<subrequest>`` of a prioritized list.
 
-    ``class_name`` is the class that it names. Of a DeviceClass under review, whose own name says nothing of
-    what it selects, it is the class of this driver that has the same devices; empty where none is known.
+    ``class_name`` is the class that it names. For a DeviceClass under review it is the class of this driver
+    with the same devices, empty if none is known: the class's own name does not say what it selects.
     """
 
     name: str
@@ -63,9 +63,10 @@ class Request:
 
     @property
     def class_words(self) -> str:
-        """The class in a sentence. Only names with this driver's domain belong to this driver alone."""
+        """The class in words, for a sentence."""
         if not self.name:
             return "this class"
+        # Only names with this driver's domain are surely of this driver's classes.
         if self.class_name.endswith(DRIVER_NAME.partition(".")[2]):
             return f"class {self.class_name}"
         return f"class {self.class_name}, as it comes with this driver,"
@@ -80,8 +81,8 @@ class Request:
 class Subject:
     """An object under review.
 
-    The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request
-    for this class, without a name, and they may say more (``is_class``).
+    The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request for
+    this class, without a name. ``is_class``: they are of a class, which may have more fields.
     """
 
     configs: tuple[Config, ...]
@@ -90,7 +91,7 @@ class Subject:
 
 
 def read_subject(kind: str, stored: Any) -> Subject:
-    """Read an object of one of ``REVIEWED_KINDS``; raises ReviewMalformed when it is none."""
+    """Read an object of one of ``REVIEWED_KINDS``; raises ReviewMalformed for anything else."""
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
         return Subject(_configs(spec, "spec"), (Request("", _selected(spec)),), is_class=True)
@@ -106,15 +107,17 @@ def read_subject(kind: str, stored: Any) -> Subject:
 
 
 def _selected(spec: Mapping[str, Any]) -> str:
-    """The class of this driver that has the same devices; empty for selectors that cannot be read as such."""
+    """The class of this driver with the same devices; empty if the selectors cannot be compared."""
     selectors = [_mapping(one.get("cel"), path) for path, one in _items(spec, "selectors", "spec")]
     text = " ".join(_text(one, "expression") for one in selectors)
-    asked = dict(_IS.findall(text))
-    if "||" in text or "?" in text or len(_IS.findall(text)) != len(asked):
+    wanted = dict(_IS.findall(text))
+    # All selectors must be true. With an alternative, or two values for one attribute, the text does not say
+    # which devices are selected.
+    if "||" in text or "?" in text or len(_IS.findall(text)) != len(wanted):
         return ""
-    if asked.get("type") == "shared" and _OF_PARTITIONS.search(text):
+    if wanted.get("type") == "shared" and _OF_PARTITIONS.search(text):
         return "shared-mig"
-    return _SELECTED.get((asked.get("type", ""), asked.get("sharing", "")), "")
+    return _SELECTED.get((wanted.get("type", ""), wanted.get("sharing", "")), "")
 
 
 def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:
@@ -139,6 +142,7 @@ def _leaves(path: str, request: Mapping[str, Any]) -> list[Request]:
         return [
             Request(f"{name}/{_text(one, 'name')}", _text(one, "deviceClassName")) for _, one in subrequests
         ]
+    # v1 and v1beta2 have the class below exactly; v1beta1 has it beside the name.
     exactly = _mapping(request.get("exactly", request), f"{path}.exactly")
     return [Request(name, _text(exactly, "deviceClassName"), exactly.get("adminAccess") is True)]
 
@@ -159,7 +163,7 @@ def _items(holder: Mapping[str, Any], name: str, path: str) -> list[tuple[str, M
 
 
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:
-    """An object of the document; absent is empty."""
+    """An object of the document; an empty one if it is absent."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Reads a ResourceClaim (resource.k8s.io/v1) for the kubelet plugin: what was allocated of this driver.
+"""Reads a ResourceClaim (resource.k8s.io/v1) for the kubelet plugin: which of this driver's devices it got.
 
-A claim is input from outside. The API server checked its structure, nothing checked its opaque
-configuration; nothing here trusts either.
+A claim is input from outside. The API server has checked its structure but not its opaque configuration.
+This module trusts neither.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from driver.errors import ClaimBlocked, ClaimRefused
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a claim that was made for a pod (PodResourceClaimAnnotation of resource.k8s.io/v1)."""
+"""The annotation of a claim that a template made (PodResourceClaimAnnotation of resource.k8s.io/v1)."""
 
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """One allocation result that is ours.
+    """One allocation result of this driver.
 
-    ``request`` is ``<request>`` or ``<request>/<subrequest>``; ``consumed_capacity`` holds quantities
-    as text and is empty for devices that are not shared. ``device_class`` is the DeviceClass that the request
-    names, empty where the claim does not say.
+    ``request`` is ``<request>`` or ``<request>/<subrequest>``. ``consumed_capacity`` has quantities as text
+    and is empty for devices that are not shared. ``device_class`` is the DeviceClass that the request names,
+    empty if the claim's spec has none.
     """
 
     request: str
@@ -38,15 +38,16 @@ class AllocatedDevice:
 
     @property
     def top_request(self) -> str:
-        """The request without its subrequest: what the kubelet compares containers' claims with."""
+        """The request without its subrequest."""
+        # The kubelet compares the claims of containers with this part only.
         return self.request.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimConfig:
-    """An opaque configuration for our driver; ``requests`` empty means every request.
+    """An opaque configuration for this driver; empty ``requests`` means every request.
 
-    Nobody has looked at ``parameters`` yet, which may be any JSON.
+    ``parameters`` is not checked yet and may be any JSON.
     """
 
     source: str
@@ -55,20 +56,20 @@ class ClaimConfig:
 
     @property
     def is_of_class(self) -> bool:
-        """Whether the scheduler took it from the DeviceClass of the request: an admin wrote it."""
+        """Whether it comes from the DeviceClass, which an admin wrote, and not from the claim."""
         return self.source == "FromClass"
 
     def applies_to(self, device: AllocatedDevice) -> bool:
-        """A name matches the request itself and, where it names no subrequest, all of its subrequests."""
+        """Whether it configures the device: by name of its request, or of its request with the subrequest."""
         return not self.requests or device.request in self.requests or device.top_request in self.requests
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An allocated claim, reduced to what one driver has to do for it, in allocation order.
+    """An allocated claim, reduced to the devices and configurations of one driver, in allocation order.
 
-    ``pod_claim_name`` is what its annotation says that the pod calls it, where a template made it; in a claim
-    made by hand it may be anything.
+    ``pod_claim_name`` is the name of the claim within its pod, from the annotation. A template's claims have
+    it; in a claim made by hand the annotation may be anything.
     """
 
     namespace: str
@@ -79,8 +80,8 @@ class Claim:
     pod_claim_name: str = ""
 
     def configs_of(self, device: AllocatedDevice) -> tuple[ClaimConfig, ...]:
-        """What configures ``device``, weakest first: class before claim, later wins. Duplicates stay
-        (schedulers up to 1.36 repeat an entry once per request); applying one twice is harmless."""
+        """The configurations of ``device``, weakest first: class before claim, and later ones win."""
+        # Schedulers up to 1.36 repeat an entry once for each matching request; applying it twice is harmless.
         matching = [config for config in self.configs if config.applies_to(device)]
         return tuple(sorted(matching, key=lambda config: not config.is_of_class))
 
@@ -88,12 +89,13 @@ class Claim:
 def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
     """Read the API object of the claim with this ``uid``; results of other drivers are skipped.
 
-    Raises ClaimRefused when the claim was replaced or is malformed, ClaimBlocked when it is not
-    allocated (any more): the scheduler may still do it.
+    Raises ClaimRefused if the claim was replaced or is malformed, and ClaimBlocked if it is not allocated
+    (any more), which the scheduler may still change.
     """
     try:
         metadata = stored["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
+        # The kubelet names a claim by namespace, name and UID; a claim of the same name may be a later one.
         if metadata["uid"] != uid:
             raise ClaimRefused(
                 f"claim {name} has UID {metadata['uid']}, but UID {uid} was asked for: it was replaced",
@@ -149,7 +151,8 @@ def _device(result: Mapping[str, Any], classes: Mapping[str, str]) -> AllocatedD
 
 
 def _share_id(value: Any) -> str | None:
-    """The UUID of a share, which becomes part of a CDI device's name; raises TypeError for anything else."""
+    """The UUID of a share, None if there is none; raises TypeError for anything else."""
+    # It becomes part of the name of a CDI device, so nothing else may get through.
     if value is None or (isinstance(value, str) and _UUID.fullmatch(value)):
         return value
     raise TypeError("shareID is no UUID")

@@ -1,9 +1,9 @@
-"""Decodes the opaque configuration of claims and classes strictly: all errors of a document together.
+"""Decodes the opaque configuration of claims and classes strictly, and reports all of its errors at once.
 
 GpuConfig is for whole GPUs, MigDeviceConfig for partitions, VfioDeviceConfig for GPUs that are passed
 through to a virtual machine. Their fields and defaults are those of NVIDIA's own driver, so that manifests
-written for it work. SharedGpuConfig is a GpuConfig that says more, which NVIDIA's driver would refuse by its
-apiVersion. Each error begins with the path of its field.
+written for it work. SharedGpuConfig is a GpuConfig with more fields; it has an apiVersion of its own, which
+NVIDIA's driver refuses. Each error begins with the path of its field.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from driver.errors import ClaimRefused
 from kubernetes_rules.quantity import format_bytes, parse_quantity
 
 LARGEST_FACTOR = 1000
-"""More than any GPU has of the smallest share: ``toFree`` asks for all that is free."""
+"""More than a GPU has of the smallest shares. A class that wants all free memory says ``toFree``."""
 
 _CONTAINER = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-"""What a container can be called (RFC 1123 label, ValidateDNS1123Label of k8s.io/kubernetes)."""
+"""The names that a container can have (RFC 1123 label, ValidateDNS1123Label of k8s.io/kubernetes)."""
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 OWN_API_VERSION = "resource.gpu-dra.dev/v1alpha1"
 SHARED_GPU = "SharedGpuConfig"
-"""The kind that takes the place of a GpuConfig, and the version of its fields."""
+"""The kind of a GpuConfig with this driver's own fields, in ``OWN_API_VERSION``."""
 
 _INTERVALS = ("Default", "Short", "Medium", "Long")
 _BACKEND_POLICIES = ("LegacyOnly", "PreferIommuFD")
@@ -35,7 +35,7 @@ _SMALLEST_PINNED_BYTES = 1 << 20
 
 
 class Fields:
-    """One object of the document: hands out its fields, and reports those that were not asked for."""
+    """One object of the document. A field is removed when it is read; ``end`` reports what is left."""
 
     def __init__(self, value: Any, path: str, errors: list[str]) -> None:
         self.path, self.errors = path, errors
@@ -50,20 +50,20 @@ class Fields:
         return f"{self.path}.{name}" if self.path else name
 
     def wrong(self, name: str, message: str) -> None:
-        """Complain of a field."""
+        """Add an error about a field."""
         self.errors.append(f"{self.at(name)}: {message}")
 
     def missing(self, name: str, wanted: str) -> None:
-        """Complain of a field that has to be there, unless it was complained of already."""
+        """Add an error about a required field, unless there is one about it already."""
         if not any(error.startswith(f"{self.at(name)}: ") for error in self.errors):
             self.wrong(name, f"is required and must be {wanted}")
 
     def nested(self, name: str) -> Fields:
-        """The object that a field has; one without fields where it has none."""
+        """The object in a field; an empty one if the field is absent."""
         return Fields(self.values.pop(name, None), self.at(name), self.errors)
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """The word that a field has, None where it has none of these."""
+        """The word in a field, None if it is absent or not allowed."""
         value = self.values.pop(name, None)
         if value is None:
             return None
@@ -73,7 +73,7 @@ class Fields:
         return None
 
     def boolean(self, name: str, *, default: bool = False) -> bool:
-        """Whether a field says so."""
+        """The value of a boolean field."""
         value = self.values.pop(name, None)
         if value is None:
             return default
@@ -82,7 +82,7 @@ class Fields:
         return value is True
 
     def quantity_bytes(self, name: str, value: Any, least_bytes: int) -> int | None:
-        """What the value of a field means in bytes; None where there is none, or none of at least so many."""
+        """The value of a field in bytes; None if it is absent, malformed or below ``least_bytes``."""
         if value is None:
             return None
         try:
@@ -96,17 +96,17 @@ class Fields:
         return int(number)
 
     def end(self) -> None:
-        """Report every field that was not asked for."""
+        """Report every field that was not read."""
         for name in self.values:
             self.wrong(name[:64], "unknown field")
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """How far the containers of a share may go beyond what it guarantees, while others do not need it.
+    """How much more memory than its share guarantees the containers may use, while others do not need it.
 
-    ``factor`` is a multiple of the share; None where ``to_free`` lets them have all that no claim is
-    guaranteed.
+    ``factor`` is a multiple of the share. It is None with ``to_free``: then they may use all memory that is
+    not guaranteed to a claim.
     """
 
     factor: Fraction | None = None
@@ -115,10 +115,10 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDivision:
-    """How the memory that a claim has of a GPU is divided among its containers; bytes.
+    """How the memory that a claim has of a GPU is divided among its containers, in bytes.
 
-    ``parts`` is what single containers get, by their names. The others have equal parts of the rest, at most
-    ``each_bytes`` where that is not 0. ``burst`` counts only where a class says it.
+    ``parts`` is what named containers get. The others have equal parts of the rest, at most ``each_bytes``
+    unless that is 0. ``burst`` counts only in a DeviceClass.
     """
 
     parts: tuple[tuple[str, int], ...] = ()
@@ -127,19 +127,20 @@ class MemoryDivision:
 
     @property
     def is_burst_alone(self) -> bool:
-        """Whether nothing is said of the containers, so that only a share is concerned."""
+        """Whether it only has a burst, which concerns the share, and no parts for containers."""
         return self.burst is not None and not self.parts and not self.each_bytes
 
 
 def _read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
-    """What the field ``memory`` of a document says, None where it is not there.
+    """The field ``memory`` of a document, None if it is absent.
 
-    ``of_class`` is whether a DeviceClass carries the document: a burst takes memory that others may want, so
-    an admin alone allows it.
+    ``of_class`` is whether the document is in a DeviceClass: a burst uses memory that others may want, so
+    only an admin can allow it.
     """
-    said = document.values.get("memory")
+    is_absent = document.values.get("memory") is None
+    # Also read when it is null, so that it does not count as an unknown field.
     fields = document.nested("memory")
-    if said is None:
+    if is_absent:
         return None
     named = fields.nested("parts")
     for name in named.values:
@@ -157,14 +158,15 @@ def _read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
 
 
 def _burst(memory: Fields, *, of_class: bool) -> Burst | None:
-    said = memory.values.get("burst")
+    value = memory.values.get("burst")
     fields = memory.nested("burst")
-    if said is None:
+    if value is None:
         return None
     if not of_class:
         memory.wrong("burst", "counts in a DeviceClass alone: use a class that allows it, or leave it out")
+    # True if both fields are given, or neither.
     is_empty_or_twice = (fields.values.get("factor") is not None) == (fields.values.get("toFree") is True)
-    if isinstance(said, Mapping) and is_empty_or_twice:
+    if isinstance(value, Mapping) and is_empty_or_twice:
         memory.wrong("burst", "must have either factor or toFree: true")
     burst = Burst(_factor(fields), fields.boolean("toFree"))
     fields.end()
@@ -175,6 +177,7 @@ def _factor(fields: Fields) -> Fraction | None:
     value = fields.values.pop("factor", None)
     if value is None:
         return None
+    # By type and not isinstance: a bool is an int in Python.
     if type(value) not in (int, float) or not 1 <= value <= LARGEST_FACTOR:
         fields.wrong("factor", f"must be a number from 1 to {LARGEST_FACTOR}")
         return None
@@ -183,7 +186,7 @@ def _factor(fields: Fields) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class MpsSettings:
-    """Limits for the clients of an MPS control daemon; None or empty where the document says nothing."""
+    """Limits for the clients of an MPS control daemon; None or empty if the document has none."""
 
     active_thread_percentage: int | None = None
     pinned_memory_bytes: int | None = None
@@ -193,11 +196,11 @@ class MpsSettings:
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """How to use a whole GPU. ``strategy`` None means by one claim alone.
+    """How to use a GPU. ``strategy`` None means that one claim has it alone.
 
-    ``interval`` is the time-slice, empty where the document says none: the driver's default on a GPU that
-    one claim has, what the class says on a shared one. ``memory`` is how the claim's containers divide what
-    the claim has of the GPU's memory, None where nothing is said; a GpuConfig of NVIDIA's says nothing.
+    ``interval`` is the time-slice. If the document has none it is empty, which means the driver's default on
+    a GPU that one claim has, and the class's interval on a shared one. ``memory`` is how the claim's
+    containers divide the claim's memory of the GPU; NVIDIA's GpuConfig has no such field, so it is None.
     """
 
     strategy: Literal["TimeSlicing", "MPS"] | None = None
@@ -208,9 +211,9 @@ class GpuConfig:
 
 @dataclass(frozen=True, slots=True)
 class MigDeviceConfig:
-    """How to use a partition. ``strategy`` None means by one claim alone.
+    """How to use a partition. ``strategy`` None means that one claim has it alone.
 
-    TimeSlicing is accepted and asks for nothing: a partition has no interval that could be set.
+    TimeSlicing is accepted and has no effect: a partition has no time-slice that could be set.
     """
 
     strategy: Literal["TimeSlicing", "MPS"] | None = None
@@ -221,13 +224,13 @@ class MigDeviceConfig:
 class VfioDeviceConfig:
     """How a GPU is passed through to a virtual machine.
 
-    ``enable_api_device`` asks for the node through which the machine's monitor reaches the IOMMU, beside
-    the device itself, and is on unless the document says otherwise: without that node no monitor can use the
-    device. So it is with NVIDIA's driver since the release after 0.5.0 (kubernetes-sigs/dra-driver-nvidia-gpu
-    issue 1415); before, it was off.
+    ``enable_api_device`` also gives the container the device node through which the machine's monitor
+    reaches the IOMMU; without that node no monitor can use the GPU.
     """
 
     backend_policy: Literal["LegacyOnly", "PreferIommuFD"] = "LegacyOnly"
+    # On by default as in NVIDIA's driver since the release after 0.5.0 (kubernetes-sigs/dra-driver-nvidia-gpu
+    # issue 1415); before that release it was off.
     enable_api_device: bool = True
 
 
@@ -235,7 +238,7 @@ Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 
 
 class MalformedConfig(ClaimRefused):
-    """An opaque document is not what its kind asks for; each of ``errors`` begins with its field path."""
+    """An opaque document does not fit its kind; each of ``errors`` begins with its field path."""
 
     def __init__(self, errors: Iterable[str]) -> None:
         self.errors = tuple(errors)
@@ -246,7 +249,7 @@ class MalformedConfig(ClaimRefused):
 
 
 def is_for(kind: str, wanted: str) -> bool:
-    """Whether a document of this kind is for the devices that take the wanted kind."""
+    """Whether a document of this kind can configure devices that take the wanted kind."""
     return kind == wanted or (kind == SHARED_GPU and wanted == "GpuConfig")
 
 
@@ -254,8 +257,8 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
     """Decode one opaque document that applies to a device.
 
     ``wanted`` is the kind of document that the device takes, empty for none; ``device`` names such a device
-    for people. ``of_class`` is whether a DeviceClass carries the document, which may say more. Raises
-    ClaimRefused that lists every error with its field path.
+    for people. ``of_class`` is whether the document is in a DeviceClass, which allows more fields. Raises
+    ClaimRefused with every error and its field path.
     """
     if not wanted:
         raise ClaimRefused(
@@ -276,28 +279,30 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
 
 
 def decode_any(parameters: Any, path: str = "", *, of_class: bool = False) -> Document:
-    """Decode one opaque document as the kind that it says it is.
+    """Decode one opaque document by its own ``kind``.
 
-    ``path`` is the document's place; the field paths in errors begin with it. ``of_class`` as above.
-    Raises MalformedConfig.
+    The field paths in errors begin with ``path``, the place of the document. ``of_class`` is as in
+    ``decode_for``. Raises MalformedConfig.
     """
     fields = Fields(parameters, path, [])
     if fields.errors:
         raise MalformedConfig(fields.errors)
     kind = _head(fields, f"{', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if kind is None:
-        raise MalformedConfig(fields.errors)  # of the other fields nobody can say what they should be
+        # Without a kind it is not known which other fields are allowed.
+        raise MalformedConfig(fields.errors)
     config = _READERS[kind](fields, of_class)
     _end(fields)
     return config
 
 
 def _head(fields: Fields, wanted: str) -> str | None:
-    """The kind of a document, None when it is none of ours; takes apiVersion and kind off."""
-    said = fields.values.get("kind")
+    """The kind of a document, None if it is none of ours; removes apiVersion and kind from the fields."""
+    named = fields.values.get("kind")
     versions: tuple[str, ...] = (API_VERSION, OWN_API_VERSION)
-    if said in KINDS:
-        versions = (OWN_API_VERSION if said == SHARED_GPU else API_VERSION,)
+    # Once the kind is known, only its own version is allowed.
+    if named in KINDS:
+        versions = (OWN_API_VERSION if named == SHARED_GPU else API_VERSION,)
     if fields.choice("apiVersion", versions) is None:
         fields.missing("apiVersion", " or ".join(versions))
     kind = fields.choice("kind", KINDS)
@@ -307,7 +312,7 @@ def _head(fields: Fields, wanted: str) -> str | None:
 
 
 def _end(fields: Fields) -> None:
-    """Raise MalformedConfig when anything in the document was wrong."""
+    """Raise MalformedConfig if there were any errors."""
     fields.end()
     if fields.errors:
         raise MalformedConfig(fields.errors)
@@ -351,7 +356,7 @@ def _iommu(fields: Fields) -> VfioDeviceConfig:
 
 
 def _strategy(fields: Fields) -> Literal["TimeSlicing", "MPS"] | None:
-    """The strategy of a sharing object, which has to go with its mpsConfig."""
+    """The strategy of a sharing object; mpsConfig goes with MPS only."""
     strategy = fields.choice("strategy", ("TimeSlicing", "MPS"))
     if strategy is None:
         fields.missing("strategy", "TimeSlicing or MPS")
@@ -387,4 +392,4 @@ _READERS: dict[str, Callable[[Fields, bool], Document]] = {
     SHARED_GPU: _own_gpu,
 }
 KINDS = tuple(_READERS)
-"""The kinds of documents that there are."""
+"""All kinds of documents."""

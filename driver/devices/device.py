@@ -19,12 +19,13 @@ class Version:
 
 
 AttributeValue = bool | int | str | Version
-"""The scalar attribute types of resource.k8s.io/v1; bool before int, since it is one in Python."""
+"""The scalar attribute types of resource.k8s.io/v1."""
 
 
 def attribute_json(value: AttributeValue) -> dict[str, Any]:
     """The value as an attribute of resource.k8s.io/v1 (DeviceAttribute)."""
     match value:
+        # bool before int: in Python a bool is an int too.
         case bool():
             return {"bool": value}
         case int():
@@ -35,8 +36,9 @@ def attribute_json(value: AttributeValue) -> dict[str, Any]:
             return {"string": value}
 
 
+# All names of counters are those of NVIDIA's own driver.
 MEMORY_SLICE = "memory-slice-"
-"""Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""
+"""What the counter of a memory slice is called, without its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class CounterSet:
-    """The counters of one GPU (resource.k8s.io/v1 CounterSet): what its exclusive forms take from each other.
+    """The counters of one GPU (resource.k8s.io/v1 CounterSet), from which the forms of the GPU consume.
 
-    ``name`` is a DNS label, unique in the pool; ``counters`` maps names (DNS labels) to amounts.
+    They keep the scheduler from handing out two forms that exclude each other. ``name`` is a DNS label,
+    unique in the pool; ``counters`` maps names (DNS labels) to amounts.
     """
 
     name: str
@@ -64,8 +67,8 @@ class CounterSet:
 class RequestPolicy:
     """How much of a capacity a claim can take (resource.k8s.io/v1 CapacityRequestPolicy), in base units.
 
-    ``default`` is taken by a claim that does not ask. With ``step`` a claim takes ``minimum``, or any number
-    of steps more; without it, nothing but the default.
+    A claim that asks for no amount takes ``default``. With ``step`` a claim takes ``minimum`` plus any number
+    of steps; without ``step`` it can only take the default.
     """
 
     default: int
@@ -75,42 +78,41 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device that the node offers, as a ResourceSlice will have it.
+    """One device that the node offers, as it is written into a ResourceSlice.
 
-    Attribute and capacity keys are qualified names, bare where the domain is the driver's. Capacities are in
-    base units (bytes, counts). ``pci`` is the GPU that the device is or lies on, None for one that lies on
-    no GPU. ``span`` is the place of a partition in the memory slices of its GPU, None for a device that
-    takes all of the GPU. ``consumes`` is what the device takes from the counter set named ``counter_set``;
-    both are empty for a device without counters. ``policies`` makes it a shared device, which several claims
-    can be given at once: it then names every capacity. ``more_regions`` is what a device that spans several
-    GPUs takes of the others, and ``more_consumes`` what it takes of other counter sets, by their names: the
-    API knows two sets for a device at most.
+    Attribute and capacity keys are qualified names, without a domain if it is the driver's. Capacities are in
+    base units (bytes, counts).
     """
 
     name: str
+    # The GPU that the device is or lies on; None if it lies on no GPU.
     pci: PciAddress | None
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    # The place of a partition in the memory slices of its GPU; None if the device takes all of the GPU.
     span: Placement | None = None
+    # The counter set from which the device consumes, and what; both are empty for a device without counters.
     counter_set: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)
+    # Makes the device shared, so that several claims can have it at once; then it names every capacity.
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    # What a device that spans several GPUs takes of the others, and of their counter sets, by name.
     more_regions: tuple[Region, ...] = ()
     more_consumes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def takes_all(self) -> bool:
-        """Whether it takes all of its GPU, whether for one claim or for several."""
+        """Whether it takes all of its GPU, for one claim or shared by several."""
         return self.pci is not None and self.span is None
 
     @property
     def consumed_sets(self) -> Mapping[str, Mapping[str, int]]:
-        """What it takes of each counter set, by the set's name; empty for a device without counters."""
+        """What it consumes of each counter set, by the set's name; empty for a device without counters."""
         own = {self.counter_set: self.consumes} if self.counter_set else {}
         return {**own, **self.more_consumes}
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What it takes of GPUs; nothing where it lies on none."""
+        """What it takes of GPUs; empty if it lies on no GPU."""
         return () if self.pci is None else (Region(self.pci, self.span), *self.more_regions)

@@ -1,4 +1,4 @@
-"""What a node configuration says of one GPU: its form, what MIG makes of it, and how it is shared."""
+"""What the node configuration says about one GPU: its form, what MIG makes of it, and how it is shared."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MigMode = Literal["off", "static", "dynamic", "layout"]
 class MigOffer:
     """What MIG should make of a GPU.
 
-    ``off``: nothing. ``static``: what an admin made is published. ``dynamic``: partitions of ``profiles``
-    beside the whole GPU; none named means those that make sense on most GPUs. ``layout``: the partitions
-    of ``layout`` and nothing else: a name of mig-parted's, or profiles, one for each partition. Profiles
-    are as they were written, full (``1g.10gb+me``) or short (``1g+me``).
+    ``off``: nothing. ``static``: the partitions that an admin made are published. ``dynamic``: partitions of
+    ``profiles`` are published beside the whole GPU; without profiles, those that make sense on most GPUs.
+    ``layout``: only the partitions of ``layout``, which is a layout name of mig-parted, or one profile for
+    each partition. Profiles are as they were written, full (``1g.10gb+me``) or short (``1g+me``).
     """
 
     mode: MigMode = "static"
@@ -30,9 +30,9 @@ class MigOffer:
 class SharedOffer:
     """How a GPU or its partitions are shared; at least one of ``shares`` and ``step_bytes`` is given.
 
-    ``shares`` is how many equal shares there are, None where memory alone measures. ``step_bytes`` is the
-    step in which claims ask for memory, None where they cannot: a share then has its part. ``fractional``:
-    a claim that asks for no amount takes all of it.
+    ``shares`` is the number of equal shares, None if claims ask for memory alone. ``step_bytes`` is the step
+    in which claims ask for memory; if it is None, each share has an equal part. ``fractional``: a claim that
+    asks for no amount takes the whole device.
     """
 
     strategy: Strategy
@@ -42,22 +42,26 @@ class SharedOffer:
 
     @property
     def form(self) -> SharedForm:
-        """The part of it that the device's name tells."""
+        """The part of it that is in the device's name."""
         return SharedForm(self.strategy, self.shares, self.step_bytes is not None, self.fractional)
 
 
 HIDDEN = "hidden"
-"""The form of a GPU of which nothing is offered."""
+"""The form of a GPU that is not offered at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
     """What a rule offers of one GPU.
 
-    ``form`` is ``hidden``, or that of a kind or a layer (driver.kinds.kind): ``whole`` offers the whole GPU
-    where MIG allows it, partitions as ``mig`` says, and the GPU as ``shared`` says; ``shared`` only the
-    latter; ``partitions`` only partitions, each as ``shared`` says where that says anything. ``shared`` has
-    at most one offer for each strategy. ``more`` has what the fields of further kinds say, by their names.
+    ``form`` is ``hidden`` or that of a kind or a layer (driver.kinds.kind):
+
+    * ``whole``: the whole GPU if MIG allows it, partitions by ``mig``, and the shared GPU by ``shared``.
+    * ``shared``: only the shared GPU.
+    * ``partitions``: only partitions, shared if ``shared`` is given.
+
+    ``shared`` has at most one offer for each strategy. ``more`` has the values of the fields of other kinds,
+    by field name.
     """
 
     form: str = "whole"

@@ -1,6 +1,7 @@
-"""Finds what the API server would refuse in a device or counter set of a ResourceSlice, before it is asked.
+"""Finds what the API server would refuse in a device or counter set, before the slice is sent.
 
-The limits are those of resource.k8s.io/v1 (pkg/apis/resource/validation in Kubernetes 1.34 to 1.37).
+The limits are those of resource.k8s.io/v1 (pkg/apis/resource/validation in Kubernetes 1.34 to 1.37). One bad
+device would make the server refuse its whole slice.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _EFFECTS = ("None", "NoSchedule", "NoExecute")
 
 
 def device_faults(device: Device, driver: str) -> tuple[str, ...]:
-    """Why the API server would refuse the device, or read it in two ways; empty when it would not.
+    """Why the API server would refuse the device, or why it is ambiguous; empty if nothing is wrong.
 
-    ``driver`` is the domain that bare attribute names belong to. Each reason names the field.
+    ``driver`` is the domain of attribute names without one. Each reason names the field.
     """
     return tuple(_faults(device, driver))
 
@@ -67,8 +68,8 @@ def _faults(device: Device, driver: str) -> Iterator[str]:
 
 
 def _policy_faults(device: Device) -> Iterator[str]:
-    """A capacity of a shared device without a policy would be taken whole by its first share."""
     for name in device.capacity:
+        # Without a policy the first share would consume the whole capacity.
         if device.policies and name not in device.policies:
             yield f"capacity {name!r} of a shared device has no request policy"
     for name, policy in device.policies.items():
@@ -98,17 +99,16 @@ def _request_faults(policy: RequestPolicy, amount: int) -> Iterator[str]:
 
 
 def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:
-    """Why the API server would refuse the counter set; empty when it would not."""
+    """Why the API server would refuse the counter set; empty if nothing is wrong."""
     name = counter_set.name
     wrong = () if is_dns_label(name) else (f"counter set name {name!r} is no DNS label",)
     return (*wrong, *_counter_faults(f"counter set {name!r}", counter_set.counters))
 
 
 def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -> tuple[str, ...]:
-    """Why the device's consumption of counters is invalid; empty when it is valid.
+    """Why the device's consumption of counters is invalid; empty if it is valid.
 
-    ``counter_sets`` are those of the pool by name. The API server stores a device that consumes what is
-    not there, but then the scheduler refuses the whole pool.
+    ``counter_sets`` are those of the pool, by name.
     """
     if device.consumes and not device.counter_set:
         return ("counters are consumed from no counter set",)
@@ -124,6 +124,7 @@ def _consumed_faults(
     name: str, taken: Mapping[str, int], counter_sets: Mapping[str, CounterSet]
 ) -> Iterator[str]:
     found = counter_sets.get(name)
+    # The API server stores a reference to a missing counter set, but the scheduler then refuses the pool.
     if found is None:
         yield f"counter set {name!r} is not there"
         return
@@ -147,6 +148,7 @@ def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str
     for name in names:
         if not _is_qualified_name(name):
             yield f"{kind} {name!r} is no C identifier, alone or after a domain and a slash"
+        # The server stores both, and CEL then sees only one of them, in no fixed order.
         elif "/" not in name and f"{driver}/{name}" in names:
             yield f"{kind} {name!r} is there twice, with and without the driver's domain"
 
@@ -155,6 +157,7 @@ def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):
         yield f"attribute {name!r}: {value.text!r} is no semantic version"
+    # The limit is in bytes, not characters.
     if isinstance(text, str) and len(text.encode()) > MAX_VALUE_BYTES:
         yield f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes"
     if isinstance(value, int) and value not in _INT64:
@@ -164,7 +167,7 @@ def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
 def _taint_faults(taint: Taint) -> Iterator[str]:
     if not _is_label_key(taint.key):
         yield f"taint key {taint.key!r} is no label name"
-    if taint.value and not (len(taint.value) <= _MAX_LABEL and _LABEL_PART.fullmatch(taint.value)):
+    if not is_label_value(taint.value):
         yield f"taint value {taint.value!r} is no label value"
     if taint.effect not in _EFFECTS:
         yield f"taint effect {taint.effect!r} is unknown"
@@ -173,6 +176,11 @@ def _taint_faults(taint: Taint) -> Iterator[str]:
 def is_semantic_version(text: str) -> bool:
     """Whether the text is a version as semver.org 2.0.0 defines it."""
     return _SEMVER.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether the text can be the value of a label, and so of a taint; an empty text can."""
+    return not text or (len(text) <= _MAX_LABEL and _LABEL_PART.fullmatch(text) is not None)
 
 
 def is_dns_label(text: str) -> bool:

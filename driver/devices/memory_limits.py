@@ -1,26 +1,24 @@
-"""Limits of GPU memory that the NVIDIA driver itself holds: how they are published, the least of them.
+"""Limits on GPU memory that the NVIDIA driver itself enforces: how they are published, and the smallest one.
 
-NVML holds the processes of one cgroup to them since driver R615 (nvmlDeviceSetMemoryLimits_v1).
+They apply to the processes of one cgroup, since driver R615 (nvmlDeviceSetMemoryLimits_v1).
 """
 
 from __future__ import annotations
 
 FIRST_DRIVER = 615
-"""The branch of the NVIDIA driver that brought them."""
+"""The first branch of the NVIDIA driver that has them."""
 
 MEMORY_LIMITS = "memoryLimits"
-"""The attribute of a device whose containers the NVIDIA driver can hold to their memory."""
+"""The attribute of a device for which the NVIDIA driver can limit the memory of containers."""
 
 BY_CGROUP = "cgroup"
-"""Its value, and that of ``memoryIsolation`` where nothing else keeps the memory of shares apart."""
+"""Its value; also the value of ``memoryIsolation`` if only these limits keep the memory of shares apart."""
 
 LIMITS_WITHHELD = "memoryLimitsWithheld"
-"""The attribute that says why a device with such a driver lacks them, where nothing else published tells."""
+"""The attribute that says why a device lacks the limits although the NVIDIA driver is new enough."""
 
+# A CUDA context takes some hundred MiB of the GPU before a program has allocated anything, and about half a
+# GiB if it loads all of its kernels at once. That counts towards the limit, so with less a program would not
+# start, and its message would not say why. Not seen on hardware under a limit.
 SMALLEST_LIMIT_BYTES = 512 * 2**20
-"""The least that a container is held to, and so the least that a share is.
-
-A CUDA context takes some hundred MiB of the GPU before a program has allocated anything, and about half a GiB
-where it loads all of its kernels at once. That counts for the limit, so a program with less would not
-start, and its message would not say why. Not seen on hardware under a limit.
-"""
+"""The smallest limit of a container, and so the smallest share."""

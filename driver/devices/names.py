@@ -19,12 +19,13 @@ _MAX_POOL_NAME_CHARACTERS = 253
 
 
 def gpu_device_name(pci: PciAddress) -> str:
-    """The device name of a whole GPU, ``gpu-0000-8a-00-0``: it survives reboots, unlike a minor."""
+    """The device name of a whole GPU: ``gpu-0000-8a-00-0``."""
+    # By PCI address: unlike the minor number of the device node, it is the same after a reboot.
     return f"gpu-{pci.domain:04x}-{pci.bus:02x}-{pci.device:02x}-{pci.function:x}"
 
 
 def parse_gpu_device_name(name: str) -> PciAddress | None:
-    """The PCI address in a whole GPU's device name, or None when it is no such name."""
+    """The PCI address in a whole GPU's device name; None for any other name."""
     match = _GPU.match(name)
     if match is None:
         return None
@@ -38,21 +39,19 @@ def shared_device_name(device: str, form: SharedForm) -> str:
 
 
 def unshared_name(name: str) -> str:
-    """The name of the GPU or the partition that a device is, shared or not."""
+    """The name of the GPU or partition without the suffix that says how it is shared."""
     return split_shared_suffix(name)[0]
 
 
 def pool_name(node: str, driver: str = DRIVER_NAME) -> str:
-    """The pool of a node: ``<node>/<driver>``.
-
-    Schedulers up to 1.36.3 key counters by pool name alone, so a name that no other driver uses
-    keeps theirs and ours apart.
-    """
+    """The name of a node's pool: ``<node>/<driver>``."""
+    # Schedulers up to 1.36.3 keep counters by pool name alone. With the plain node name, which other drivers
+    # use for their pool, they would mix up the counters of both.
     return f"{node}/{driver}"
 
 
 def checked_node_name(name: str) -> str:
-    """The name itself when a Node object can have it (RFC 1123 subdomain) and a pool; raises ConfigError."""
+    """The name itself, if a Node (RFC 1123 subdomain) and a pool can have it; raises ConfigError."""
     if len(name) > _MAX_NODE_NAME_CHARACTERS or not _NODE.match(name):
         raise ConfigError(
             f"--node-name {name[:_MAX_NODE_NAME_CHARACTERS]!r} is no name of a node",

@@ -1,4 +1,4 @@
-"""What the kubelet plugin of a node knows that its slices have to respect: held devices, blocked places."""
+"""What the kubelet plugin reports to the controller: the devices that claims hold, and blocked places."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from driver.nvml.pci_address import PciAddress
 class BlockedPlacement:
     """Something on a GPU keeps new devices from being made there.
 
-    ``span`` is where it lies in the memory slices, None for all of the GPU. ``reason``: ``in-use``, a
-    partition of a claim that has ended cannot be destroyed because a process still uses it;
-    ``foreign-instance``, somebody else made a GPU instance; ``foreign-vgpu``, somebody else made a vGPU;
-    ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
-    that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
-    uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
-    claim has it that another driver prepared, so that no scheduler knows; ``deleted-claim``, a container has
-    it from a claim that is gone from the API; ``healing``, an admin has it reset.
-    ``message`` is for people.
+    ``span`` is where it lies in the memory slices, None for all of the GPU. ``message`` is for people.
     """
 
     pci: PciAddress
     span: Placement | None
     reason: Literal[
+        # A partition of a claim that has ended cannot be destroyed, because a process still uses it.
         "in-use",
+        # Somebody else made a GPU instance, or a vGPU.
         "foreign-instance",
         "foreign-vgpu",
+        # The MPS daemon of a shared device does not run.
         "mps-daemon",
+        # A program of the NVIDIA driver that should change how the GPU is shared did not end.
         "driver-hangs",
+        # A claim that another driver prepared has it; the scheduler does not know that.
         "held-by-claim",
+        # A container has it from a claim that no longer exists in the API.
         "deleted-claim",
+        # A pod has it from a device plugin.
         "device-plugin",
+        # A process that belongs to no claim uses the GPU through vfio.
         "vfio-user",
+        # An admin is having it reset.
         "healing",
     ]
     message: str
@@ -43,7 +44,7 @@ class BlockedPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """A GPU was reset then, by this node's clock: what was said of it before holds no longer."""
+    """When a GPU was reset, by this node's clock; faults that were reported before are over."""
 
     pci: PciAddress
     unix_milliseconds: int
@@ -51,16 +52,14 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The plugin's state of a node: the names of the devices that claims hold, sorted, and what is blocked.
+    """The kubelet plugin's state of a node."""
 
-    ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
-    ``let_go`` is the number with which the plugin asks that no process has an NVML session, 0 where it does
-    not. ``healed`` are the GPUs that were reset since the machine was started, each once with the last time,
-    sorted.
-    """
-
+    # The names of the devices that claims hold, sorted.
     held: tuple[str, ...] = ()
     blocked: tuple[BlockedPlacement, ...] = ()
+    # The GPUs whose MIG mode the plugin is changing: NVML calls into them may wait until that is done.
     busy: tuple[PciAddress, ...] = ()
+    # The number of the plugin's request that every process closes its NVML session; 0 if it asks for nothing.
     let_go: int = 0
+    # The GPUs that were reset since the machine was started, each with its last reset, sorted.
     healed: tuple[Healed, ...] = ()

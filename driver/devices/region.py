@@ -13,8 +13,7 @@ class Region:
     """A part of a GPU that two devices cannot have at once.
 
     ``span`` is the place in memory slices, None for all of the GPU. ``compute`` is the place in the compute
-    slices of the GPU instance that lies at ``span``, None for all of it: compute instances of one GPU
-    instance have the same memory slices and still do not take each other anything.
+    slices of the GPU instance at ``span``, None for all of it.
     """
 
     pci: PciAddress
@@ -22,16 +21,17 @@ class Region:
     compute: Placement | None = None
 
     def overlaps(self, other: Region) -> bool:
-        """Whether a device with the one and a device with the other exclude each other."""
+        """Whether a device in this region and a device in the other exclude each other."""
         if self.pci != other.pci:
             return False
         if self.span is None or other.span is None:
             return True
         if not self.span.overlaps(other.span):
             return False
+        # Compute instances of one GPU instance share its memory slices and still do not exclude each other.
         return self.compute is None or other.compute is None or self.compute.overlaps(other.compute)
 
 
 def overlap(some: tuple[Region, ...], others: tuple[Region, ...]) -> bool:
-    """Whether any region of the one device and any of the other exclude each other."""
+    """Whether any of the first regions overlaps any of the others."""
     return any(one.overlaps(other) for one in some for other in others)

@@ -1,6 +1,6 @@
-"""What a shared device is and what a claim took of it: its strategy, its measures, as values and as names.
+"""How a device is shared and what a claim takes of it, as values and as parts of device names.
 
-A shared device is one that several claims can be given at once (KEP-5075, allowMultipleAllocations).
+A shared device is one that several claims can have at once (KEP-5075, allowMultipleAllocations).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SUFFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SharedForm:
-    """How a device is shared; its name says all of it, so that a change makes another device.
+    """How a device is shared. All of it is in the device's name, so a change makes another device.
 
-    ``shares`` is how many equal shares there are, None where memory alone measures. ``memory`` is whether
-    claims ask for memory; else a share has its part of it. ``fractional``: a claim that asks for no
+    ``shares`` is the number of equal shares, None if claims ask for memory alone. ``memory`` is whether
+    claims ask for memory; otherwise each share has an equal part. ``fractional``: a claim that asks for no
     amount takes all of the device, and then has it as if it were not shared.
     """
 
@@ -45,21 +45,21 @@ class SharedForm:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one allocation took of a shared device; None for what does not measure it."""
+    """What one allocation took of a shared device; None for a capacity that the device does not have."""
 
     shares: int | None = None
     memory_bytes: int | None = None
 
 
 def shared_suffix(form: SharedForm) -> str:
-    """The end of the name of a device that is shared so: ``-ts-4``, ``-mps-4-mem``, ``-mps-frac-mem``."""
+    """The suffix of a shared device's name: ``-ts-4``, ``-mps-4-mem``, ``-mps-frac-mem``."""
     fractional = "-frac" if form.fractional else ""
     shares = "" if form.shares is None else f"-{form.shares}"
     return f"-{_WORDS[form.strategy]}{fractional}{shares}{'-mem' if form.memory else ''}"
 
 
 def split_shared_suffix(name: str) -> tuple[str, SharedForm | None]:
-    """The name of the device that is shared, and how; the name itself and None where it is not shared."""
+    """The name without the suffix, and how the device is shared; the name itself and None if it is not."""
     match = _SUFFIX.search(name)
     if match is None or not (match["shares"] or match["memory"]):
         return name, None
@@ -70,11 +70,12 @@ def split_shared_suffix(name: str) -> tuple[str, SharedForm | None]:
 
 
 def read_share(form: SharedForm, consumed: Mapping[str, str], device: str, domain: str) -> Share:
-    """What an allocation took, from its ``consumedCapacity``; names may have the driver's domain.
+    """What an allocation took, read from its ``consumedCapacity``.
 
-    Raises ClaimRefused where an amount that measures the device is missing, or is no whole positive
-    number within the shares that there are.
+    Raises ClaimRefused if an amount of the device's capacities is missing or is not a positive whole number,
+    or if there are not that many shares.
     """
+    # Names may be written with or without the driver's domain.
     amounts = {name.removeprefix(f"{domain}/"): text for name, text in consumed.items()}
     shares = _amount(amounts, SHARES, device) if form.shares is not None else None
     if form.shares is not None and shares is not None and shares > form.shares:

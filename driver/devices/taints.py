@@ -6,7 +6,7 @@ TAINT_LOST = "gpu.nvidia.com/gpu-lost"
 """The GPU fell off the bus; NVIDIA's own driver uses the same key."""
 
 TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
-"""A call into the GPU's driver hangs."""
+"""An NVML call about the GPU hangs."""
 
 TAINT_XID = "gpu.nvidia.com/xid"
 """The NVIDIA driver reported a critical error with this code. NVIDIA's own driver uses the same key."""
@@ -21,32 +21,32 @@ TAINT_MEMORY = "gpu.nvidia.com/memory"
 """The GPU's memory has errors that nothing repairs, or that wait for a reset to be repaired."""
 
 TAINT_FAILING = "gpu.nvidia.com/failing"
-"""A call fails as it does on no healthy GPU, or what decides about the GPU's devices cannot be read."""
+"""A call fails that succeeds on a healthy GPU, or something that decides the GPU's devices cannot be read."""
 
 TAINT_FABRIC = "gpu.nvidia.com/fabric"
-"""The NVLink fabric is not ready or not well: CUDA does not start (error 802), or jobs over links fail."""
+"""The NVLink fabric is not ready or unhealthy: CUDA does not start (error 802), or jobs over NVLink fail."""
 
 TAINT_UNLICENSED = "gpu.nvidia.com/unlicensed"
-"""A vGPU without a license: CUDA stops to work on it after a while."""
+"""A vGPU without a license: CUDA stops working on it after a while."""
 
 TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
-"""Something about the GPU cannot be read, so it is not monitored; NVIDIA's own driver uses the same key."""
+"""Something about the GPU cannot be read, so it is not monitored. NVIDIA's own driver uses the same key."""
 
 TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
-"""The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
+"""The node has no NVIDIA driver at the moment, perhaps because it is being upgraded."""
 
 TAINT_CHANGING = "gpu.nvidia.com/changing"
-"""Other devices will be published of this GPU, as soon as no claim has those that go away."""
+"""The GPU will be published as other devices, as soon as no claim has those that go away."""
 
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
-"""Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
+"""The device cannot be made now. The value is a reason of BlockedPlacement, or HELD_BY_CLAIM."""
 
 DELETED_CLAIM = "deleted-claim"
-"""A container has the device from a claim that is gone from the API: the scheduler takes it for free."""
+"""A container has the device from a claim that no longer exists, so the scheduler takes it to be free."""
 
 HELD_BY_CLAIM = "held-by-claim"
-"""A claim still holds a device that is no longer offered, and that lies there; the plugin says the same word
-of what a claim has under the name that another driver gave it."""
+"""A claim still holds a device at that place which is no longer offered. The plugin reports the same reason
+for a device that a claim has from another driver, under another name."""
 
 TAINT_DEVICE_PLUGIN = "gpu.nvidia.com/device-plugin"
-"""A device plugin on the node hands the same GPUs out; its value is a resource of it, without nvidia.com/."""
+"""A device plugin on the node hands out the same GPUs. The value is its resource, without nvidia.com/."""

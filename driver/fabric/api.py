@@ -1,8 +1,9 @@
 """The protocol of the fabric manager over plain values, and the errors of its calls.
 
 In shared NVSwitch mode (FABRIC_MODE=1) the fabric manager keeps a list of fabric partitions: sets of GPUs
-whose NVLinks can be connected with each other and with no others. No NVLink of a GPU is up before a
-partition with it is active. The binding and the fake implement the protocol and pass the same contract tests.
+whose NVLinks can be connected with each other and with no others. The NVLinks of a GPU are down until a
+partition with that GPU is active. The binding and the fake implement the protocol and pass the same contract
+tests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SERVICE = "nvidia-fabricmanager"
 
 
 class FabricCode(IntEnum):
-    """fmReturn_t of nv_fm_types.h; others stay plain numbers."""
+    """fmReturn_t of nv_fm_types.h; a code that is not here stays a plain number."""
 
     SUCCESS = 0
     BADPARAM = -1
@@ -35,7 +36,7 @@ class FabricCode(IntEnum):
 
 
 class FabricError(DriverError):
-    """The fabric manager did not do what it was asked. ``code`` is its answer, None without one."""
+    """A call of the fabric manager failed. ``code`` is its return code, None if it did not answer."""
 
     default_way_out: ClassVar[str] = f"look at the log of {SERVICE} on the node"
 
@@ -45,13 +46,13 @@ class FabricError(DriverError):
 
 
 class NoFabricManager(FabricError):
-    """Nobody answers: the fabric manager does not run, or its library is not there."""
+    """The fabric manager does not run, or its library is not installed."""
 
     default_way_out = f"see that {SERVICE} runs on the node; it is noticed by itself"
 
 
 class NotShared(FabricError):
-    """The fabric manager runs, and has no partitions to give: it is not in shared NVSwitch mode."""
+    """The fabric manager runs but is not in shared NVSwitch mode, so it has no partitions."""
 
     retryable = False
     default_way_out = "set FABRIC_MODE=1 in its configuration and start it anew"
@@ -66,7 +67,7 @@ class NotActive(FabricError):
 
 
 class FabricTimeout(FabricError):
-    """The fabric manager did not answer in time; what was asked may still be done."""
+    """The fabric manager did not answer in time; it may still carry out the call."""
 
 
 _ERRORS: dict[int, type[FabricError]] = {
@@ -83,13 +84,13 @@ _WAYS_OUT: dict[int, str] = {
 
 
 def fabric_failure(call: str, code: int, subject: str = "") -> FabricError:
-    """The error for a return code: the one place where codes become errors.
+    """The error for a return code; no other place makes errors of codes.
 
-    ``call`` is the C function, ``subject`` the partition, empty for none. UNINITIALIZED says of a
-    deactivation that the partition is not active (nv_fm_agent.h).
+    ``call`` is the C function, ``subject`` the partition, empty for none.
     """
     name = FabricCode(code).name if code in FabricCode.__members__.values() else "ERROR"
     what = f"{call}{f' of {subject}' if subject else ''} failed with {name} ({code})"
+    # As the answer to a deactivation this code means that the partition is not active (nv_fm_agent.h).
     if code == FabricCode.UNINITIALIZED and call == CALLS["deactivate"]:
         return NotActive(what, code=code)
     return _ERRORS.get(code, FabricError)(what, _WAYS_OUT.get(code, ""), code)
@@ -101,17 +102,18 @@ CALLS: dict[str, str] = {
     "deactivate": "fmDeactivateFabricPartition",
     "set_activated": "fmSetActivatedFabricPartitions",
 }
-"""The calls: method of FabricManager -> C function that errors name."""
+"""Methods of FabricManager, each with the C function that it calls and that errors name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FabricGpu:
     """A GPU of a partition. ``physical_id`` is the fabric manager's number of it.
 
-    From Hopper on that is NVML's module id; on HGX A100 it is not. ``uuid`` and ``pci`` are None where the
-    fabric manager does not tell, as for a GPU that the NVIDIA driver does not have.
+    ``uuid`` and ``pci`` are None if the fabric manager does not give them, as for a GPU that is not bound to
+    the NVIDIA driver.
     """
 
+    # From Hopper on it is the module id that NVML gives; on HGX A100 it is not.
     physical_id: int
     uuid: str | None = None
     pci: PciAddress | None = None
@@ -119,7 +121,7 @@ class FabricGpu:
 
 @dataclass(frozen=True, slots=True)
 class FabricPartition:
-    """A set of GPUs that can be connected; ``number`` is the fabric manager's id of it, which may be 0."""
+    """A set of GPUs that can be connected; ``number`` is the fabric manager's id, which may be 0."""
 
     number: int
     gpus: tuple[FabricGpu, ...]
@@ -139,16 +141,16 @@ class FabricManager(Protocol):
     """The fabric manager of this node. All calls but ``instance`` may raise FabricError."""
 
     def instance(self) -> Hashable | None:
-        """Identifies the fabric manager that runs now, so that one that is started later differs.
+        """A value that changes when the fabric manager is started again.
 
-        None where there is none, or no library to ask it with. Costs a few calls of stat.
+        None if no fabric manager or no library is there. Costs a few calls of stat.
         """
         ...
 
     def partitions(self) -> tuple[FabricPartition, ...]:
         """All partitions that the hardware allows, sorted by number (fmGetSupportedFabricPartitions).
 
-        Raises NotShared where it is in another mode.
+        Raises NotShared if the fabric manager is in another mode.
         """
         ...
 
@@ -164,9 +166,9 @@ class FabricManager(Protocol):
         ...
 
     def set_activated(self, partitions: tuple[int, ...]) -> None:
-        """Tell a restarted fabric manager what is active (fmSetActivatedFabricPartitions).
+        """Tell a restarted fabric manager which partitions are active (fmSetActivatedFabricPartitions).
 
-        It waits for this when it was started with FABRIC_MODE_RESTART=1, does nothing else meanwhile, and
-        changes no link.
+        One that was started with FABRIC_MODE_RESTART=1 waits for this call and serves no other call before.
+        The call changes no link.
         """
         ...

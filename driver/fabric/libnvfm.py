@@ -1,13 +1,14 @@
-"""A program that makes one call of libnvfm and prints the answer: run by its path, in a process of its own.
+"""A program that makes one call of libnvfm and prints the answer. It is run by its path, as a child process.
 
-The library may hang, and keeps threads and a connection; a process that serves must have none of that. It
-imports nothing but the standard library, so that it starts in some ten milliseconds. The request is one
-JSON object on stdin: ``library`` (a path), ``socket`` (a path), ``timeout_ms``, ``call`` (the C function) and
-``partitions`` (ids). The answer is one on stdout: ``failed`` (the C function that did) and ``code``, or
-``unusable`` (the linker's words), or ``partitions``.
+The request is one JSON object on stdin: ``library`` (a path), ``socket`` (a path), ``timeout_ms``, ``call``
+(the C function) and ``partitions`` (ids). The answer is one JSON object on stdout: ``failed`` (the C function
+that failed) with ``code``, or ``unusable`` (the message of the dynamic linker), or ``partitions``.
 
 Structures and versions are those of nv_fm_types.h (release 2.x, since driver 450).
 """
+
+# The library may hang, and it keeps threads and a connection, which a serving process must not have. This
+# module imports only the standard library, so that the process starts in some ten milliseconds.
 
 from __future__ import annotations
 
@@ -89,15 +90,17 @@ class _Failed(Exception):
 
 
 def versioned(structure: Any) -> Any:
-    """The structure with its version, as MAKE_FM_PARAM_VERSION makes it."""
+    """The structure with its version set, as the macro MAKE_FM_PARAM_VERSION does."""
+    # The size is in the low 24 bits, the version (1 for all structures here) above them.
     structure.version = ctypes.sizeof(structure) | 1 << 24
     return structure
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the call, in a connection of its own."""
+    """Make the call over a connection of its own."""
     try:
         library = ctypes.CDLL(request["library"])
+        # ctypes looks a function up when it is named: a missing one shows here, not half-way.
         for call in ("fmLibInit", "fmLibShutdown", "fmConnect", "fmDisconnect", request["call"]):
             getattr(library, call)
     except (OSError, AttributeError) as error:
@@ -105,13 +108,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         _check("fmLibInit", library.fmLibInit())
         handle = _connected(library, request)
-        told = _asked(library, handle, request)
-        # What was asked is done: whether the goodbye succeeds changes nothing of it.
+        partitions = _call(library, handle, request)
+        # The call is done, so the result of disconnecting does not matter.
         library.fmDisconnect(handle)
         library.fmLibShutdown()
     except _Failed as failed:
         return failed.answer
-    return {"partitions": told}
+    return {"partitions": partitions}
 
 
 def _connected(library: Any, request: dict[str, Any]) -> ctypes.c_void_p:
@@ -123,12 +126,13 @@ def _connected(library: Any, request: dict[str, Any]) -> ctypes.c_void_p:
     return handle
 
 
-def _asked(library: Any, handle: ctypes.c_void_p, request: dict[str, Any]) -> list[dict[str, Any]]:
+def _call(library: Any, handle: ctypes.c_void_p, request: dict[str, Any]) -> list[dict[str, Any]]:
     call, partitions = request["call"], request["partitions"]
     function = getattr(library, call)
     if call == "fmGetSupportedFabricPartitions":
         found = versioned(PartitionList())
         _check(call, function(handle, ctypes.byref(found)))
+        # The count comes from outside: more than the array has must not be read.
         return [_plain(one) for one in found.partitionInfo[: min(found.numPartitions, _MOST_PARTITIONS)]]
     if call == "fmSetActivatedFabricPartitions":
         activated = versioned(ActivatedList())

@@ -1,4 +1,4 @@
-"""The real fabric manager: asked through libnvfm, in a child that is ended when it takes too long."""
+"""The real fabric manager, called through libnvfm in a child process that is killed if it takes too long."""
 
 # ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
 
@@ -31,22 +31,21 @@ from driver.roots.places import LIBRARY_FOLDERS
 from driver.roots.root import below
 
 LIBRARIES = ("libnvfm.so.1", "libnvfm.so")
+# Without FM_CMD_UNIX_SOCKET_PATH the fabric manager takes commands at a TCP port of the node's loopback,
+# which a pod with a network namespace of its own does not reach.
 SOCKETS = (f"run/{SERVICE}/socket", f"var/run/{SERVICE}/socket")
-"""Where FM_CMD_UNIX_SOCKET_PATH has the socket for commands, below the driver root or that of the host.
-
-By default the fabric manager takes commands at a TCP port of the node's loopback, which no pod reaches.
-"""
+"""Where the socket for commands is, below the driver root or the root of the host."""
 
 _ASK_SECONDS = 5.0
+# On systems before Hopper an activation trains the NVLinks, which takes seconds.
 _CHANGE_SECONDS = 30.0
-"""Activation trains NVLinks on systems before Hopper, which takes seconds."""
 _CONNECT_MS = 2000
 _KILL_SECONDS = 2.0
 _MOST_STUCK = 4
 
 
 class RealFabricManager:
-    """The fabric manager that listens on this node now, if one does."""
+    """The fabric manager that listens on this node now, if there is one."""
 
     def __init__(
         self,
@@ -66,12 +65,13 @@ class RealFabricManager:
             status = socket.stat()
         except OSError:
             return None
+        # A fabric manager that starts binds a new socket. Inode numbers are reused, so the time counts too.
         return str(socket), status.st_dev, status.st_ino, status.st_ctime_ns
 
     def partitions(self) -> tuple[FabricPartition, ...]:
-        told = self._ask("partitions", (), self._ask_seconds)
+        answer = self._ask("partitions", (), self._ask_seconds)
         try:
-            found = [_partition(one) for one in told]
+            found = [_partition(one) for one in answer]
         except (KeyError, TypeError, ValueError) as error:
             raise FabricError(f"{CALLS['partitions']} gave what cannot be read: {error!r}") from error
         return tuple(sorted(found, key=lambda one: one.number))
@@ -103,12 +103,12 @@ class RealFabricManager:
             "partitions": list(partitions),
         }
         subject = " and ".join(f"partition {number}" for number in partitions)
-        told = _run(request, call, subject, seconds)
-        if "unusable" in told:
-            raise NoFabricManager(f"{library.name} cannot be loaded: {told['unusable']}")
-        if "failed" in told:
-            raise fabric_failure(str(told["failed"]), int(told["code"]), subject)
-        return list(told["partitions"])
+        answer = _run(request, call, subject, seconds)
+        if "unusable" in answer:
+            raise NoFabricManager(f"{library.name} cannot be loaded: {answer['unusable']}")
+        if "failed" in answer:
+            raise fabric_failure(str(answer["failed"]), int(answer["code"]), subject)
+        return list(answer["partitions"])
 
     def _socket(self) -> Path | None:
         found = (self._at(path) for path in SOCKETS)
@@ -120,7 +120,7 @@ class RealFabricManager:
         return next((path for path in found if path is not None and path.is_file()), None)
 
     def _at(self, path: str) -> Path | None:
-        """What lies at a path below the driver root, or below the root of the host."""
+        """The path below the driver root, or else below the root of the host; None if neither has it."""
         try:
             found = self._roots.current().at(path)
         except NodeIncomplete:
@@ -130,15 +130,19 @@ class RealFabricManager:
 
 
 class _Stuck:
-    """Children that were killed and have not ended, since the kernel keeps them. They are reaped then."""
+    """Children that were killed and have not ended yet; they are reaped when they have."""
+
+    # SIGKILL takes effect only when the process leaves the kernel. A call that waits there uninterruptibly
+    # (state D) keeps it, for as long as the driver does not answer.
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._children: list[subprocess.Popen[bytes]] = []
 
     def refuse_more(self) -> None:
-        """Raise FabricError while so many are stuck that another one would only join them."""
+        """Raise FabricError while so many are stuck that another one would probably get stuck too."""
         with self._lock:
+            # poll() reaps a child that has ended; without it a zombie would stay.
             self._children = [child for child in self._children if child.poll() is None]
             count = len(self._children)
         if count >= _MOST_STUCK:
@@ -148,10 +152,11 @@ class _Stuck:
             )
 
     def end(self, child: subprocess.Popen[bytes]) -> None:
-        """Kill a child; one that does not end of that is waited for no longer."""
+        """Kill a child, and give up waiting for one that does not end."""
         child.kill()
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
+                # Closing stdin flushes what the child has not read.
                 with suppress(BrokenPipeError):
                     pipe.close()
         try:
@@ -165,8 +170,9 @@ _STUCK = _Stuck()
 
 
 def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> dict[str, Any]:
-    """The child's answer; raises FabricTimeout, and FabricError where it ended without one."""
+    """The child's answer; raises FabricTimeout, or FabricError if it ended without one."""
     _STUCK.refuse_more()
+    # -I and -S: no environment variable and no site-packages, which would cost time at the start.
     program = [sys.executable, "-I", "-S", libnvfm.__file__]
     try:
         child = subprocess.Popen(
@@ -175,7 +181,7 @@ def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> di
     except OSError as error:
         raise FabricError(f"{call} could not be made: {error.strerror}", "it is tried again") from error
     try:
-        said, _ = child.communicate(json.dumps(request).encode(), seconds)
+        output, _ = child.communicate(json.dumps(request).encode(), seconds)
     except subprocess.TimeoutExpired as error:
         of = f" of {subject}" if subject else ""
         raise FabricTimeout(f"{call}{of} did not return within {seconds:g} s") from error
@@ -183,27 +189,27 @@ def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> di
         if child.returncode is None:
             _STUCK.end(child)
     try:
-        told = json.loads(said)
+        answer = json.loads(output)
     except ValueError as error:
         raise FabricError(f"{call} ended its process with {child.returncode}") from error
-    if not isinstance(told, dict):
+    if not isinstance(answer, dict):
         raise FabricError(f"{call} gave no answer")
-    return told
+    return answer
 
 
-def _partition(told: dict[str, Any]) -> FabricPartition:
-    gpus = tuple(_gpu(one) for one in told["gpus"])
-    return FabricPartition(int(told["number"]), gpus, bool(told["active"]))
+def _partition(answer: dict[str, Any]) -> FabricPartition:
+    gpus = tuple(_gpu(one) for one in answer["gpus"])
+    return FabricPartition(int(answer["number"]), gpus, bool(answer["active"]))
 
 
-def _gpu(told: dict[str, Any]) -> FabricGpu:
-    return FabricGpu(int(told["physical_id"]), str(told["uuid"]) or None, _address(str(told["pci"])))
+def _gpu(answer: dict[str, Any]) -> FabricGpu:
+    return FabricGpu(int(answer["physical_id"]), str(answer["uuid"]) or None, _address(str(answer["pci"])))
 
 
 def _address(text: str) -> PciAddress | None:
-    """An address that is all zero means that it is not known: GPUs are never the first function."""
     try:
         found = PciAddress.parse(text)
     except ValueError:
         return None
+    # The fabric manager writes zeros for an unknown address. No GPU is at 0000:00:00.0.
     return None if found == PciAddress(0, 0, 0, 0) else found

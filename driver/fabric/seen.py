@@ -1,4 +1,4 @@
-"""Remembers which partitions the fabric manager has: asked once, and again when it was restarted."""
+"""Remembers which partitions the fabric manager has; it is asked once, and again after a restart of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _log = get_logger("fabric")
 
 @dataclass(frozen=True, slots=True)
 class FabricView:
-    """The partitions of the node, none where there is no shared fabric. Which are active is not in it.
+    """The partitions of the node, empty without a shared fabric. It does not say which are active.
 
-    ``unanswered``: a fabric manager runs and never answered, so the partitions are not known.
+    ``unanswered``: a fabric manager runs but has never answered, so the partitions are not known.
     """
 
     partitions: tuple[FabricPartition, ...] = ()
@@ -25,23 +25,21 @@ class FabricView:
 NO_FABRIC = FabricView()
 
 
-class SeenFabric:
-    """The fabric manager's last answer; used by one thread.
-
-    While no fabric manager runs, the last answer stays: the hardware is the same.
-    """
+class KnownFabric:
+    """The fabric manager's last answer; used by one thread."""
 
     def __init__(self, manager: FabricManager) -> None:
         self._manager = manager
-        self._asked: Hashable | None = None
-        self._told: FabricView | None = None
+        self._instance: Hashable | None = None
+        self._view: FabricView | None = None
         self._error = ""
 
-    def look(self) -> FabricView:
-        """The partitions as they are known now."""
+    def current(self) -> FabricView:
+        """The partitions as far as they are known now."""
         instance = self._manager.instance()
-        if instance is None or instance == self._asked:
-            return self._told or NO_FABRIC
+        # While no fabric manager runs the last answer counts: the hardware is still the same.
+        if instance is None or instance == self._instance:
+            return self._view or NO_FABRIC
         try:
             found = self._manager.partitions()
         except NotShared:
@@ -50,11 +48,11 @@ class SeenFabric:
             if str(error) != self._error:
                 self._error = str(error)
                 _log.warning("fabric partitions are not known", error=str(error))
-            return self._told or FabricView(unanswered=True)
+            return self._view or FabricView(unanswered=True)
         self._error = ""
-        self._asked = instance
-        told = FabricView(tuple(FabricPartition(one.number, one.gpus) for one in found))
-        if told != (self._told or NO_FABRIC):
-            _log.info("fabric partitions", sizes=sorted(len(one.gpus) for one in told.partitions))
-        self._told = told
-        return told
+        self._instance = instance
+        view = FabricView(tuple(FabricPartition(one.number, one.gpus) for one in found))
+        if view != (self._view or NO_FABRIC):
+            _log.info("fabric partitions", sizes=sorted(len(one.gpus) for one in view.partitions))
+        self._view = view
+        return view

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from driver.errors import NvmlError
 from driver.fabric.api import FabricManager
-from driver.fabric.seen import NO_FABRIC, SeenFabric
+from driver.fabric.seen import NO_FABRIC, KnownFabric
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import FABRIC_PARTITIONS, OF_THE_DRIVER
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
@@ -76,7 +76,7 @@ class Discovery:
         self._sysfs_root = sysfs_root
         self._guard = guard
         self._readers = readers or guard
-        self._fabric = None if fabric is None else SeenFabric(fabric)
+        self._fabric = None if fabric is None else KnownFabric(fabric)
         self._lock = Lock()
         self._gate = Gate()
         self._session = 0
@@ -288,7 +288,7 @@ class Discovery:
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
         unread = unread_gpus(nameless, unlisted, bool(present))
-        fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
+        fabric = NO_FABRIC if self._fabric is None else self._fabric.current()
         if fabric.unanswered:
             found = tuple(replace(gpu, unanswered=gpu.unanswered | {FABRIC_PARTITIONS}) for gpu in found)
         if fabric != NO_FABRIC:

@@ -24,31 +24,33 @@ EVICTING: tuple[Kind, ...] = (
     "failing",
     "fabric",
 )
-"""What an admin may let evict pods: no faults of programs, and nothing that cannot be known."""
+"""The kinds of faults for which an admin can have pods evicted.
+
+Not among them: XIDs, which a program may cause, and what only says that a GPU cannot be monitored or
+licensed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
-    """What an admin wants otherwise: classes of XIDs, and the kinds of faults for which pods are evicted."""
+    """An admin's changes of the defaults: classes of XIDs, and the kinds of faults that evict pods."""
 
     xids: Mapping[int, XidClass] = field(default_factory=dict)
     evict: frozenset[Kind] = frozenset()
 
-    def class_of(self, xid: int | None, told: XidClass | None) -> XidClass:
-        """How bad a fault is: as the admin says, else as the NVIDIA driver reported, else as the table says.
-
-        A fault without XID and class says nothing about the GPU.
-        """
+    def class_of(self, xid: int | None, reported: XidClass | None) -> XidClass:
+        """How bad a fault is, by the admin's table, else the NVIDIA driver's report, else our own table."""
+        # A fault with neither an XID nor a class says nothing about the GPU.
         if xid is None:
-            return told or "informational"
-        return self.xids.get(xid) or told or meaning_of(xid).xid_class
+            return reported or "informational"
+        return self.xids.get(xid) or reported or meaning_of(xid).xid_class
 
     def effect(self, kind: Kind, effect: Effect) -> Effect:
-        """The effect of a fault of this kind: what keeps new pods away ends those that run, where asked."""
+        """The effect of a fault of this kind: NoExecute instead of NoSchedule if it evicts pods."""
         return "NoExecute" if effect == "NoSchedule" and kind in self.evict else effect
 
     def effective(self, taints: Iterable[Taint]) -> tuple[Taint, ...]:
-        """The taints of a GPU's device with the effects that the admin asks for."""
+        """The taints of a GPU's device with the effects that the admin wants."""
         return tuple(
             replace(taint, effect=self.effect(KINDS[taint.key], taint.effect))
             if taint.key in KINDS
@@ -79,7 +81,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def read_health_rules(value: Any, path: str, errors: list[str]) -> HealthRules:
-    """The rules in what YAML made of the field; what is wrong is added to ``errors``, each with its path."""
+    """The rules in the parsed field; each mistake is added to ``errors`` and begins with its path."""
     if not isinstance(value, dict):
         errors.append(f"{path}: must be a mapping with xids, evict or both")
         return HealthRules()
@@ -109,7 +111,8 @@ def _xids(listed: Any, path: str, errors: list[str]) -> dict[int, XidClass]:
 
 
 def _code(key: Any) -> int | None:
-    """The code that a key of YAML means, with or without quotes."""
+    """The XID that a key means, None if it is none."""
+    # YAML makes an int of a number without quotes, and a bool of a bare yes or no.
     if isinstance(key, str) and key.isascii() and key.isdigit():
         key = int(key)
     if isinstance(key, bool) or not isinstance(key, int):

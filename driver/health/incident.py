@@ -1,4 +1,4 @@
-"""What an event says about a GPU: how bad it is, and what follows from it under an admin's rules."""
+"""What an event of the NVIDIA driver means for a GPU: how bad it is, and which taints follow by the rules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from driver.health.xids import XIDS, XidClass, meaning_of
 from driver.nvml.health.calls import GpuEvent
 
 OPERATIONAL = "event"
-"""The value of a taint for an event that carries no XID."""
+"""The value of a taint for an event without an XID."""
 
 XID_VALUE = "xid-"
-"""What the value of the taint begins with that says what an XID asks for."""
+"""The prefix of the value of a taint that says what an XID requires, such as a reset."""
 
 _WAYS_OUT: dict[XidClass, str] = {
     "contained": "pods that run on it go on; reset it when it is free (gpuctl heal)",
@@ -25,35 +25,38 @@ _WAYS_OUT: dict[XidClass, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A fault that the NVIDIA driver reported and that cannot be asked for: it stays until something ends it.
+    """A fault that the NVIDIA driver reported once and that no NVML call returns later.
 
-    ``xid`` is None for an event without one. ``told`` is the class that follows from what the NVIDIA driver
-    reported beside the XID, None where it reported nothing.
+    It counts until something ends it. ``xid`` is None for an event without an XID. ``reported_class`` follows
+    from what the NVIDIA driver reported beside the XID; None if it reported nothing.
     """
 
     scope: Region
     xid: int | None
-    told: XidClass | None = None
+    reported_class: XidClass | None = None
 
     def xid_class(self, rules: HealthRules) -> XidClass:
-        """How bad it is under these rules."""
-        return rules.class_of(self.xid, self.told)
+        """How bad it is by these rules."""
+        return rules.class_of(self.xid, self.reported_class)
 
 
-def told_class(event: GpuEvent) -> XidClass | None:
-    """How bad the NVIDIA driver says that it is (R615 and newer); None where it says nothing of it.
+def reported_class(event: GpuEvent) -> XidClass | None:
+    """How bad the event is by the report of the NVIDIA driver (R615 and newer); None if it reports nothing.
 
-    What a program did stays its own fault, as long as it is contained and the GPU goes on. A machine that
-    has to be restarted is known by the XID alone: the severity does not tell it from a reset.
+    A fault that a program caused stays the program's own, as long as it is contained and the GPU goes on.
     """
+    # Only structured events have a severity; the older ones carry nothing but the XID.
     if event.severity is None:
         return None
     known = None if event.xid is None else XIDS.get(event.xid)
     usual = None if known is None else known.xid_class
+    # The NVIDIA driver has dealt with it already.
     if event.recovered:
         return "application"
     if event.severity in ("informational", "corrected"):
         return "application" if usual == "application" else "informational"
+    # contained is False if the fault spread beyond the work that caused it, and None if that is not known.
+    # Both a reset and a restart of the machine are "fatal"; only the XID tells them apart.
     if event.severity == "fatal" or event.contained is False:
         return "needs-reboot" if usual == "needs-reboot" else "needs-reset"
     if event.xid is None:
@@ -67,14 +70,16 @@ def described(xid: int | None) -> str:
 
 
 def verdicts_of(incident: Incident, rules: HealthRules) -> tuple[Verdict, ...]:
-    """What the incident means under these rules; nothing where the GPU is well for all that it says.
+    """The verdicts that follow from the incident by these rules; none if it does not concern the GPU's
+    health.
 
-    One that keeps pods away has the code of its XID as a taint, as with NVIDIA's own driver, and beside it
-    what has to be done, where that is known.
+    A fault that keeps pods away gives a taint with the XID, as with NVIDIA's own driver, and if a reset or a
+    restart is required, a second taint that says so.
     """
     found = incident.xid_class(rules)
     if found not in _WAYS_OUT:
         return ()
+    # After a contained fault the pods that still run go on, so the kubelet gets no bad word about the device.
     word: Word = "Healthy" if found == "contained" else "Unhealthy"
     message = f"{described(incident.xid)} on {_where(incident.scope)}"
 

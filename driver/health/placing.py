@@ -1,4 +1,8 @@
-"""Puts verdicts on the devices that they hit, and reads back from stored taints what had hit a GPU: pure."""
+"""Puts verdicts on the devices that they hit, and reads faults back from stored taints. Pure.
+
+An XID cannot be read from NVML later. The taints in the stored slices are the memory of a controller that
+starts again.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,14 @@ from driver.health.verdict import Verdict, merged
 from driver.health.xids import MOST_XID, XidClass
 from driver.nvml.pci_address import PciAddress
 
-_TOLD: Mapping[str, XidClass] = {TAINT_RESET: "needs-reset", TAINT_REBOOT: "needs-reboot"}
+_CLASS_BY_TAINT: Mapping[str, XidClass] = {TAINT_RESET: "needs-reset", TAINT_REBOOT: "needs-reboot"}
 
 
 def with_verdicts(devices: Sequence[Device], verdicts: Sequence[Verdict]) -> tuple[Device, ...]:
     """The devices, each with the taints of the verdicts that hit it.
 
-    A verdict about a GPU hits all of its forms; one about a partition hits that, and what lies over it.
+    A verdict about a GPU hits all devices of that GPU. One about a partition hits all devices that overlap
+    it.
     """
     if not verdicts:
         return tuple(devices)
@@ -32,20 +37,20 @@ def _tainted(device: Device, verdicts: Sequence[Verdict]) -> Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """A stored device with its taints, and how long ago the oldest of them was added."""
+class TaintedDevice:
+    """A stored device with its taints, and the age of the oldest one."""
 
     regions: tuple[Region, ...]
     taints: tuple[Taint, ...]
     age_seconds: float
 
 
-def taken_over(stored: Iterable[Marked]) -> tuple[tuple[Incident, float], ...]:
+def incidents_in(stored: Iterable[TaintedDevice]) -> tuple[tuple[Incident, float], ...]:
     """The incidents in stored taints, each with its age in seconds.
 
-    Faults that each check asks NVML for are not among them.
+    Faults that every check reads from NVML again are not among them.
     """
-    by_gpu: dict[PciAddress, list[Marked]] = {}
+    by_gpu: dict[PciAddress, list[TaintedDevice]] = {}
     for device in stored:
         for pci in dict.fromkeys(region.pci for region in device.regions):
             by_gpu.setdefault(pci, []).append(device)
@@ -55,53 +60,53 @@ def taken_over(stored: Iterable[Marked]) -> tuple[tuple[Incident, float], ...]:
 @dataclass(frozen=True, slots=True)
 class _Fault:
     xid: int | None
-    told: XidClass | None
+    reported_class: XidClass | None
 
 
-def _of_gpu(pci: PciAddress, devices: Sequence[Marked]) -> list[tuple[Incident, float]]:
-    hit: dict[_Fault, list[Marked]] = {}
+def _of_gpu(pci: PciAddress, devices: Sequence[TaintedDevice]) -> list[tuple[Incident, float]]:
+    hit: dict[_Fault, list[TaintedDevice]] = {}
     for device in devices:
         for fault in faults_of(device.taints):
             hit.setdefault(fault, []).append(device)
     return [
-        (Incident(scope, fault.xid, fault.told), max(one.age_seconds for one in found))
+        (Incident(scope, fault.xid, fault.reported_class), max(one.age_seconds for one in found))
         for fault, found in hit.items()
         for scope in _scopes(pci, found, [one for one in devices if one not in found])
     ]
 
 
 def faults_of(taints: Iterable[Taint]) -> tuple[_Fault, ...]:
-    """The faults in these taints that NVML cannot be asked for.
-
-    A taint that says what an XID requires gives its class: that was decided by more than the code.
-    """
-    told: dict[int | None, XidClass | None] = {}
+    """The faults in these taints that NVML does not report a second time."""
+    classes: dict[int | None, XidClass | None] = {}
     for taint in taints:
         if taint.key == TAINT_XID and (xid := _code(taint.value)) is not None:
-            told.setdefault(xid, None)
-        elif taint.key in _TOLD and taint.value == OPERATIONAL:
-            told[None] = _TOLD[taint.key]
-        elif taint.key in _TOLD and taint.value.startswith(XID_VALUE):
+            classes.setdefault(xid, None)
+        elif taint.key in _CLASS_BY_TAINT and taint.value == OPERATIONAL:
+            classes[None] = _CLASS_BY_TAINT[taint.key]
+        # The class is taken from the taint: the event or an admin's table may have decided it, not the XID.
+        elif taint.key in _CLASS_BY_TAINT and taint.value.startswith(XID_VALUE):
             xid = _code(taint.value.removeprefix(XID_VALUE))
             if xid is not None:
-                told[xid] = _TOLD[taint.key]
-    return tuple(_Fault(xid, found) for xid, found in told.items())
+                classes[xid] = _CLASS_BY_TAINT[taint.key]
+    return tuple(_Fault(xid, found) for xid, found in classes.items())
 
 
 def _code(text: str) -> int | None:
+    # int() accepts other digits than ASCII and spaces, and another driver may have written the taint.
     if not (text.isascii() and text.isdigit()):
         return None
     return int(text) if 0 < int(text) <= MOST_XID else None
 
 
-def _scopes(pci: PciAddress, hit: Sequence[Marked], spared: Sequence[Marked]) -> list[Region]:
-    """What was hit, so that it hits the same devices again: all of the GPU where none was spared.
+def _scopes(pci: PciAddress, hit: Sequence[TaintedDevice], spared: Sequence[TaintedDevice]) -> list[Region]:
+    """The regions that were hit, chosen so that they hit the same devices again.
 
-    Else the smallest partition that lies on all that was hit and on nothing that was spared, or each of the
-    partitions that were hit where there is no such one.
+    If no device was spared, it is the whole GPU. Otherwise it is the smallest partition that overlaps every
+    device that was hit and none that was spared; if there is none, each partition that was hit.
     """
     if not spared:
         return [Region(pci)]
+    # Stored partitions have the span that their counters give, so the same partitions can be found again.
     spans = {region.span for device in hit for region in device.regions if region.pci == pci}
     partitions = [
         Region(pci, span)

@@ -1,4 +1,4 @@
-"""Turns what a check finds wrong with a GPU into verdicts, and these into taints and the kubelet's word."""
+"""Turns the problems that a check finds into verdicts, then into taints and the health for the kubelet."""
 
 from __future__ import annotations
 
@@ -33,37 +33,44 @@ class _Rule:
     word: Word
 
 
+# "Healthy" is for problems that keep new pods away and let running pods go on, and "Unknown" for GPUs of
+# which it is not known whether CUDA works.
 _RULES: Mapping[Reason, _Rule] = {
     "lost": _Rule("lost", "NoSchedule", "Unhealthy"),
     "hung": _Rule("unresponsive", "NoSchedule", "Unhealthy"),
+    # The recovery actions of NVML (field 230).
     "reset-required": _Rule("needs-reset", "NoSchedule", "Unhealthy"),
     "reset-when-free": _Rule("needs-reset", "NoSchedule", "Healthy"),
     "reboot-required": _Rule("needs-reboot", "NoSchedule", "Unhealthy"),
+    # No spare row is left, or nothing repairs the memory.
     "memory-broken": _Rule("memory", "NoSchedule", "Unhealthy"),
+    # A bad page stays in use until the next reset. A bad row is out of use already, and a reset replaces it.
     "memory-suspect": _Rule("memory", "NoSchedule", "Healthy"),
     "memory-repairable": _Rule("memory", "None", "Healthy"),
     "failing": _Rule("failing", "NoSchedule", "Unknown"),
+    # On a GPU with NVSwitches CUDA does not start before the fabric is up.
     "fabric": _Rule("fabric", "NoSchedule", "Unhealthy"),
     "fabric-degraded": _Rule("fabric", "None", "Healthy"),
     "unlicensed": _Rule("unlicensed", "NoSchedule", "Unhealthy"),
     "error": _Rule("unmonitored", "None", "Unknown"),
 }
 
-_NOWHERE = PciAddress(0, 0, 0, 0)
+# Taints and health do not depend on the address of the GPU.
+_ANY_GPU = PciAddress(0, 0, 0, 0)
 
 
 def verdicts(pci: PciAddress, problems: Sequence[Problem]) -> tuple[Verdict, ...]:
-    """What the problems of a GPU mean, one verdict each, in their order.
+    """One verdict for each problem of a GPU, in their order.
 
-    A GPU that is not well takes no new pod, but pods that run are left alone: whether they still work is
-    theirs to find out. A GPU of which something harmless cannot be read, or that works with less than it
-    has, is only marked, with effect None. The value is the word for what was found, else the call that
-    showed it.
+    A sick GPU gets no new pod, and running pods are left alone: they find out themselves whether they still
+    work. If something harmless cannot be read, or the GPU works with reduced capacity, it only gets a taint
+    with effect None.
     """
     return tuple(
         Verdict(
             Region(pci),
             rule.kind,
+            # The word for what was found, else the NVML call that failed.
             label_value(problem.value or problem.call),
             rule.effect,
             rule.word,
@@ -75,18 +82,19 @@ def verdicts(pci: PciAddress, problems: Sequence[Problem]) -> tuple[Verdict, ...
 
 
 def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
-    """The taints of a device whose GPU has these problems: none when there are none; one for each key."""
-    return taints_of(verdicts(_NOWHERE, problems))
+    """The taints of a device whose GPU has these problems, one for each key."""
+    return taints_of(verdicts(_ANY_GPU, problems))
 
 
 def health(problems: Sequence[Problem]) -> Health:
-    """The word for the kubelet: Unhealthy where CUDA cannot work, Unknown when something cannot be read."""
-    return health_of(verdicts(_NOWHERE, problems))
+    """The health for the kubelet: Unhealthy if CUDA cannot work, Unknown if something cannot be read."""
+    return health_of(verdicts(_ANY_GPU, problems))
 
 
 def taints_of_doubt(problems: Sequence[Problem]) -> tuple[Taint, ...]:
     """The taints of a device that was published before and whose present state is not known."""
     known = taints(problems)
+    # A device in doubt must not get a new pod, even if the problem alone would not keep pods away.
     if any(taint.effect == "NoSchedule" for taint in known):
         return known
     call = label_value(problems[0].call) if problems else ""
@@ -94,7 +102,8 @@ def taints_of_doubt(problems: Sequence[Problem]) -> tuple[Taint, ...]:
 
 
 def taint_of_failure(error: NvmlError) -> Taint:
-    """The taint of every device that was offered, while NVML as a whole cannot be asked."""
+    """The taint of all offered devices while no NVML call works at all."""
+    # Its own key: a driver upgrade is not a fault of the GPUs.
     if isinstance(error, DriverNotLoaded):
         return Taint(TAINT_DRIVER, label_value(error.call), "NoSchedule")
     rule = _RULES[problem_of(error, keeps_away=True).reason]

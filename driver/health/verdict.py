@@ -1,4 +1,4 @@
-"""What is wrong with a part of a GPU, and how it is reported: by a taint and by a word for the kubelet."""
+"""What is wrong with a part of a GPU, and how it is reported: as a taint, and as health for the kubelet."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Kind = Literal[
     "unlicensed",
     "unmonitored",
 ]
-"""What can be wrong, a taint key for each."""
+"""What can be wrong; each has a taint key."""
 
 Effect = Literal["None", "NoSchedule", "NoExecute"]
-"""``None`` only informs, ``NoSchedule`` keeps new pods away, ``NoExecute`` ends those that run as well."""
+"""``None`` only informs, ``NoSchedule`` keeps new pods away, ``NoExecute`` also evicts running pods."""
 
 Word = Literal["Healthy", "Unhealthy", "Unknown"]
 
@@ -69,13 +69,13 @@ REASONS: Mapping[Kind, str] = {
     "unlicensed": "Unlicensed",
     "unmonitored": "Unmonitored",
 }
-"""The word of a condition's reason (metav1 Condition) for each kind."""
+"""The reason of a condition (metav1 Condition) for each kind."""
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 """The effects, the weakest first."""
 
 _MESSAGE_BYTES = 1024
-"""The kubelet cuts what is longer (DRAResourceHealth, message)."""
+"""The kubelet cuts a longer message (DRAResourceHealth)."""
 
 _ELLIPSIS = "..."
 
@@ -84,9 +84,9 @@ _ELLIPSIS = "..."
 class Verdict:
     """Something is wrong with ``scope``, a GPU or a part of it.
 
-    ``value`` is that of the taint: a label value, empty for none. ``message`` and ``way_out`` are for people.
-    ``word`` is for the kubelet: Unhealthy where CUDA does not work, Unknown where that is not known, Healthy
-    where pods that run go on.
+    ``value`` is the value of the taint, a label value, which may be empty. ``message`` and ``way_out`` are
+    for people. ``word`` is for the kubelet: Unhealthy if CUDA does not work, Unknown if that is not known,
+    Healthy if running pods go on.
     """
 
     scope: Region
@@ -110,9 +110,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the kubelet's health stream says of a device; ``message`` is for people, at most 1024 bytes.
+    """The health of a device in the kubelet's health stream; ``message`` is for people, at most 1024 bytes.
 
-    ``reason`` is one word for why, that of the worst that is known; empty where nothing is wrong.
+    ``reason`` is one word for the worst thing that is known, empty if nothing is wrong.
     """
 
     word: Word
@@ -126,10 +126,11 @@ def taints_of(verdicts: Sequence[Verdict]) -> tuple[Taint, ...]:
 
 
 def merged(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """One taint for each key: the one with the strongest effect, of these the first; in a fixed order.
+    """One taint for each key, the first one with the strongest effect, in a fixed order.
 
-    Taints that tell nothing of a GPU's health stay as they are, behind the others.
+    Taints that are not about the health of a GPU are kept as they are, behind the others.
     """
+    # A stored slice is compared with the wanted one, so the same verdicts must give the same list of taints.
     best: dict[str, Taint] = {}
     others: list[Taint] = []
     for taint in taints:
@@ -142,7 +143,7 @@ def merged(taints: Iterable[Taint]) -> tuple[Taint, ...]:
 
 
 def health_of(verdicts: Sequence[Verdict]) -> Health:
-    """The word for the kubelet of a device that is hit by all of these: the worst, with all messages."""
+    """The health of a device that is hit by all of these: the worst word, with all messages."""
     if not verdicts:
         return Health("Healthy")
     worst = min(verdicts, key=lambda verdict: _WORST_FIRST.index(verdict.word))
@@ -151,7 +152,7 @@ def health_of(verdicts: Sequence[Verdict]) -> Health:
 
 
 def worse(one: Health, other: Health) -> Health:
-    """How a device is of which two things are known: the worse word, with both messages."""
+    """The worse of two healths of one device, with the messages of both."""
     worst = min(one, other, key=lambda health: (_WORST_FIRST.index(health.word), not health.reason))
     message = "; ".join(dict.fromkeys(text for text in (one.message, other.message) if text))
     return replace(worst, message=_cut(message))
@@ -159,6 +160,7 @@ def worse(one: Health, other: Health) -> Health:
 
 def label_value(text: str) -> str:
     """The text as a label value: letters, digits, ``-_.`` inside, at most 63 characters."""
+    # The API server would refuse the whole slice for a taint with another value.
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
     return kept.strip("-_.")[:63].rstrip("-_.")
 
@@ -167,4 +169,5 @@ def _cut(text: str) -> str:
     encoded = text.encode()
     if len(encoded) <= _MESSAGE_BYTES:
         return text
+    # "ignore" drops a character that the cut leaves incomplete.
     return encoded[: _MESSAGE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS

@@ -1,9 +1,9 @@
-"""The table of XIDs: what the codes mean that the NVIDIA driver tells, and how bad each is.
+"""The table of XIDs: what the error codes of the NVIDIA driver mean, and how bad each is.
 
 Codes, meanings and actions are those of NVIDIA's catalog of XID errors (docs.nvidia.com/deploy/xid-errors);
-the names of 173 and above are those of the open kernel modules. From driver R615 on the severity,
-containment and recovery that come with the event lead, and an admin's own table leads over both. None of it
-was seen on hardware.
+the names of 173 and above are those of the open kernel modules. From driver R615 on an event has a severity,
+which counts more than this table; an admin's own table counts more than both. None of it was seen on
+hardware.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 XidClass = Literal["ignore", "informational", "application", "contained", "needs-reset", "needs-reboot"]
-"""``ignore``: only counted, by an admin's wish. ``informational``: counted, and the GPU is looked at.
-``application``: a fault of the work on the GPU, which itself is well. ``contained``: the work that was hit is
-gone, the GPU goes on, and wants a reset when it is free. ``needs-reset``, ``needs-reboot``: the GPU does not
-work before that."""
+"""``ignore``: only counted, because an admin wants so. ``informational``: counted, and the GPU is checked.
+``application``: the program on the GPU is at fault, the GPU is well. ``contained``: the program that was hit
+has ended, the GPU goes on, and should be reset when it is free. ``needs-reset``, ``needs-reboot``: the GPU
+does not work until then."""
 
 XID_CLASSES: tuple[XidClass, ...] = get_args(XidClass)
 
@@ -26,7 +26,7 @@ MOST_XID = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """A code of the table: its class, and what it says in a few words."""
+    """A code of the table: its class, and its meaning in a few words."""
 
     xid_class: XidClass
     meaning: str
@@ -46,26 +46,29 @@ XIDS: Mapping[int, Xid] = {
     **_all("application", "a fault of a media engine's program", (*range(96, 106), 139)),
     **_all("application", "a fault of a copy engine's program", (39, 40, 41, 70, 71, 72, 75, 76, 77)),
     **_all("application", "a fault of a copy engine's program", (85, *range(126, 136))),
-    # The catalog asks for a reset. A program that hangs causes it as well, and both of NVIDIA's plugins
-    # ignore it; where the GPU is hit, its recovery action says so.
+    # The catalog asks for a reset. But a program that hangs causes it too, and both NVIDIA's device plugin
+    # and NVIDIA's DRA driver ignore it. If the GPU itself is hit, the recovery action in NVML says so.
     109: Xid("application", "the program's work did not yield in time (context switch)"),
     174: Xid("application", "a program was ended (silent kill)"),
     **_all("informational", "nothing to act on", (14, 37, 38, 44, 66, 67, 93, 106, 107, 108)),
     **_all("informational", "nothing to act on", (137, 141, 152, 153, 157, 160, 161)),
     **_all("informational", "the state of a spare part of the memory has changed", range(162, 166)),
     **_all("informational", "an error of the encryption of an NVLink", (166, 170)),
-    # That a row or a page waits for a reset is asked for, and has a taint of its own.
+    # A row or page that waits for a reset is read from NVML by each check, and has a taint of its own.
     63: Xid("informational", "a part of the memory is replaced at the next reset"),
     78: Xid("informational", "a vGPU did not start: the versions of its software do not fit"),
     92: Xid("informational", "many memory errors were corrected"),
     121: Xid("informational", "an error of the link to the CPU was corrected"),
+    # The new recovery action is a field of NVML, which the check after the event reads.
     154: Xid("informational", "the recovery action has changed"),
     171: Xid("informational", "a detail of an error of the memory (DRAM)"),
     172: Xid("informational", "a detail of an error of the memory (SRAM)"),
     176: Xid("informational", "an error of the PCIe link was corrected"),
+    # The reset that the catalog asks for can wait until the GPU is free.
     94: Xid("contained", "a memory error was contained: only the program that it hit has ended"),
+    # NVLink 5. A sub-code decides how bad it is, which the event does not carry.
     **_all("contained", "an error of an NVLink", range(144, 151)),
-    # What people have to check: no restart helps, and whether the GPU can be used is for NVML to say.
+    # People have to check these: no restart helps. Whether the GPU can be used is up to NVML's other answers.
     54: Xid("contained", "its power cable is not connected, or it runs slower for want of power"),
     142: Xid("contained", "a fault of a media engine, which NVIDIA has to look at"),
     159: Xid("contained", "an error of the link to the CPU, which memory shared with it may have hit"),
@@ -93,10 +96,11 @@ XIDS: Mapping[int, Xid] = {
     169: Xid("needs-reboot", "the GPU's security processor (SEC2) halted"),
 }
 
+# A newer driver may report codes that are not in the table. They keep new pods away until the GPU is known to
+# be well: that costs little, and the code may be a bad one.
 UNKNOWN = Xid("contained", "this version's table does not know it")
-"""A code that is not in the table keeps new pods away until the GPU is known to be well."""
 
 
 def meaning_of(code: int) -> Xid:
-    """What the table says of a code."""
+    """The class and meaning of a code."""
     return XIDS.get(code, UNKNOWN)

@@ -1,4 +1,4 @@
-"""The forms in which the GPUs of a node are offered, as the kinds add to them one after the other."""
+"""The forms in which the GPUs of a node are offered. The kinds add to them one after the other."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ VGPU_MANAGER = "the vGPU manager has it, so no container can use it"
 
 @dataclass(frozen=True, slots=True)
 class GpuForms:
-    """The forms in which one GPU is offered.
+    """The forms in which one GPU is offered."""
 
-    ``physical`` is the GPU as a whole, without counters; ``whole`` is whether it is offered so.
-    ``partitions`` are devices in packing order, ``shared`` the GPU as a whole in the ways in which it is
-    shared. ``passthrough`` is the GPU for a virtual machine, without counters, perhaps together with other
-    GPUs: the first of them has it. ``counters`` keep all of these apart, where they exclude each other.
-    ``withheld`` maps what is kept back to the reason. ``doubtful``: what of it is offered depends on what
-    is not known. ``closed``: it is for virtual machines alone, since no container can use it.
-    """
-
+    # The whole GPU, without counters, and whether it is offered in this form.
     physical: Device
     whole: bool = False
+    # Partitions, or the vGPUs of a host, in packing order.
     partitions: tuple[Device, ...] = ()
+    # The whole GPU, once for each way in which it is shared.
     shared: tuple[Device, ...] = ()
+    # The GPU for a virtual machine, without counters. If it spans several GPUs, the first of them has it.
     passthrough: Device | None = None
+    # They keep the forms above apart if these exclude each other.
     counters: CounterSet | None = None
+    # What is not offered, with the reason.
     withheld: tuple[tuple[Part, str], ...] = ()
+    # Whether the forms depend on something that could not be read yet.
     doubtful: bool = False
+    # Whether the GPU is for virtual machines only, because no container can use it.
     closed: bool = False
 
     @property
     def all_of_it(self) -> Device:
-        """The GPU as a whole beside its other forms: with all of their counters."""
+        """The whole GPU beside its other forms: it consumes all of the counters."""
         if self.counters is None:
             return self.physical
         return replace(self.physical, counter_set=self.counters.name, consumes=dict(self.counters.counters))
 
     def nothing(self, reason: str) -> GpuForms:
-        """The GPU when nothing of it is offered."""
+        """The GPU without any form, for this reason."""
         return GpuForms(self.physical, withheld=(("gpu", reason),), closed=self.closed)
 
     def unknown(self, reason: str) -> GpuForms:
-        """The GPU while it is not known what to offer of it: what was published of it stays."""
+        """The GPU while it is not known what to offer of it; its published devices stay meanwhile."""
         return replace(self.nothing(reason), doubtful=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What a node offers: the forms of each GPU, and devices that are no form of one GPU."""
+    """What a node offers: the forms of each GPU, and devices that do not belong to a GPU."""
 
     gpus: Mapping[PciAddress, GpuForms] = field(default_factory=dict)
     others: tuple[Device, ...] = ()
@@ -68,9 +68,9 @@ class Forms:
         policies: Mapping[PciAddress, GpuPolicy],
         change: Callable[[Gpu, GpuPolicy, GpuForms], GpuForms],
     ) -> Forms:
-        """The forms after a kind has changed those of each GPU by its policy, as far as they are known.
+        """The forms after ``change`` was applied to each GPU that has a policy.
 
-        Those of GPUs that no container can use stay as they are.
+        GPUs in doubt, and those that no container can use, stay as they are.
         """
         gpus = {
             gpu.pci: change(gpu, policies[gpu.pci], forms)
@@ -83,5 +83,5 @@ class Forms:
 
 
 def alternatives(pci: PciAddress, names: Iterable[str]) -> CounterSet:
-    """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
+    """A counter set with one counter of 1 for each name: only one device can consume each."""
     return CounterSet(gpu_device_name(pci), pci, dict.fromkeys(names, 1))

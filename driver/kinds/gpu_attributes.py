@@ -14,7 +14,7 @@ _VERSION = re.compile(
 
 
 def physical_attributes(gpu: Gpu, inventory: Inventory) -> dict[str, AttributeValue | None]:
-    """What the GPU is and where it sits; None is what is not known."""
+    """What the GPU is and where it is connected; None if something is not known."""
     return {
         "productName": attribute_text(gpu.product_name),
         "brand": attribute_text(gpu.brand),
@@ -24,6 +24,7 @@ def physical_attributes(gpu: Gpu, inventory: Inventory) -> dict[str, AttributeVa
         "cudaDriverVersion": semantic_version(inventory.cuda_driver_version),
         "addressingMode": attribute_text(gpu.addressing_mode),
         "index": gpu.index,
+        # Once under the name of NVIDIA's own driver, and once under the standard name (KEP-6072).
         "numaNode": gpu.numa_node,
         "resource.kubernetes.io/numaNode": gpu.numa_node,
         "resource.kubernetes.io/pciBusID": str(gpu.pci),
@@ -37,18 +38,19 @@ def known(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeVa
 
 
 def attribute_text(value: str | None) -> str | None:
-    """The value where an attribute can hold it: not empty and at most 64 bytes."""
+    """The value if an attribute can hold it (not empty, at most 64 bytes), else None."""
     return value if value and len(value.encode()) <= MAX_VALUE_BYTES else None
 
 
 def semantic_version(text: str | None) -> Version | None:
-    """A version as NVML prints it in the form of semver: ``550.163.01`` is 550.163.1, ``12.4`` is 12.4.0.
+    """A version from NVML as a semantic version: ``550.163.01`` becomes 550.163.1, ``12.4`` becomes 12.4.0.
 
-    None when it is unknown, no version, or longer than an attribute can be.
+    None if it is unknown, not a version, or too long for an attribute.
     """
     match = _VERSION.match(text or "")
     if match is None:
         return None
+    # A semantic version has three numbers without leading zeros; the API server refuses anything else.
     numbers = ".".join(str(int(match[part] or 0)) for part in ("major", "minor", "patch"))
     version = numbers + (match["rest"] or "")
     usable = len(version) <= MAX_VALUE_BYTES and is_semantic_version(version)

@@ -1,7 +1,7 @@
 """The interface of a kind of devices that a node offers: each kind is one object in a registry.
 
-Code that has a device or its name asks the kind, and never infers by itself what a device is. The other half
-of a kind, what prepare does for it, is ``kubeletplugin.devices.kinds.kind``; both say the same word.
+Code that has a device or its name asks the kind and never works out by itself what the device is. What
+prepare does for the same kind is in ``kubeletplugin.devices.kinds.kind``; ``word`` connects the two.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class PolicyField(Protocol):
     schema: dict[str, Any]
 
     def read(self, value: Any, path: str, errors: list[str]) -> Any:
-        """The field's meaning; what is wrong with it is added to ``errors``, each with its path."""
+        """The field's meaning; each mistake is added to ``errors`` and begins with the path of the field."""
         ...
 
     def implied_form(self, policy: GpuPolicy) -> str | None:
-        """The form that a rule with this field means where it names none; None where it implies nothing."""
-        ...
+        """The form of a rule that has this field and no ``offer``; None if the field implies none."""
+        return None
 
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """What of the rule does not go together, each a field and a sentence."""
-        ...
+        """Fields of the rule that exclude each other: for each a field name and a sentence."""
+        return iter(())
 
 
 class Offering(Protocol):
     """What adds devices to a node: a kind, or a layer over the kinds.
 
-    ``form`` is the word by which the field ``offer`` of a rule asks for it, empty where it cannot.
+    ``form`` is its word in the field ``offer`` of a rule, empty if a rule cannot name it.
     ``attribute_type`` is the value of the attribute ``type`` of its devices.
     """
 
@@ -55,21 +55,19 @@ class Offering(Protocol):
     policy_field: PolicyField | None
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """All that the node offers, once this one has added its devices to what those before it offer.
-
-        It sees all of the node, since some devices span GPUs.
-        """
+        """``so_far`` with the devices of this offering; it gets the whole node, as some devices span GPUs."""
         ...
 
 
 class OfferedKind(Offering, Protocol):
     """A kind of device, as it is published.
 
-    ``word`` is how the journal and logs name it. ``opaque`` is the kind of opaque configuration that its
-    devices take, empty for none, and ``described`` names such a device in messages. ``by_admin``: an admin
-    makes the devices, so they come and go without this driver. ``has_modes``: a device is a GPU
-    with a compute mode and a time-slice, which sharing sets. ``leaves_driver``: its GPUs are not with the
-    NVIDIA driver while a claim has the device, so that NVML tells nothing of them.
+    ``word`` is its name in the journal and in logs. ``opaque`` is the kind of opaque configuration that its
+    devices take, empty for none. ``described`` names such a device in messages.
+
+    ``by_admin``: an admin makes the devices, so they come and go without this driver. ``has_modes``: a device
+    is a GPU with a compute mode and a time-slice, which sharing sets. ``leaves_driver``: while a claim has
+    the device, its GPUs have another kernel driver, so NVML does not list them.
     """
 
     word: str
@@ -80,36 +78,36 @@ class OfferedKind(Offering, Protocol):
     leaves_driver: bool
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:
-        """What a device of this name takes at least, None for a name that is not this kind's.
+        """What a device of this name takes at least; None if the name is not of this kind.
 
-        ``unshared`` is the name without the end that says how the device is shared.
+        ``unshared`` is the device name without the suffix that says how the device is shared.
         """
         ...
 
     def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """What a stored device takes, as far as its name and the counters that it consumes tell."""
-        ...
+        """What a stored device takes, by its name and the counters that it consumes."""
+        return self.parse(unshared) or ()
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """What a device of this name takes on these GPUs; all of a GPU where they do not tell."""
-        ...
+        """What a device of this name takes of these GPUs; all of a GPU whose partitions are not known."""
+        return self.parse(unshared) or ()
 
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """The device in a picture of its GPU: ``1g.10gb``; empty for the GPU itself."""
-        ...
+        """The device's label in a picture of its GPU, such as ``1g.10gb``; empty for the GPU itself."""
+        return ""
 
     def position(self, unshared: str) -> str:
-        """Where on its GPU the device lies: ``at 6``; empty for all of it."""
-        ...
+        """Where on its GPU the device lies, such as ``at 6``; empty if it takes all of it."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
     """What a device's name says, with its kind.
 
-    ``unshared`` is the name of what is shared, ``shared`` how, None for a device that one claim has for
-    itself. ``regions`` is what the device takes according to its name: at least that. ``gpus`` are the
-    addresses of its GPUs as sysfs writes them, none for a device that lies on no GPU.
+    ``unshared`` is the name without the suffix for sharing. ``shared`` says how the device is shared, None
+    if one claim has it for itself. ``regions`` is what the device takes at least, according to its name.
+    ``gpus`` are the addresses of its GPUs as sysfs writes them, none for a device that lies on no GPU.
     """
 
     device: str
@@ -133,7 +131,7 @@ class DeviceName:
 class Kinds:
     """The kinds that a node knows, and the layers over them, in the order in which they add their devices.
 
-    A layer offers devices of the kinds in another way; their names tell the kind beneath.
+    A layer offers devices of the kinds in another way; the name of such a device gives the kind beneath.
     """
 
     def __init__(self, kinds: Sequence[OfferedKind], layers: Sequence[Offering] = ()) -> None:
@@ -143,12 +141,8 @@ class Kinds:
     def __iter__(self) -> Iterator[OfferedKind]:
         return iter(self._kinds)
 
-    def with_kind(self, kind: OfferedKind) -> Kinds:
-        """These kinds and one more, which sees what they offer."""
-        return Kinds((*self._kinds, kind), self.offerings[len(self._kinds) :])
-
     def parse(self, device: str) -> DeviceName | None:
-        """What a name that this driver gave means; None for any other."""
+        """What a device name means; None if this driver does not give such names."""
         unshared, shared = split_shared_suffix(device)
         for kind in self._kinds:
             regions = kind.parse(unshared)
@@ -158,7 +152,7 @@ class Kinds:
         return None
 
     def described(self, opaque: str) -> str:
-        """The devices that take this kind of opaque configuration, for messages; empty where none does."""
+        """The devices that take this kind of opaque configuration, for messages; empty if none does."""
         return next((kind.described for kind in self._kinds if kind.opaque == opaque), "")
 
     @property

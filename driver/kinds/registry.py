@@ -1,4 +1,4 @@
-"""The kinds of devices that this driver has. Who connects a process may hand it others."""
+"""The kinds of devices that this driver has. A process can be started with others (``Given.kinds``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from driver.kinds.sharing.kind import SHARED
 from driver.kinds.vgpu.kind import VGPU
 from driver.kinds.whole import WHOLE
 
+# The order matters: each gets the forms that those before it made. Partitions change the whole GPU, virtual
+# machines may have all of it instead, and sharing is applied to what is left for containers.
 KINDS = Kinds((WHOLE, STATIC, MADE, VGPU, PASSTHROUGH), layers=(SHARED,))
-"""Each sees what those before it offer: partitions change what is whole, virtual machines may have all of it
-instead, and sharing lies on what containers get."""

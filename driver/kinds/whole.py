@@ -1,10 +1,9 @@
-"""The whole GPU: what one claim has for itself, with its NVLinks and all of its memory."""
+"""The whole GPU, which one claim has for itself, with its NVLinks and all of its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from driver.devices.device import AttributeValue, Device
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
@@ -17,24 +16,25 @@ from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
-from driver.kinds.kind import Policies, PolicyField
+from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
-from driver.nvml.pci_address import PciAddress
 
-_OF_A_CUT_GPU = 7
+_MOST_CAPACITIES = 7
 """The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
 
-_LEAST_NEEDED = (
+# The API allows 32 attributes and capacities together. Fabric partitions add attributes, and they describe
+# the NVLinks of a GPU better than these do.
+_DROPPED_FIRST = (
     *("cpuAffinity", "nvlinkPeerLinks", "nvlinkPeers", "nvlinkPeerCount"),
     *("pcieSwitches", "nvlinkMesh"),
 )
-"""What is left out first of a GPU that says too much: fabric partitions tell better what NVLinks connect."""
+"""The attributes that are left out, in this order, of a GPU that has too many."""
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
-MODE_NOT_TOLD = "NVML does not tell whether it is in MIG mode"
+MIG_MODE_UNKNOWN = "NVML does not tell whether it is in MIG mode"
 
 
-class WholeKind:
+class WholeKind(OfferedKind):
     """GPUs as a whole."""
 
     word = "whole"
@@ -48,7 +48,7 @@ class WholeKind:
     policy_field: PolicyField | None = MemoryLimitsField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
+        """Each GPU as a whole, except those in MIG mode."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
         meshes, widths = nvlink_meshes(inventory.gpus), nvlink_widths(inventory.gpus)
         fabric = fabric_attributes(inventory)
@@ -58,31 +58,15 @@ class WholeKind:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
                 links |= {"nvlinkPeerLinks": _widths(widths.get(gpu.pci, ()))}
                 links |= fabric.get(gpu.pci, {})
-                told = links | memory_limits(gpu, inventory, policies[gpu.pci])
-                forms = GpuForms(_whole_gpu(gpu, inventory, told), whole=True)
+                more = links | memory_limits(gpu, inventory, policies[gpu.pci])
+                forms = GpuForms(_whole_gpu(gpu, inventory, more), whole=True)
                 gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:
-        """All of the GPU whose address the name is."""
+        """All of the GPU whose address is in the name."""
         pci = parse_gpu_device_name(unshared)
         return None if pci is None else (Region(pci),)
-
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """All of the GPU, whatever it consumes."""
-        return self.parse(unshared) or ()
-
-    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """All of the GPU."""
-        return self.parse(unshared) or ()
-
-    def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """Nothing: it is the GPU itself."""
-        return ""
-
-    def position(self, unshared: str) -> str:
-        """Nothing: it is all of the GPU."""
-        return ""
 
 
 WHOLE = WholeKind()
@@ -92,12 +76,14 @@ def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
     if gpu.virtualization == "host-vgpu":
         return replace(forms.nothing(VGPU_MANAGER), closed=True)
     if "mig_mode" in gpu.unanswered:
-        return forms.unknown(MODE_NOT_TOLD)
+        return forms.unknown(MIG_MODE_UNKNOWN)
+    # In MIG mode CUDA runs only in GPU instances, so nothing could use the whole GPU.
     return forms.nothing(MODE_ON) if gpu.mig_enabled else forms
 
 
 def _memory_isolation(gpu: Gpu) -> str | None:
-    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it has an instance for itself."""
+    """What keeps others off the GPU's memory; None if that is not known, or nothing does."""
+    # The physical GPU of a vGPU may have other vGPUs, which share its memory unless each has a GPU instance.
     if gpu.virtualization == "vgpu":
         profile = parse_profile(gpu.vgpu_profile or "")
         return "hardware" if profile is not None and profile.isolates_memory else None
@@ -105,23 +91,23 @@ def _memory_isolation(gpu: Gpu) -> str | None:
 
 
 def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
-    """What a vGPU guest knows of its vGPU; nothing elsewhere."""
+    """The attributes of a vGPU, in a guest; all None elsewhere."""
     profile = parse_profile(gpu.vgpu_profile or "")
-    told = gpu.vgpu_license
+    found = gpu.vgpu_license
     return {
         "virtualization": gpu.virtualization,
         "vgpuProfile": attribute_text(gpu.vgpu_profile),
         "vgpuKind": None if profile is None else profile.kind,
-        "vgpuLicenseStatus": None if told is None else ("Licensed" if told.licensed else "Unlicensed"),
-        "vgpuLicenseProduct": None if told is None else attribute_text(told.product),
+        "vgpuLicenseStatus": None if found is None else ("Licensed" if found.licensed else "Unlicensed"),
+        "vgpuLicenseProduct": None if found is None else attribute_text(found.product),
     }
 
 
-def _whole_gpu(gpu: Gpu, inventory: Inventory, told: Mapping[str, AttributeValue | None]) -> Device:
+def _whole_gpu(gpu: Gpu, inventory: Inventory, more: Mapping[str, AttributeValue | None]) -> Device:
     attributes = known(
         {
             **physical_attributes(gpu, inventory),
-            **told,
+            **more,
             "type": WHOLE.attribute_type,
             "uuid": gpu.uuid,
             "sharing": "none",
@@ -137,10 +123,10 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, told: Mapping[str, AttributeValue
 
 
 def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """As many of the attributes as leave room for all capacities, in whatever form the GPU is offered."""
+    """The attributes without as many as needed to leave room for all capacities, in every form of the GPU."""
     found = dict(attributes)
-    for name in _LEAST_NEEDED:
-        if len(found) > MAX_ATTRIBUTES_AND_CAPACITIES - _OF_A_CUT_GPU:
+    for name in _DROPPED_FIRST:
+        if len(found) > MAX_ATTRIBUTES_AND_CAPACITIES - _MOST_CAPACITIES:
             found.pop(name, None)
     return found
 
@@ -148,7 +134,7 @@ def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeV
 def _links(
     gpu: Gpu, island: str | None, mesh: str | None, peers: tuple[int, ...] | None
 ) -> dict[str, AttributeValue | None]:
-    """The GPU's place in the NVLinks of its node and in a fabric over several nodes."""
+    """The attributes of the GPU's NVLinks within the node, and of its fabric across nodes."""
     return {
         "nvlinkDomain": island,
         "nvlinkMesh": mesh,
@@ -159,5 +145,5 @@ def _links(
 
 
 def _widths(counts: tuple[int, ...]) -> str | None:
-    """One number where all peers are reached by as many links, else one for each: ``18``, ``1,1,2,2``."""
+    """The number of links to each peer: ``1,1,2,2``, or only ``18`` if it is the same for all peers."""
     return attribute_text(",".join(map(str, counts if len(set(counts)) > 1 else counts[:1])))

@@ -1,4 +1,4 @@
-"""The node configuration: one file of rules for all nodes, with rules of their own for pools of nodes.
+"""The node configuration: one file with the rules of all nodes, and other rules for pools of nodes.
 
     version: v1
     pools:
@@ -11,9 +11,8 @@
     health:
       evict: [needs-reset, lost]
 
-The first pool whose selector a node's labels meet decides; ``rules`` are those of all other nodes, and
-``health`` is for all of them. What is wrong with one pool's entry is kept with it, so that it does no harm
-to the nodes of others.
+The first pool whose selector matches the node's labels decides. ``rules`` is for nodes without a pool, and
+``health`` for all nodes. A mistake in the entry of one pool does no harm to the nodes of others.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """An entry of the file: which nodes, and their rules.
+    """An entry of the file: a selector of nodes, and their rules.
 
-    Without a name it is the entry of the nodes that no pool takes in. ``errors`` says what is wrong with it.
-    A pool with a wrong selector, which is None then, may be meant for any node.
+    The entry for nodes without a pool has no name. ``errors`` has the mistakes of the entry. A pool with a
+    mistake in its selector has None as selector and may be meant for any node.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Pool:
     errors: tuple[str, ...] = ()
 
     def takes(self, labels: Labels) -> bool:
-        """Whether a node with these labels is of the pool, as far as is known."""
+        """Whether a node with these labels belongs to the pool, as far as that is known."""
         return not self.name or self.selector is None or label_selector_matches(self.selector, labels)
 
 
@@ -69,18 +68,18 @@ class ConfigFile:
 
     @property
     def has_pools(self) -> bool:
-        """Whether it takes a node's labels to know its rules."""
+        """Whether a node's rules depend on its labels."""
         return len(self.entries) > 1
 
     def pool_of(self, labels: Labels) -> Pool:
-        """The entry of a node with these labels; raises ConfigError with all that is wrong with it."""
+        """The entry of a node with these labels; raises ConfigError with all mistakes of the entry."""
         pool = next(entry for entry in self.entries if entry.takes(labels))
         if pool.errors:
             raise ConfigError(self._wrong(pool), _EXPLAINED)
         return pool
 
     def wrong_elsewhere(self, labels: Labels) -> Iterator[str]:
-        """What is wrong with entries that do not concern a node with these labels, a sentence for each."""
+        """A sentence for each entry with mistakes that does not concern a node with these labels."""
         own = next(entry for entry in self.entries if entry.takes(labels))
         return (self._wrong(entry) for entry in self.entries if entry.errors and entry is not own)
 
@@ -90,7 +89,7 @@ class ConfigFile:
 
 
 def load_config(path: Path, labels: Labels | None = None, kinds: Kinds = KINDS) -> NodeConfig:
-    """The rules of a node with these labels, as ``parse_config`` reads them from a file."""
+    """The rules of a node with these labels, read from a file; raises as ``parse_config`` does."""
     return _rules_of(load_file(path, kinds), labels)
 
 
@@ -99,8 +98,8 @@ def parse_config(
 ) -> NodeConfig:
     """The rules of a node with these labels; ``name`` names the text in errors.
 
-    Raises ConfigError with every error of the node's entry, each with the path of its field, or when there
-    are pools and the labels are not known.
+    Raises ConfigError with every mistake of the node's entry and its field path, or if there are pools and
+    the labels are not known.
     """
     return _rules_of(parse_file(text, name, kinds), labels)
 
@@ -108,7 +107,7 @@ def parse_config(
 def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
     """Read a node configuration, whose rules have the fields of these ``kinds``.
 
-    Raises ConfigError when it cannot be read, or when what is wrong concerns every node.
+    Raises ConfigError if it cannot be read, or if a mistake concerns every node.
     """
     try:
         text = path.read_bytes()
@@ -134,7 +133,7 @@ def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile
 
 
 def _entries(document: Any, kinds: Kinds, errors: list[str]) -> Iterator[Pool]:
-    """The pools and the entry of all other nodes; what concerns every node is added to ``errors``."""
+    """The pools, then the entry for all other nodes; mistakes that concern all nodes go to ``errors``."""
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
         return
@@ -185,8 +184,8 @@ def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
 
 
 def rule_schema() -> Schema:
-    """A rule: when, offer, and the fields of the kinds."""
-    said = {field.name: field.schema for field in KINDS.policy_fields}
+    """The JSON schema of a rule: when, offer, and the fields of the kinds."""
+    fields = {field.name: field.schema for field in KINDS.policy_fields}
     return {
         "type": "object",
         "additionalProperties": False,
@@ -197,14 +196,14 @@ def rule_schema() -> Schema:
                 "maxLength": MAX_EXPRESSION_CHARACTERS,
             },
             "offer": {"description": "The form that is offered.", "enum": [*KINDS.forms, HIDDEN]},
-            **said,
+            **fields,
         },
-        "anyOf": [{"required": [name]} for name in ("offer", *said)],
+        "anyOf": [{"required": [name]} for name in ("offer", *fields)],
     }
 
 
 def pool_schema() -> Schema:
-    """A pool of nodes: its name, its selector, its rules."""
+    """The JSON schema of a pool of nodes: its name, its selector, its rules."""
     expression = {
         "type": "object",
         "additionalProperties": False,

@@ -1,7 +1,7 @@
-"""Joins the GPUs of a node, the node configuration and the kinds of devices into what the node offers.
+"""Makes what a node offers of its GPUs, the node configuration and the kinds of devices.
 
-Attribute names and types are those of NVIDIA's own driver, so that selectors written for it select
-the same; to them come ours. What is not known is left out, never invented.
+Attributes have the names and types of NVIDIA's own driver, so that selectors written for it work; there are
+some more of ours. Unknown values are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
-from driver.policy.predicate import NotTold
+from driver.policy.predicate import ValueUnknown
 from driver.policy.rules import NodeConfig
 
 HIDDEN_BY_RULE = "the node configuration hides it"
@@ -31,11 +31,11 @@ HIDDEN_BY_RULE = "the node configuration hides it"
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A GPU that is there and not offered, or not in one of its forms, with the reason in words.
+    """A GPU of the node that is not offered, or not in one of its forms, with the reason in words.
 
-    ``part`` is what is kept back: all of the ``gpu``, the ``whole`` GPU while partitions of it are
-    offered, the ``partitions`` that were asked for beside the whole GPU, the ``shared`` devices, or
-    ``passthrough``. ``taints`` are those of a GPU that is not well.
+    ``part`` is what is not offered: all of the ``gpu``, the ``whole`` GPU while its partitions are offered,
+    the ``partitions`` that are wanted beside the whole GPU, the ``shared`` devices, or ``passthrough``.
+    ``taints`` are those of a sick GPU.
     """
 
     pci: PciAddress
@@ -46,13 +46,9 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What a node offers, in packing order, the counters that it needs, and what it keeps back.
+    """What a node offers, in packing order, the counters that it needs, and what it does not offer.
 
-    A scheduler takes the first device that fits. So partitions come first, GPU by GPU in the order of the
-    PCI addresses; then shared GPUs in the same order; then whole GPUs without counters, and fractional
-    ones, in the same order; then whole GPUs with counters in the reverse order, so that partitions and
-    shares fill a node from one end, and whole GPUs from the other. ``doubts`` are the GPUs of which something
-    is not known; those that are in doubt as a whole have no devices here.
+    ``doubts`` are the GPUs of which something is not known; those in doubt as a whole have no devices here.
     """
 
     devices: tuple[Device, ...]
@@ -61,8 +57,8 @@ class Offers:
     doubts: tuple[Doubt, ...] = ()
 
     @property
-    def blind(self) -> bool:
-        """Whether nothing at all is known of the node yet."""
+    def knows_nothing(self) -> bool:
+        """Whether nothing at all is known of the node's GPUs yet."""
         return not self.devices and not self.withheld and any(one.pci is None for one in self.doubts)
 
 
@@ -74,12 +70,13 @@ def node_offers(
     away: Collection[frozenset[PciAddress]] = (),
     without_driver: Taint | None = None,
 ) -> Offers:
-    """The devices of a node in the forms that ``config`` says.
+    """The devices of a node in the forms that ``config`` wants.
 
-    Without it each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
-    problems stays, with taints on all its forms. A rule that cannot be evaluated for a GPU keeps it back.
-    ``away`` are the GPUs that claims have in forms for which they leave the NVIDIA driver, one set for each
-    device. ``without_driver`` is the taint of GPUs that wait for the NVIDIA driver, on a node without it.
+    Without ``config`` each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
+    problems is offered with taints. A GPU for which a rule cannot be evaluated is not offered.
+
+    ``away`` are the GPUs that left the NVIDIA driver for a claim, one set for each device. ``without_driver``
+    is the taint of GPUs that wait for the NVIDIA driver, on a node that has none at the moment.
     """
     judged = _judged(inventory, config)
     forms = Forms()
@@ -95,13 +92,15 @@ def node_offers(
             for part, reason in found.withheld
         ),
     ]
-    unneeding = {kind.form for kind in kinds if kind.leaves_driver}
-    in_need = {pci for pci, policy in judged.policies.items() if policy.form not in unneeding}
-    apart = absent(inventory, in_need | judged.undecided, away, without_driver)
+    without_nvidia = {kind.form for kind in kinds if kind.leaves_driver}
+    in_need = {pci for pci, policy in judged.policies.items() if policy.form not in without_nvidia}
+    # GPUs that will come back to the NVIDIA driver keep their published devices, so they are no withheld
+    # ones.
+    apart = expected_back(inventory, in_need | judged.undecided, away, without_driver)
     withheld = [one for one in withheld if one.pci not in apart]
     withheld += [
-        Withheld(function.pci, held_by(function))
-        for function in elsewhere(inventory)
+        Withheld(function.pci, why_without_driver(function))
+        for function in without_nvidia_driver(inventory)
         if function.pci in judged.policies and function.pci not in forms.gpus and function.pci not in apart
     ]
     undecided = judged.undecided | {pci for pci, found in ordered if found.doubtful}
@@ -116,10 +115,7 @@ def node_offers(
 
 
 def _evicting(offers: Offers, rules: HealthRules) -> Offers:
-    """The offers, with the effects that the admin asks for on all that is sick.
-
-    A doubt without a GPU is about the node, whose pods are not evicted for what ails NVML as a whole.
-    """
+    """The offers, with the effects that the admin wants for sick GPUs."""
     if not rules.evict:
         return offers
 
@@ -130,6 +126,7 @@ def _evicting(offers: Offers, rules: HealthRules) -> Offers:
         offers,
         devices=tuple(replace(one, taints=effective(one.taints)) for one in offers.devices),
         withheld=tuple(replace(one, taints=effective(one.taints)) for one in offers.withheld),
+        # A doubt without a GPU concerns the whole node: no pod is evicted because NVML does not work.
         doubts=tuple(
             one if one.pci is None else replace(one, taints=effective(one.taints)) for one in offers.doubts
         ),
@@ -155,7 +152,7 @@ def _doubts(inventory: Inventory, judged: _Judged, undecided: Collection[PciAddr
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The policy of each GPU that is offered, the GPUs that are not, and those where that is not known."""
+    """The policies of the GPUs that are offered, the GPUs that are not, and those where that is not known."""
 
     policies: dict[PciAddress, GpuPolicy] = field(default_factory=dict)
     withheld: list[Withheld] = field(default_factory=list)
@@ -164,10 +161,10 @@ class _Judged:
     def judge(
         self, pci: PciAddress, policy_of: Callable[[], GpuPolicy], problems: tuple[Problem, ...] = ()
     ) -> None:
-        """Add the policy of a GPU."""
+        """Evaluate and add the policy of a GPU."""
         try:
             policy = policy_of()
-        except NotTold as error:
+        except ValueUnknown as error:
             self.undecided.add(pci)
             self.withheld.append(Withheld(pci, error.what, taints=taints(problems)))
             return
@@ -186,13 +183,15 @@ def _judged(inventory: Inventory, config: NodeConfig | None) -> _Judged:
     judged = _Judged()
     for gpu in inventory.gpus:
         judged.judge(gpu.pci, partial(rules.policy_of, gpu), gpu.problems)
-    for function in elsewhere(inventory):
+    for function in without_nvidia_driver(inventory):
         judged.judge(function.pci, partial(rules.policy_of_function, function))
     return judged
 
 
 def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices in the order in which a scheduler is to take them (see ``Offers``)."""
+    """The devices in the order in which a scheduler should take them; it takes the first that fits."""
+    # Partitions and shares fill the node from the first GPU on, and whole GPUs that have other forms from the
+    # last GPU on, so that the forms get into each other's way as late as possible.
     partitions = [device for forms in ordered for device in forms.partitions]
     shared: list[Device] = []
     plain: list[Device] = []
@@ -201,13 +200,14 @@ def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> 
         if forms.whole:
             (plain if forms.counters is None else counting).append(forms.all_of_it)
         for device in forms.shared:
-            # Who asks a fractional device for no amount takes all of it, as of a whole GPU.
+            # A claim that asks a fractional device for no amount takes all of it, so it counts as a whole
+            # GPU.
             (plain if device.attributes["type"] == WHOLE.attribute_type else shared).append(device)
     return (*partitions, *shared, *plain, *reversed(counting), *_passed_through(ordered), *others)
 
 
 def _passed_through(ordered: Sequence[GpuForms]) -> tuple[Device, ...]:
-    """The GPUs for virtual machines, each with the counters of all its GPUs; in the order of whole GPUs."""
+    """The GPUs for virtual machines, each with the counters of its GPUs, in the same order as whole GPUs."""
     counters = {forms.physical.pci: forms.counters for forms in ordered}
     plain: list[Device] = []
     counting: list[Device] = []
@@ -233,40 +233,39 @@ def _passed_through(ordered: Sequence[GpuForms]) -> tuple[Device, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something of a GPU is not known, so what is already published of it replaces it.
+    """Part of a GPU could not be read, so its published devices count until it can be."""
 
-    ``pci`` is None for any GPU of the node that was not read. With ``whole`` it is not known which devices
-    the GPU has: what is published of it counts, and what is offered of it only where nothing is published.
-    Otherwise only some attributes of its devices are missing; with ``limits`` one of them is whether the
-    NVIDIA driver holds containers to its memory. ``taints`` are for devices that cannot be read. ``away``: a
-    claim has the GPU in a form for which it left the NVIDIA driver, so nothing is wrong with it.
-    """
-
+    # None means every GPU of the node that was not read.
     pci: PciAddress | None
+    # Whether it is not known which devices the GPU has; otherwise only some of their attributes are missing.
+    # The published devices are kept, and offered ones are used only if nothing is published.
     whole: bool
+    # The taints of the devices that are kept.
     taints: tuple[Taint, ...]
+    # Whether the GPU left the NVIDIA driver for a claim, so that nothing is wrong with it.
     away: bool = False
+    # Whether it is not known if the NVIDIA driver can limit containers' memory of the GPU.
     limits: bool = False
 
 
-def elsewhere(inventory: Inventory) -> tuple[PciFunction, ...]:
-    """The physical GPUs that NVML does not have, since another kernel driver or none has them."""
-    told = {gpu.pci for gpu in inventory.gpus}
+def without_nvidia_driver(inventory: Inventory) -> tuple[PciFunction, ...]:
+    """The physical GPUs that NVML does not list, because another kernel driver has them, or none."""
+    listed = {gpu.pci for gpu in inventory.gpus}
     return tuple(
         function
         for function in inventory.pci.physical
-        if function.driver != NVIDIA_KERNEL_DRIVER and function.pci not in told
+        if function.driver != NVIDIA_KERNEL_DRIVER and function.pci not in listed
     )
 
 
-def held_by(function: PciFunction) -> str:
-    """Why a GPU cannot be offered to containers: what has it instead of the NVIDIA driver."""
+def why_without_driver(function: PciFunction) -> str:
+    """Why a GPU that is not bound to the NVIDIA driver cannot be offered to containers."""
     if function.driver is None:
         return "no kernel driver has it"
     return f"the kernel driver {function.driver} has it, and not the NVIDIA driver"
 
 
-def absent(
+def expected_back(
     inventory: Inventory,
     in_need: Collection[PciAddress],
     away: Collection[frozenset[PciAddress]],
@@ -274,11 +273,11 @@ def absent(
 ) -> dict[PciAddress, Doubt]:
     """The GPUs that should come back to the NVIDIA driver: those of claims, and those without any driver.
 
-    All GPUs of a claim's device are away as soon as NVML does not have one of them. ``in_need`` are the GPUs
-    with an offer that needs the NVIDIA driver.
+    ``in_need`` are the GPUs that are offered in a form that needs the NVIDIA driver.
     """
-    told = {gpu.pci for gpu in inventory.gpus}
-    gone = {function.pci for function in inventory.pci.physical} - told
+    listed = {gpu.pci for gpu in inventory.gpus}
+    gone = {function.pci for function in inventory.pci.physical} - listed
+    # The GPUs of one device change their driver one after the other: all count as away if one is.
     found = {
         pci: Doubt(pci, whole=True, taints=(), away=True)
         for together in away
@@ -288,7 +287,7 @@ def absent(
     if without_driver is not None:
         found |= {
             function.pci: Doubt(function.pci, whole=True, taints=(without_driver,))
-            for function in elsewhere(inventory)
+            for function in without_nvidia_driver(inventory)
             if function.pci not in found and function.driver is None and function.pci in in_need
         }
     return found

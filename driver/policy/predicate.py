@@ -1,7 +1,4 @@
-"""Evaluates CEL expressions of the node configuration over a mapping of plain values.
-
-What compiles them is imported on first use: a node without rules never pays for it.
-"""
+"""Evaluates CEL expressions of the node configuration over a mapping of plain values."""
 
 from __future__ import annotations
 
@@ -15,23 +12,21 @@ if TYPE_CHECKING:
     from kubernetes_rules.cel.program import Program
 
 MAX_EXPRESSION_CHARACTERS = 10 * 1024
-"""The limit that resource.k8s.io/v1 sets for CEL selectors; ours is the same."""
+"""The limit that resource.k8s.io/v1 has for CEL selectors."""
 
 
-class NotTold(ConfigError):
-    """What a rule asks for could not be read of the GPU so far."""
+class ValueUnknown(ConfigError):
+    """A value that a rule uses could not be read from the GPU yet."""
 
 
 @lru_cache(maxsize=256)
 def compile_predicate(expression: str, variable: str = "gpu") -> Program:
-    """Compile an expression over one variable that shall be true or false.
-
-    Raises ConfigError with what is wrong in it.
-    """
+    """Compile an expression over one variable; raises ConfigError with what is wrong in it."""
     if len(expression) > MAX_EXPRESSION_CHARACTERS:
         raise ConfigError(
             f"a CEL expression has {len(expression)} characters", f"use at most {MAX_EXPRESSION_CHARACTERS}"
         )
+    # Imported on first use, so that a node without rules does not load the compiler.
     from kubernetes_rules.cel.lexer import SyntaxInvalid
     from kubernetes_rules.cel.program import compile_program
     from kubernetes_rules.cel.types import DYN
@@ -46,10 +41,10 @@ def compile_predicate(expression: str, variable: str = "gpu") -> Program:
 
 
 def holds(expression: str, variable: str, values: Mapping[str, bool | int | str]) -> bool:
-    """Whether the expression is true where ``variable`` is a map of these values.
+    """Whether the expression is true if ``variable`` is a map of these values.
 
-    Raises ConfigError when it cannot be evaluated (a missing key that was not tested with ``has()``,
-    values that an operator does not take) or when its result is neither true nor false.
+    Raises ConfigError if it cannot be evaluated (a missing key that is not tested with ``has()``, operands of
+    a wrong type) or if its result is neither true nor false.
     """
     program = compile_predicate(expression, variable)
     from kubernetes_rules.cel.program import NoValue

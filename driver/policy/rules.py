@@ -6,8 +6,8 @@
       mig: {layout: all-balanced}
     - shared: {strategy: TimeSlicing, shares: 4}
 
-``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that
-matches decides; a GPU that no rule matches is offered whole, or as the partitions that an admin made.
+``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that matches
+decides. A GPU without a matching rule is offered whole, or as the partitions that an admin made.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from driver.kinds.kind import Kinds, PolicyField
 from driver.kinds.vgpu.field import offer_of
 from driver.kinds.vgpu.kind import may_get_virtual
 from driver.nvml.pci_address import PciAddress
-from driver.policy.predicate import NotTold, compile_predicate, holds
+from driver.policy.predicate import ValueUnknown, compile_predicate, holds
 
-_TOLD_BY = {
+_NVML_CALLS = {
     "productName": "name",
     "brand": "brand",
     "architecture": "architecture",
@@ -40,20 +40,20 @@ _TOLD_BY = {
     "virtualization": "virtualization",
     "vgpuKind": "name",
 }
-"""What a rule can ask of a GPU -> the call of NVML that tells it."""
+"""The values of a GPU that a rule can use, each with the NVML call that gives it."""
 
-_OF_NVML = ("uuid", "index", "minor")
-"""What else a rule can ask that NVML alone tells: without an answer NVML does not have the GPU."""
+_ALWAYS_FROM_NVML = ("uuid", "index", "minor")
+"""The values that every GPU in NVML has, and no other GPU."""
 
-_OF_SYSFS = ("pciBusID", "pcieRoot", "numaNode")
-"""What sysfs tells of every function; where it has no value, there is none."""
+_FROM_SYSFS = ("pciBusID", "pcieRoot", "numaNode")
+"""The values that sysfs gives for every PCI function; one that is missing there does not exist."""
 
 Values = dict[str, bool | int | str]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is offered of the GPUs for which ``when`` holds; None holds for all."""
+    """What is offered of the GPUs for which ``when`` is true; None means all GPUs."""
 
     when: str | None
     policy: GpuPolicy
@@ -69,36 +69,39 @@ class NodeConfig:
     def policy_of(self, gpu: Gpu) -> GpuPolicy:
         """The policy of this GPU.
 
-        Raises ConfigError when a rule that decides cannot be evaluated for it, and NotTold when a value that
-        a rule asks for is not known: a later rule might be applied by mistake.
+        Raises ConfigError if a rule cannot be evaluated for it, and ValueUnknown if a value that a rule uses
+        is not known yet.
         """
         values = selectable(gpu)
-        missing = {name for name, call in _TOLD_BY.items() if call in gpu.unanswered and name not in values}
+        unanswered = {name for name, call in _NVML_CALLS.items() if call in gpu.unanswered}
+        missing = unanswered.difference(values)
         return self._policy(values, missing, "NVML does not tell")
 
     def policy_of_function(self, function: PciFunction) -> GpuPolicy:
-        """The policy of a GPU that the NVIDIA driver does not have; raises as ``policy_of`` does.
+        """The policy of a GPU that is not bound to the NVIDIA driver; raises as ``policy_of`` does.
 
-        A rule can ask for what sysfs tells of it; all other values are not known.
+        A rule can use what sysfs gives; all other values are not known.
         """
         values = _selectable_function(function)
-        missing = {*_TOLD_BY, *_OF_NVML}.difference(values, _OF_SYSFS)
+        missing = {*_NVML_CALLS, *_ALWAYS_FROM_NVML}.difference(values, _FROM_SYSFS)
         return self._policy(
             values, missing, f"while the NVIDIA driver does not have {function.pci}, nobody tells"
         )
 
-    def _policy(self, values: Values, missing: Collection[str], nobody_tells: str) -> GpuPolicy:
+    def _policy(self, values: Values, missing: Collection[str], why_missing: str) -> GpuPolicy:
         for rule in self.rules:
-            asked = sorted(name for name in missing if rule.when is not None and name in rule.when)
-            if asked:
-                raise NotTold(f"{nobody_tells} {', '.join(asked)}, which the rules ask for")
+            # Without the value a later rule might be applied by mistake. A text search is enough: an
+            # expression that only has the name in a string costs one more reading.
+            used = sorted(name for name in missing if rule.when is not None and name in rule.when)
+            if used:
+                raise ValueUnknown(f"{why_missing} {', '.join(used)}, which the rules ask for")
             if rule.when is None or holds(rule.when, "gpu", values):
                 return rule.policy
         return GpuPolicy()
 
 
 def _selectable_function(function: PciFunction) -> Values:
-    """What a rule can ask of a GPU that NVML does not tell of; what is not known of it is absent."""
+    """The values that a rule can use of a GPU that NVML does not list; unknown ones are absent."""
     values = {
         "pciBusID": str(function.pci),
         "pcieRoot": function.pcie_root,
@@ -109,7 +112,7 @@ def _selectable_function(function: PciFunction) -> Values:
 
 
 def selectable(gpu: Gpu) -> Values:
-    """What a rule can ask of a GPU; what is not known of it is absent."""
+    """The values that a rule can use of a GPU; unknown ones are absent."""
     profile = parse_profile(gpu.vgpu_profile or "")
     values: dict[str, bool | int | str | None] = {
         "uuid": gpu.uuid,
@@ -131,7 +134,7 @@ def selectable(gpu: Gpu) -> Values:
 
 
 def read_rules(listed: Any, kinds: Kinds, path: str, errors: list[str]) -> NodeConfig:
-    """The rules in a list that YAML made; what is wrong is added to ``errors``, each with its path."""
+    """The rules in a parsed list; each mistake is added to ``errors`` and begins with its path."""
     if not isinstance(listed, list):
         errors.append(f"{path}: must be a list")
         return NodeConfig()
@@ -147,25 +150,25 @@ def unknown_fields(mapping: Mapping[Any, Any], known: set[str], path: str, error
 
 def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
     fields = kinds.policy_fields
-    saying = ["offer", *(field.name for field in fields)]
-    listed = f"{', '.join(saying[:-1])} or {saying[-1]}"
+    names = ["offer", *(field.name for field in fields)]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}"
     if not isinstance(rule, dict):
         errors.append(f"{path}: must be a mapping with {listed} and, perhaps, when")
         return Rule(None, GpuPolicy(HIDDEN))
-    unknown_fields(rule, {"when", *saying}, f"{path}.", errors)
-    if not rule.keys() & set(saying):
+    unknown_fields(rule, {"when", *names}, f"{path}.", errors)
+    if not rule.keys() & set(names):
         errors.append(f"{path}: must say {listed}")
     given = [field for field in fields if field.name in rule]
-    says = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
-    policy = _with_form(_policy(says), rule, given, kinds.forms, path, errors)
+    values = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
+    policy = _with_form(_policy(values), rule, given, kinds.forms, path, errors)
     errors.extend(f"{path}.{problem}" for field in fields for problem in field.contradictions(policy))
     return Rule(_when(rule.get("when"), path, errors), policy)
 
 
-def _policy(says: Mapping[str, Any]) -> GpuPolicy:
-    """What the fields of a rule say, but for the form."""
-    own = {name: says[name] for name in ("mig", "shared") if name in says}
-    return GpuPolicy(**own, more={name: value for name, value in says.items() if name not in own})
+def _policy(values: Mapping[str, Any]) -> GpuPolicy:
+    """The policy with the values of a rule's fields, without the form."""
+    own = {name: values[name] for name in ("mig", "shared") if name in values}
+    return GpuPolicy(**own, more={name: value for name, value in values.items() if name not in own})
 
 
 def _with_form(
@@ -176,7 +179,7 @@ def _with_form(
     path: str,
     errors: list[str],
 ) -> GpuPolicy:
-    """The policy with the form that the rule says, or that its fields imply."""
+    """The policy with the form that the rule names, or that its fields imply."""
     implied = next((form for field in given if (form := field.implied_form(policy))), policy.form)
     form = rule.get("offer", implied)
     if form not in (*forms, HIDDEN):
@@ -200,17 +203,17 @@ def _when(when: Any, path: str, errors: list[str]) -> str | None:
 
 
 def virtual_to_enable(inventory: Inventory, config: NodeConfig | None) -> frozenset[PciAddress]:
-    """The GPUs of vGPU hosts that have no virtual function on, where their rule says ``virtualFunctions``."""
+    """The GPUs of vGPU hosts whose virtual functions are off, and whose rule says ``virtualFunctions``."""
     if config is None:
         return frozenset()
     return frozenset(
-        gpu.pci for gpu in inventory.gpus if may_get_virtual(gpu, inventory) and _asks(gpu, config)
+        gpu.pci for gpu in inventory.gpus if may_get_virtual(gpu, inventory) and _is_wanted(gpu, config)
     )
 
 
-def _asks(gpu: Gpu, config: NodeConfig) -> bool:
+def _is_wanted(gpu: Gpu, config: NodeConfig) -> bool:
     try:
         offer = offer_of(config.policy_of(gpu))
     except ConfigError:
-        return False  # the offers tell why
+        return False  # node_offers reports the error
     return offer is not None and offer.enables_virtual

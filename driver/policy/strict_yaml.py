@@ -1,4 +1,4 @@
-"""Reads YAML in which a key may occur only once: otherwise the second would silently win."""
+"""Reads YAML in which a key may occur only once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import yaml
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Plain YAML that refuses a repeated key."""
+    """Plain YAML that refuses a repeated key; the SafeLoader would silently take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -21,5 +21,5 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def load_strictly(text: str | bytes) -> Any:
-    """The one document in ``text``; raises yaml.YAMLError, UnicodeDecodeError for bytes that are no text."""
+    """The single document in ``text``; raises yaml.YAMLError, and UnicodeDecodeError for malformed bytes."""
     return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter

@@ -1,6 +1,6 @@
-"""Lays devices out over the specs of ResourceSlices (resource.k8s.io/v1), and compares such specs.
+"""Lays devices out over ResourceSlice specs (resource.k8s.io/v1), reads them back, and compares specs.
 
-A spec here has everything except ``pool.generation``, which the publisher gives it.
+A spec here has everything except ``pool.generation``, which the publisher sets.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Spec = dict[str, Any]
 
 _TaintIdentity = tuple[Any, ...]
 TaintTimes = dict[_TaintIdentity, str]
-"""Since when devices have their taints, by device, key, value and effect."""
+"""``timeAdded`` of taints, by device, key, value and effect."""
 
 _Item = TypeVar("_Item")
 
+# The API allows 128 devices in a slice, but only 64 if one of them has taints or consumes counters. A taint
+# may come at any time, and it must not move devices from slice to slice.
 DEVICES_PER_SLICE = 64
-"""The limit for a slice with a tainted device (it is 128 without): a taint may come at any time, and
-must not move devices from slice to slice."""
 
 COUNTER_SETS_PER_SLICE = 8
 
@@ -67,11 +67,11 @@ def lay_out(
     driver: str = DRIVER_NAME,
     counter_sets: Iterable[CounterSet] = (),
 ) -> Layout:
-    """The slices of a pool: counter sets, 8 in each, then devices in the order given, 64 in each.
+    """The slices of a pool: counter sets, 8 in each, then devices in the given order, 64 in each.
 
-    A device that breaks a limit of the API, has the name of another, or consumes counters that are not
-    there is left out, never the pool; so is a counter set that no device is left to use. Without devices
-    one empty slice says that the driver is there. Raises ConfigError when the pool's name cannot be one.
+    A device is left out if it breaks a limit of the API, has the name of another one, or consumes counters
+    that do not exist. So is a counter set that no remaining device uses. Raises ConfigError if the pool's
+    name is invalid.
     """
     if not is_pool_name(pool):
         raise ConfigError(f"{pool!r} cannot be the name of a pool", "check --node-name")
@@ -81,6 +81,7 @@ def lay_out(
             usable.setdefault(counter_set.name, counter_set)
     accepted, rejected = _sorted_out(devices, usable, driver)
     used = {name for device in accepted for name in device.consumed_sets}
+    # A slice has either counter sets or devices, never both. Those with counter sets come first.
     parts: list[Spec] = [
         {"sharedCounters": [_counter_set_json(counter_set) for counter_set in chunk]}
         for chunk in _chunks([one for one in usable.values() if one.name in used], COUNTER_SETS_PER_SLICE)
@@ -89,6 +90,7 @@ def lay_out(
         {"devices": [_device_json(device) for device in chunk]}
         for chunk in _chunks(accepted, DEVICES_PER_SLICE)
     ]
+    # Without devices, one empty slice shows that the driver is there.
     parts = parts or [{}]
     head: Spec = {"driver": driver, "nodeName": node}
     specs = tuple(
@@ -100,11 +102,12 @@ def lay_out(
 def _sorted_out(
     devices: Iterable[Device], counter_sets: Mapping[str, CounterSet], driver: str
 ) -> tuple[list[Device], tuple[Rejected, ...]]:
-    """The devices that can be published, in their order, and the others."""
+    """The devices that can be published, in their order, and the rejected ones."""
     accepted: dict[str, Device] = {}
     rejected: list[Rejected] = []
     for device in devices:
         reasons = device_faults(device, driver) + consumption_faults(device, counter_sets)
+        # The API server compares names only within a slice; the scheduler refuses a pool with a name twice.
         if device.name in accepted:
             reasons += (f"name {device.name!r} is taken by another device",)
         if reasons:
@@ -166,8 +169,8 @@ def read_devices(
 ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices and counter sets of a pool from the specs of its slices, in their order.
 
-    What has a name that this driver does not give is left out. A slice does not tell how many memory
-    slices a partition without counters has: its span is then one slice at its start.
+    Devices with names that this driver does not give are left out. A partition without counters gets a span
+    of one memory slice at its start, since its slice does not say how many it has.
     """
     listed = list(specs)
     devices = [_read_device(one, kinds) for spec in listed for one in spec.get("devices") or []]
@@ -228,7 +231,7 @@ def _read_counter_set(stored: Mapping[str, Any]) -> CounterSet | None:
 
 
 def _read_attribute(stored: Mapping[str, Any]) -> AttributeValue | None:
-    """A scalar value; None for a list, which this driver never publishes."""
+    """A scalar value; None for a list, which this driver does not publish."""
     if "version" in stored:
         return Version(stored["version"])
     value: AttributeValue | None = next((stored[kind] for kind in _SCALARS if kind in stored), None)
@@ -240,16 +243,16 @@ def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def same_spec(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """Whether the stored spec says what the wanted one says, ``pool.generation`` aside.
+    """Whether the stored spec means the same as the wanted one, without ``pool.generation``.
 
-    The same are: quantities written in another way, absent and empty fields, and any ``timeAdded`` of
-    a taint whose wanted form has none, since the server fills it in. The order of devices counts.
+    Quantities may be written differently, empty fields may be absent, and ``timeAdded`` of taints, which the
+    server fills in, does not count. The order of devices does.
     """
     return _canonical_spec(wanted) == _canonical_spec(stored)
 
 
 def canonical_devices(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The devices of a spec in a form in which equal ones are ``==``."""
+    """The devices of a spec in a form in which devices with the same meaning are ``==``."""
     return [_canonical_device(device) for device in spec.get("devices") or []]
 
 
@@ -276,7 +279,7 @@ def _canonical_device(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _canonical_amounts(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """The object with the quantities of one of its fields, a map from names to amounts, as numbers."""
+    """The object, with the quantities in one field (a map from names to amounts) as numbers."""
     if not holder.get(field):
         return dict(holder)
     amounts = {
@@ -287,7 +290,7 @@ def _canonical_amounts(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
 
 
 def _canonical_field(name: str, value: Any) -> Any:
-    """A field of an amount: its value, or the policy by which it is requested."""
+    """A field of an amount: its value, or its request policy."""
     if name == "value":
         return _canonical_quantity(value)
     if name != "requestPolicy" or not isinstance(value, dict):
@@ -298,7 +301,7 @@ def _canonical_field(name: str, value: Any) -> Any:
 
 
 def _canonical_quantities(value: Any) -> Any:
-    """All quantities of a field of a policy as numbers: one, a list of them, or a range."""
+    """The quantities in a field of a request policy as numbers: one, a list of them, or a range."""
     match value:
         case list():
             return [_canonical_quantity(one) for one in value]
@@ -309,7 +312,7 @@ def _canonical_quantities(value: Any) -> Any:
 
 
 def _canonical_quantity(value: Any) -> Any:
-    """The number, or the value itself when it is none: it is then different from ours."""
+    """The number, or the value itself if it is not a quantity, so that it differs from every quantity."""
     try:
         return parse_quantity(str(value))
     except ValueError:
@@ -319,27 +322,28 @@ def _canonical_quantity(value: Any) -> Any:
 def taint_times(
     wanted: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]], former: TaintTimes
 ) -> TaintTimes:
-    """Since when devices have the taints that the wanted specs give them: ``timeAdded`` as it is stored,
-    in whichever slice has the device, else as it was ``former``.
+    """``timeAdded`` of the taints of the wanted specs: the stored one, else the ``former`` one.
 
-    Evictions count from that time (tolerationSeconds), so no rewrite and no wipe may move it.
+    The device may have moved to another slice meanwhile.
     """
+    # The taint eviction controller counts tolerationSeconds from timeAdded, so it must not change when a
+    # slice is written again, or when a kubelet has deleted it.
     known = dict(former)
-    known.update((who, str(taint["timeAdded"])) for who, taint in _taints(stored) if taint.get("timeAdded"))
-    return {who: known[who] for who, _ in _taints(wanted) if who in known}
+    known.update((key, str(taint["timeAdded"])) for key, taint in _taints(stored) if taint.get("timeAdded"))
+    return {key: known[key] for key, _ in _taints(wanted) if key in known}
 
 
 def with_times(wanted: Mapping[str, Any], times: TaintTimes) -> Spec:
-    """A copy of the wanted spec in which taints have the ``timeAdded`` that they had."""
+    """A copy of the wanted spec, with these ``timeAdded`` of its taints."""
     result: Spec = copy.deepcopy(dict(wanted))
-    for who, taint in _taints([result]):
-        if who in times:
-            taint.setdefault("timeAdded", times[who])
+    for key, taint in _taints([result]):
+        if key in times:
+            taint.setdefault("timeAdded", times[key])
     return result
 
 
 def _taints(specs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[_TaintIdentity, dict[str, Any]]]:
-    """The taints of all devices, each with what tells it from the others."""
+    """The taints of all devices, each with its identity."""
     for spec in specs:
         for device in spec.get("devices") or []:
             for taint in device.get("taints") or []:

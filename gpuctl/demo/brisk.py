@@ -25,7 +25,7 @@ def given(package: str, settle_seconds: float) -> object:
             OfController(
                 check_seconds=0.3,
                 settle_seconds=settle_seconds,
-                look_again_seconds=(0.2, 1.0),
+                list_again_seconds=(0.2, 1.0),
                 version_again_seconds=0.2,
                 socket_seconds=0.05,
                 listen_again_seconds=0.1,

@@ -11,7 +11,7 @@ from driver.devices.device import Taint
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
 from driver.health.verdict import Health
-from driver.kinds.told_health import told_health
+from driver.kinds.stored_health import health_from_taints
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
@@ -67,7 +67,7 @@ class PublishedDevices:
 
     def _take_faults(self, name: str, devices: Sequence[Mapping[str, Any]]) -> None:
         """Learn the faults of a slice; those of a deleted one end with the next that is written."""
-        found = ((str(one["name"]), told_health(str(one["name"]), _taints(one))) for one in devices)
+        found = ((str(one["name"]), health_from_taints(str(one["name"]), _taints(one))) for one in devices)
         faults = {device: told for device, told in found if told != _HEALTHY}
         with self._lock:
             before = self._faults

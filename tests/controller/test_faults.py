@@ -124,13 +124,13 @@ class Node:
         self._changeover, self._known = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0)), Known()
         discovery = Discovery(self.machine.nvml(), self._sysfs, self.guard)
         self._observer = Observer(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered)
-        self._observer.plugin_tells(NodeState())
+        self._observer.plugin_reports(NodeState())
 
     def look(self) -> None:
         """Look once, and publish until nothing is left to do."""
         with suppress(NvmlError):  # of the node as a whole: the observer has told what follows from it
             self._observer.check()
-        if self._offers is None or (self._offers.blind and not self.stored):
+        if self._offers is None or (self._offers.knows_nothing and not self.stored):
             return
         while True:
             seen = Seen(self._offers, frozenset(), self.stored)

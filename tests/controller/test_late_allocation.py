@@ -45,9 +45,9 @@ class Node:
         discovery = Discovery(machine.nvml(), Path("/no-sysfs"), guard)
         publisher = published.publisher
         self.observer = Observer(discovery, lambda: self.rules, Metrics(), HeardEvents(), publisher.offer)
-        self.observer.plugin_tells(NodeState())
+        self.observer.plugin_reports(NodeState())
         self.claims = ClaimWatch(
-            published.client, self.observer.claims_given, driver="gpu.nvidia.com", pool=POOL
+            published.client, self.observer.claims_changed, driver="gpu.nvidia.com", pool=POOL
         )
         published.follow = self.claims.follow
         self._thread = threading.Thread(target=self.claims.run)

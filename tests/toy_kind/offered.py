@@ -10,18 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
-from driver.kinds.kind import Kinds
+from driver.kinds.kind import Kinds, OfferedKind, PolicyField
 from driver.kinds.registry import KINDS
+from driver.kinds.sharing.kind import SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from driver.devices.gpu_policy import GpuPolicy
     from driver.devices.region import Region
-    from driver.hardware.gpu import Gpu, Inventory
+    from driver.hardware.gpu import Inventory
     from driver.kinds.forms import Forms
-    from driver.kinds.kind import Policies, PolicyField
-    from driver.nvml.pci_address import PciAddress
+    from driver.kinds.kind import Policies
 
 MOST_TOYS = 8
 
@@ -29,7 +28,7 @@ _SCHEMA: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": MOST_TOYS
 _NAME = re.compile(r"toy-[0-7]", re.ASCII)
 
 
-class ToysField:
+class ToysField(PolicyField):
     """How many toys there are on a node with such a GPU."""
 
     name = "toys"
@@ -42,16 +41,8 @@ class ToysField:
         errors.append(f"{path}: must be a number from 0 to {MOST_TOYS}")
         return 0
 
-    def implied_form(self, policy: GpuPolicy) -> str | None:
-        """None: toys say nothing of a GPU."""
-        return None
 
-    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """None: they go with everything."""
-        yield from ()
-
-
-class ToyKind:
+class ToyKind(OfferedKind):
     """Toys."""
 
     word = "toy"
@@ -74,21 +65,9 @@ class ToyKind:
         """Nothing of any GPU."""
         return () if _NAME.fullmatch(unshared) else None
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """Nothing of any GPU."""
-        return ()
-
-    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """Nothing of any GPU."""
-        return ()
-
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
         """Its name."""
         return unshared
-
-    def position(self, unshared: str) -> str:
-        """Nowhere."""
-        return ""
 
 
 TOY = ToyKind()
@@ -96,4 +75,4 @@ TOY = ToyKind()
 
 def kinds() -> Kinds:
     """The driver's kinds and toys."""
-    return KINDS.with_kind(TOY)
+    return Kinds((*KINDS, TOY), layers=(SHARED,))

@@ -1,6 +1,6 @@
-"""Makes the devices of a GPU's partitions: those that exist, and those that are made on request.
+"""Makes the devices of a GPU's partitions: those that exist, and those that prepare makes.
 
-Counters say what the forms of one GPU take from each other, so that no allocation over-commits it.
+Counters keep allocations from over-committing a GPU: all its forms consume from one counter set.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ ENGINE_COUNTERS = ("copy-engines", "decoders", "encoders", "jpeg-engines", "ofa-
 
 
 def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed]) -> CounterSet:
-    """The counters that keep ``offered`` partitions and the whole GPU apart.
+    """The counters that keep the ``offered`` partitions and the whole GPU apart.
 
-    Each memory slice is a counter. Engines of a kind are one only where partitions that share no memory
-    slice can need more of them than the GPU has: each counter costs the scheduler time.
+    Each memory slice is a counter, and so is each kind of engine that can run short.
     """
     slices = memory_slices(mig)
     counters = {f"{MEMORY_SLICE}{index}": 1 for index in range(slices)}
     whole = largest_profile(mig)
-    there = _engines(whole.engines) if whole else {}
-    counters |= {name: count for name, count in there.items() if _most_needed(name, offered, slices) > count}
+    available = _engines(whole.engines) if whole else {}
+    # Engines are counted only if partitions without a common memory slice can together need more of them than
+    # the GPU has: each counter costs the scheduler time.
+    counters |= {
+        name: count for name, count in available.items() if _most_needed(name, offered, slices) > count
+    }
     return CounterSet(gpu_device_name(gpu.pci), gpu.pci, counters)
 
 
 def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Placement) -> dict[str, int]:
-    """What a partition takes: its memory slices, and its engines of the kinds that are counted."""
+    """What a partition consumes: its memory slices, and its engines of the kinds that are counted."""
     slices = range(placement.start, placement.start + placement.size)
     engines = {name: count for name, count in _engines(profile.engines).items() if name in counters.counters}
     return {f"{MEMORY_SLICE}{index}": 1 for index in slices} | {
@@ -44,10 +47,9 @@ def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Place
 
 
 def _most_needed(name: str, offered: Sequence[Placed], slices: int) -> int:
-    """The most engines of a kind that partitions which share no memory slice can need together.
-
-    Worked out from the last memory slice to the first: either nothing begins there, or one partition does.
-    """
+    """The most engines of a kind that partitions without a common memory slice can need together."""
+    # most[s] is the answer for the memory slices from s on. At each slice either no partition begins, or one
+    # does, and then the slices behind its end are left.
     most = [0] * (slices + 1)
     for start in reversed(range(slices)):
         beginning = [
@@ -67,7 +69,7 @@ def _engines(engines: Engines) -> dict[str, int]:
 def made_partitions(
     gpu: Gpu, inventory: Inventory, offered: Iterable[Placed], counters: CounterSet | None = None
 ) -> tuple[Device, ...]:
-    """Partitions that are made when a claim is prepared, in the order given; with counters where given."""
+    """Partitions that are made when a claim is prepared, in the given order, with counters if given."""
     return tuple(
         Device(
             partition_device_name(gpu.pci, profile.name, placement.start),
@@ -87,9 +89,11 @@ def made_partitions(
 
 
 def static_partitions(gpu: Gpu, mig: GpuMig, inventory: Inventory) -> tuple[Device, ...]:
-    """The partitions that exist on the GPU: small ones first, without media engines before with, by place.
+    """The partitions that exist on the GPU: small ones first, then those without media engines, then by
+    place.
 
-    A scheduler takes the first that fits, so claims without media engines do not get partitions with them.
+    A scheduler takes the first device that fits, so a claim for a plain partition does not get one with media
+    engines.
     """
 
     def order(partition: Partition) -> tuple[int, int, bool, int, int]:
@@ -103,7 +107,7 @@ def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> D
     placement = partition.gpu_instance.placement
     compute_start = None if partition.whole_instance else partition.compute_instance.placement.start
     attributes = _attributes(gpu, inventory, partition.profile, partition.uuid)
-    # The parts of one GPU instance have their own compute, and its memory in common.
+    # The compute instances of one GPU instance have separate compute and share its memory.
     attributes["memoryIsolation"] = "hardware" if partition.whole_instance else "none"
     capacity = {
         "memory": partition.memory_bytes,
@@ -122,15 +126,15 @@ def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> D
 
 
 def _memory_slices(placement: Placement) -> dict[str, int]:
-    """The memory slices of a static partition as NVIDIA's own driver tells them, for selectors on them.
+    """The memory slices of a static partition as capacities, as NVIDIA's own driver publishes them.
 
-    That driver has none on partitions which are made on request, where counters keep partitions apart.
+    Partitions that are made on request have none, there as here: counters keep those apart.
     """
     return {f"memorySlice{index}": 1 for index in range(placement.start, placement.start + placement.size)}
 
 
 def compute_capacity(multiprocessors: int, engines: Engines) -> dict[str, int]:
-    """What a form of a GPU has besides memory, named as NVIDIA's own driver names it; 0 is published as 0."""
+    """The capacities besides memory, with the names of NVIDIA's own driver; 0 is published as 0."""
     return {
         "multiprocessors": multiprocessors,
         "copyEngines": engines.copy,
@@ -151,7 +155,7 @@ def _attributes(
             "uuid": uuid,
             "parentUUID": gpu.uuid,
             "profile": attribute_text(profile),
-            # MIG gives every GPU instance memory and compute of its own: that is what it is for.
+            # MIG gives every GPU instance memory and compute of its own.
             "sharing": "none",
             "memoryIsolation": "hardware",
         }

@@ -1,4 +1,4 @@
-"""Reads the field ``mig`` of a rule of the node configuration: what MIG shall make of a GPU."""
+"""Reads the field ``mig`` of a rule of the node configuration: the partitions of a GPU."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from driver.devices.gpu_policy import GpuPolicy, MigMode, MigOffer
+from driver.kinds.kind import PolicyField
 from driver.kinds.partition.layouts import profile_of_layout
 
 MOST_PARTITIONS = 16
-"""No GPU has more GPU instances (nvml.h knows 15 ids), so no layout can be longer."""
+"""The longest layout; no GPU has more GPU instances (nvml.h knows 15 ids)."""
 
+# One list of profiles may be for all GPU models of a cluster.
 _MOST_NAMES = 64
-"""One list of profiles may serve all models of a cluster."""
 
 
 def _only(name: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def _only(name: str, value: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "required": [name], "properties": {name: value}}
 
 
+# YAML reads a bare off as False.
 _WORDS: dict[Any, MigMode] = {False: "off", "off": "off", "static": "static", "dynamic": "dynamic"}
 _PROFILE = re.compile(r"[1-8]g(\.[0-9]{1,4}gb)?(\+me\.all|\+me|-me|\+gfx)?", re.ASCII)
 _NAMED_LAYOUTS = ("all-disabled", "all-enabled", "all-balanced")
@@ -50,10 +52,7 @@ _A_PROFILE = "must be a profile such as 1g.10gb+me, or in short 1g+me"
 
 
 def read_mig(value: Any, path: str, errors: list[str]) -> MigOffer:
-    """The field's meaning; what is wrong with it is added to ``errors``, each with its path.
-
-    ``value`` is what YAML made of it: a bare ``off`` is False there.
-    """
+    """The meaning of the field's parsed ``value``; each mistake is added to ``errors`` with its path."""
     if isinstance(value, dict):
         return _mapping(value, path, errors)
     if isinstance(value, bool | str) and value in _WORDS:
@@ -126,8 +125,8 @@ def _is_profile(name: Any) -> bool:
     return isinstance(name, str) and _PROFILE.fullmatch(name) is not None
 
 
-class MigField:
-    """The field itself."""
+class MigField(PolicyField):
+    """The field ``mig``."""
 
     name = "mig"
     schema = SCHEMA
@@ -135,11 +134,11 @@ class MigField:
     read = staticmethod(read_mig)
 
     def implied_form(self, policy: GpuPolicy) -> str | None:
-        """Partitions alone for a layout."""
+        """Only partitions, for a layout."""
         return "partitions" if policy.mig.mode == "layout" else None
 
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """Forms that what MIG shall make leaves no room for."""
+        """Forms that exclude the partitions of the rule."""
         if policy.form == "whole" and policy.mig.mode == "layout":
             yield "offer: must not be whole beside a layout, which offers partitions only"
         if policy.form == "partitions" and policy.mig.mode == "off":

@@ -1,6 +1,6 @@
 """MIG partitions, of two kinds: those that an admin made, and those that are made for a claim.
 
-Decides which of them a GPU offers, what becomes of the whole GPU beside them, and why.
+Decides which of them a GPU offers, and what becomes of the whole GPU beside them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from driver.hardware.call_effects import INSTANCE_CALLS, PROFILE_CALLS
 from driver.hardware.gpu import Gpu, GpuMig, Inventory, PlacedProfile
 from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known
-from driver.kinds.kind import Policies, PolicyField
+from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.partition.devices import compute_capacity, counter_set, made_partitions, static_partitions
 from driver.kinds.partition.field import MigField
 from driver.kinds.partition.layouts import (
@@ -34,38 +34,36 @@ from driver.nvml.pci_address import PciAddress
 _NEEDS_RESET_TO_START = "MIG mode is off and changes only with a GPU reset"
 _NEEDS_RESET_TO_END = "MIG mode is on and changes only with a GPU reset"
 NO_MIG = "it has no MIG, so it cannot be partitioned"
-NOT_TOLD = "NVML does not tell what MIG can make of it"
-_PARTITIONS_NOT_TOLD = "NVML does not tell which partitions exist on it"
+MIG_UNKNOWN = "NVML does not tell what MIG can make of it"
+_PARTITIONS_UNKNOWN = "NVML does not tell which partitions exist on it"
 NO_SUCH_PROFILE = "it has none of the MIG profiles of the configuration"
 
 _OFFERED_INSTEAD = "its static MIG partitions are offered instead"
 _NO_PARTITION = "it has no partition, and the node configuration offers nothing else"
 
+# It wastes compute slices, so it is only offered by name.
 _DOUBLE_MEMORY_INDEX = 0x9
-"""The 1g with the memory of a 2g (NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2): it wastes compute slices."""
+"""The 1g with the memory of a 2g (NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2)."""
 
 
 def _with_static(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventory) -> GpuForms:
-    """The forms with the partitions that an admin made, where the policy publishes those.
-
-    ``forms`` is the GPU as a whole, where it can be that.
-    """
+    """The forms with the partitions that an admin made, if the policy publishes those."""
     if policy.form == "shared" or policy.mig.mode != "static":
         return forms
-    return _asked(policy, _static(gpu, inventory, forms))
+    return _without_whole(policy, _static(gpu, inventory, forms))
 
 
 def _with_made(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventory) -> GpuForms:
-    """The forms with the partitions that are made on request, where the policy offers any."""
+    """The forms with the partitions that are made on request, if the policy offers any."""
     if policy.form == "shared" or policy.mig.mode not in ("dynamic", "layout"):
         return forms
     if policy.mig.mode == "layout":
         return _layout(gpu, policy.mig.layout, inventory, forms)
-    return _asked(policy, _dynamic(gpu, policy.mig.profiles, inventory, forms))
+    return _without_whole(policy, _dynamic(gpu, policy.mig.profiles, inventory, forms))
 
 
-def _asked(policy: GpuPolicy, forms: GpuForms) -> GpuForms:
-    """What is left where the node configuration asks for partitions alone."""
+def _without_whole(policy: GpuPolicy, forms: GpuForms) -> GpuForms:
+    """The forms without the whole GPU if the node configuration wants only partitions."""
     if policy.form != "partitions":
         return forms
     if forms.partitions or not forms.whole:
@@ -75,10 +73,11 @@ def _asked(policy: GpuPolicy, forms: GpuForms) -> GpuForms:
 
 
 def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
+    # A guest with a vGPU on a GPU instance sees that as a plain GPU, and may not change MIG mode.
     if not gpu.mig_enabled or gpu.virtualization == "vgpu":
         return forms
     if not gpu.unanswered.isdisjoint(PROFILE_CALLS | INSTANCE_CALLS):
-        return forms.unknown(_PARTITIONS_NOT_TOLD)
+        return forms.unknown(_PARTITIONS_UNKNOWN)
     if gpu.mig is None:
         return forms
     if not gpu.mig.instances:
@@ -92,9 +91,10 @@ def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
 def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuForms) -> GpuForms:
     mig = gpu.mig
     if _is_doubtful(gpu):
-        return forms.unknown(NOT_TOLD)
+        return forms.unknown(MIG_UNKNOWN)
     if _knows_no_mig(gpu) or mig is None:
         return forms
+    # From Hopper on a change of MIG mode needs no reset of the GPU; on an A100 or A30 it does.
     switchable = mig.without_reset
     profiles = _chosen(names, mig)
     if not profiles:
@@ -116,14 +116,14 @@ def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuFor
 
 
 def _unpartitioned(forms: GpuForms, reason: str) -> GpuForms:
-    """The whole GPU alone, although partitions are wanted beside it: an attribute says why there are none."""
-    told = known({**forms.physical.attributes, "migWithheld": attribute_text(reason)})
-    physical = replace(forms.physical, attributes=told)
+    """Only the whole GPU, although partitions are wanted too; an attribute gives the reason."""
+    attributes = known({**forms.physical.attributes, "migWithheld": attribute_text(reason)})
+    physical = replace(forms.physical, attributes=attributes)
     return replace(forms, physical=physical, whole=True, withheld=(("partitions", reason),))
 
 
 def _measured(physical: Device, mig: GpuMig) -> Device:
-    """The whole GPU with the capacities by which its partitions are measured."""
+    """The whole GPU with the capacities that its partitions have."""
     largest = largest_profile(mig)
     compute = {} if largest is None else compute_capacity(largest.multiprocessors, largest.engines)
     return replace(physical, capacity={**physical.capacity, **compute})
@@ -132,7 +132,7 @@ def _measured(physical: Device, mig: GpuMig) -> Device:
 def _layout(gpu: Gpu, layout: str | Sequence[str], inventory: Inventory, forms: GpuForms) -> GpuForms:
     mig = gpu.mig
     if _is_doubtful(gpu):
-        return forms.unknown(NOT_TOLD)
+        return forms.unknown(MIG_UNKNOWN)
     if _knows_no_mig(gpu) or mig is None:
         return forms.nothing(NO_MIG)
     if not (mig.enabled or mig.without_reset):
@@ -151,12 +151,12 @@ def _layout(gpu: Gpu, layout: str | Sequence[str], inventory: Inventory, forms: 
 
 
 def _knows_no_mig(gpu: Gpu) -> bool:
-    """Whether the GPU surely has no partitions for us: no MIG, or a vGPU guest, which may not change it."""
+    """Whether it is certain that we can make no partitions: no MIG, or a vGPU guest, which may not use it."""
     return gpu.mig_capable is False or gpu.virtualization == "vgpu"
 
 
 def _is_doubtful(gpu: Gpu) -> bool:
-    """Whether the GPU could be partitioned, and NVML did not tell something that decides how."""
+    """Whether the GPU may be partitionable, and something that decides it could not be read."""
     if gpu.mig_capable is False:
         return False
     if "virtualization" in gpu.unanswered:
@@ -165,7 +165,7 @@ def _is_doubtful(gpu: Gpu) -> bool:
 
 
 def _chosen(names: Sequence[str], mig: GpuMig) -> tuple[PlacedProfile, ...]:
-    """The profiles of dynamic mode that the GPU has: those named, or else those that make sense on most."""
+    """The profiles of dynamic mode that the GPU has: the named ones, else those useful on most GPUs."""
     if names:
         wanted = {profile.id for name in names if (profile := find_profile(name, mig)) is not None}
         return tuple(placed for placed in mig.profiles if placed.profile.id in wanted)
@@ -183,7 +183,7 @@ def _shown(layout: str | Sequence[str]) -> str:
     return layout if isinstance(layout, str) else ", ".join(layout)
 
 
-class _PartitionKind:
+class _PartitionKind(OfferedKind):
     """What both kinds have in common."""
 
     form = "partitions"
@@ -195,12 +195,12 @@ class _PartitionKind:
     by_admin = False
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:
-        """The first memory slice of the partition: how many it takes, its name does not tell."""
+        """The first memory slice of the partition; its name does not say how many there are."""
         name = self._name(unshared)
         return None if name is None else (name.region,)
 
     def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """Its memory slices by the counters that it consumes; without counters, the first of them."""
+        """Its memory slices by the counters that it consumes; without counters, the first one."""
         name = self._name(unshared)
         if name is None:
             return ()
@@ -208,7 +208,7 @@ class _PartitionKind:
         return (Region(name.pci, Placement(name.start, max(1, size))),)
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """Its memory slices, as its GPU knows the profile; all of the GPU where it does not."""
+        """Its memory slices by the profile of its GPU; all of the GPU if the profile is not known."""
         name = self._name(unshared)
         if name is None:
             return ()
@@ -223,7 +223,7 @@ class _PartitionKind:
         return (Region(name.pci, next(places, None)),)
 
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """The profile: as it is published, else as the name has it."""
+        """The profile from the attributes, else from the name."""
         name = self._name(unshared)
         return str(attributes.get("profile") or (name.profile if name else unshared))
 
@@ -238,21 +238,21 @@ class _PartitionKind:
 
 
 class StaticKind(_PartitionKind):
-    """Partitions that exist and that the driver neither makes nor destroys."""
+    """Partitions that exist, and that this driver neither makes nor destroys."""
 
     word = "static"
     by_admin = True
     policy_field: PolicyField | None = None
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """The partitions of GPUs that an admin has cut, instead of the whole GPUs."""
+        """The partitions of GPUs that an admin has partitioned, instead of the whole GPUs."""
         return so_far.changed(
             inventory, policies, lambda gpu, policy, forms: _with_static(gpu, policy, forms, inventory)
         )
 
 
 class MadeKind(_PartitionKind):
-    """Partitions that are published before they exist: of a layout, or in all of their places."""
+    """Partitions that are published before they exist: those of a layout, or every profile everywhere."""
 
     word = "partition"
     policy_field: PolicyField | None = MigField()

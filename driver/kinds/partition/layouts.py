@@ -1,4 +1,4 @@
-"""Turns layouts into partitions: which profiles a layout means on a GPU, and where each of them lies."""
+"""Turns layouts into partitions: which profiles a layout has on a GPU, and where each of them lies."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _EMPTY_LAYOUTS = ("all-disabled", "all-enabled")
 
 
 def largest_profile(mig: GpuMig) -> GpuInstanceProfile | None:
-    """The plainest of the profiles that take all of the GPU; None where NVML knows no profile."""
+    """The profile of the whole GPU, without extra attributes if possible; None if NVML lists no profile."""
     profiles = (placed.profile for placed in mig.profiles)
     return max(profiles, key=lambda one: (one.slices, -len(one.attributes), -one.index), default=None)
 
 
 def memory_slices(mig: GpuMig) -> int:
-    """How many memory slices the GPU has: as many as its placements reach."""
+    """How many memory slices the GPU has."""
+    # NVML does not give the number; the placements reach up to it.
     ends = (place.start + place.size for placed in mig.profiles for place in placed.placements)
     return max(ends, default=0)
 
 
 def find_profile(name: str, mig: GpuMig) -> GpuInstanceProfile | None:
-    """The profile of a name, full or short; None when the GPU has none such.
+    """The profile of a name, full or short; None if the GPU has no such profile.
 
-    A full name is ``1g.10gb+me``. A short one, ``1g+me``, is the profile of so many compute slices and just
-    these attributes; of several, the one with the least memory.
+    A full name is ``1g.10gb+me``. A short one, ``1g+me``, means the profile with that many compute slices and
+    exactly these attributes; if there are several, the one with the least memory.
     """
     profiles = [placed.profile for placed in mig.profiles]
     exact = next((profile for profile in profiles if profile.name == name), None)
@@ -50,9 +51,9 @@ def find_profile(name: str, mig: GpuMig) -> GpuInstanceProfile | None:
 
 
 def layout_profiles(layout: str | Sequence[str], mig: GpuMig) -> tuple[GpuInstanceProfile, ...]:
-    """The profile of each partition of a layout: a name of mig-parted's, or the names of profiles.
+    """The profile of each partition of a layout, which is a layout name of mig-parted or a list of profiles.
 
-    Empty for all-enabled and all-disabled. Raises ConfigError naming what the GPU lacks.
+    Empty for all-enabled and all-disabled. Raises ConfigError with the profiles that the GPU lacks.
     """
     if not isinstance(layout, str):
         return _all_found(layout, mig)
@@ -81,28 +82,29 @@ def _all_found(names: Sequence[str], mig: GpuMig) -> tuple[GpuInstanceProfile, .
 
 
 def place(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> tuple[Placed, ...] | None:
-    """A place for each profile, by first memory slice; None when they do not fit on the GPU together.
+    """A placement for each profile, sorted by start; None if they do not fit on the GPU together.
 
-    No two have a memory slice in common, and together they need no more engines of a kind than the
-    largest profile has, nor more of a profile than NVML allows. Always the same for the same profiles.
+    No two have a memory slice in common. Together they need at most as many engines as the largest profile
+    has, and there are at most as many of each profile as NVML allows. The result depends only on the input.
     """
     placements = {placed.profile.id: tuple(sorted(placed.placements, key=astuple)) for placed in mig.profiles}
     if any(profile.id not in placements for profile in wanted) or not _suffices(wanted, mig):
         return None
+    # A small one that is placed first could take the only place of a big one.
     biggest_first = sorted(wanted, key=lambda one: (-one.slices, -one.memory_bytes, one.index))
     found = _placed(biggest_first, placements, ())
     return None if found is None else tuple(sorted(found, key=lambda one: one[1].start))
 
 
 def _suffices(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> bool:
-    """Whether the GPU has as many engines as all need together, and allows so many of each profile."""
+    """Whether the GPU has enough engines for all of them, and allows that many of each profile."""
     counts = Counter(profile.id for profile in wanted)
     if any(counts[profile.id] > profile.most_instances for profile in wanted):
         return False
     whole = largest_profile(mig)
-    there = astuple(whole.engines) if whole else ()
+    available = astuple(whole.engines) if whole else ()
     needs = (astuple(profile.engines) for profile in wanted)
-    return all(sum(kind) <= most for kind, most in zip(zip(*needs, strict=True), there, strict=False))
+    return all(sum(kind) <= most for kind, most in zip(zip(*needs, strict=True), available, strict=False))
 
 
 def _placed(
@@ -110,7 +112,7 @@ def _placed(
     placements: dict[int, tuple[Placement, ...]],
     done: tuple[Placed, ...],
 ) -> tuple[Placed, ...] | None:
-    """The first way to place all of ``wanted`` beside what is done."""
+    """The first way to place all of ``wanted`` beside those that are ``done``, by depth-first search."""
     if not wanted:
         return done
     profile = wanted[0]
@@ -123,10 +125,10 @@ def _placed(
 
 
 def packing_order(offered: Sequence[Placed]) -> tuple[Placed, ...]:
-    """Offered partitions in the order in which they are published: a scheduler takes the first that fits.
+    """Offered partitions in the order in which they are published; a scheduler takes the first that fits.
 
-    Small profiles come first, and of a profile the placement that takes the least away from bigger ones:
-    the sum of the sizes of their placements that it overlaps decides, then the higher start.
+    Small profiles come first. Within a profile comes first the placement that blocks the least of bigger ones
+    (the sum of the sizes of their placements that it overlaps), then the one with the higher start.
     """
 
     def taken_away(one: Placed) -> int:
@@ -141,10 +143,8 @@ def _size(one: Placed) -> tuple[int, int]:
 
 
 def profile_of_layout(name: str) -> str | None:
-    """The profile that a layout named ``all-<profile>`` is made of; None when it is no such name.
-
-    mig-parted writes ``.`` for the ``+`` of a profile: ``all-1g.10gb.me`` is made of ``1g.10gb+me``.
-    """
+    """The profile of a layout named ``all-<profile>``; None for any other name."""
+    # mig-parted writes . for the + of a profile: all-1g.10gb.me has partitions of 1g.10gb+me.
     match = _LAYOUT.fullmatch(name)
     if match is None:
         return None

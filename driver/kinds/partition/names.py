@@ -1,4 +1,4 @@
-"""Makes and reads the names of partitions, which say on which GPU they lie, of which profile, and where."""
+"""Makes and reads the device names of partitions, which contain the GPU, the profile and the place."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PART = re.compile(r"(?P<slices>[1-8])c-")
 class PartitionName:
     """What a partition's name says.
 
-    ``profile`` is the profile as names have it (``profile_slug``). ``start`` is the first memory slice.
-    ``static``: an admin made the partition and keeps it; else it is made when a claim is prepared.
+    ``profile`` is the profile in the form of ``profile_slug``. ``start`` is the first memory slice.
+    ``static``: an admin made the partition; otherwise it is made when a claim is prepared.
     ``compute_start`` is the first compute slice of a compute instance that is only a part of its GPU
-    instance (static ones alone), else None.
+    instance, which only static ones are; else None.
     """
 
     pci: PciAddress
@@ -44,24 +44,22 @@ class PartitionName:
 
     @property
     def gpu_instance_profile(self) -> str:
-        """The profile of its GPU instance, as names have it: ``3g-40gb`` for a part ``1c-3g-40gb``."""
+        """The profile of its GPU instance: ``3g-40gb`` for a part ``1c-3g-40gb``."""
         return _PART.sub("", self.profile, count=1)
 
     @property
     def region(self) -> Region:
-        """Its place according to the name: the first memory slice, which it certainly takes."""
+        """The first memory slice, which is all that the name gives."""
         return self.at(Placement(self.start, 1))
 
     def at(self, span: Placement) -> Region:
-        """Its region, once it is known how many memory slices it takes."""
+        """Its region if it takes the memory slices of ``span``."""
         return Region(self.pci, span, self.compute)
 
 
 def profile_slug(profile: str) -> str:
-    """A profile's name as device names have it, different for each: ``1g.10gb+me`` is ``1g-10gb-me``.
-
-    ``-me`` takes all media engines away where ``+me`` brings them: it becomes ``-no-me``.
-    """
+    """A profile as a part of a DNS label: ``1g.10gb+me`` becomes ``1g-10gb-me``; no two become the same."""
+    # The profile suffix -me means no media engines, where +me adds them.
     return profile.replace("-me", "-no-me").replace("+", "-").replace(".", "-")
 
 
@@ -80,7 +78,7 @@ def static_device_name(pci: PciAddress, profile: str, start: int, compute_start:
 
 
 def parse_partition_name(unshared: str) -> PartitionName | None:
-    """What the name of a partition means, without the end that says how it is shared; None for any other."""
+    """What the name of a partition means, without the suffix for sharing; None for any other name."""
     match = _PARTITION.fullmatch(unshared)
     pci = parse_gpu_device_name(match["gpu"]) if match else None
     if match is None or pci is None:

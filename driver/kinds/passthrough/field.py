@@ -1,4 +1,4 @@
-"""Reads the field ``passthrough`` of a rule: whether virtual machines may have a GPU as well."""
+"""Reads the field ``passthrough`` of a rule: whether a GPU is offered to virtual machines too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from driver.devices.gpu_policy import GpuPolicy
+from driver.kinds.kind import PolicyField
 
 FORM = "passthrough"
 FIELD = "passthrough"
@@ -16,24 +17,20 @@ SCHEMA: dict[str, Any] = {
 """The JSON schema of the field."""
 
 
-class PassthroughField:
-    """The field itself."""
+class PassthroughField(PolicyField):
+    """The field ``passthrough``."""
 
     name = FIELD
     schema = SCHEMA
 
     def read(self, value: Any, path: str, errors: list[str]) -> bool:
-        """The field's meaning; what is wrong with it is added to ``errors``."""
+        """The value of the field; a mistake is added to ``errors``."""
         if not isinstance(value, bool):
             errors.append(f"{path}: must be true or false")
         return value is True
 
-    def implied_form(self, policy: GpuPolicy) -> str | None:
-        """None: it says nothing of the other forms."""
-        return None
-
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """What an offer of passthrough alone leaves no room for."""
+        """Fields that exclude an offer of passthrough alone."""
         if policy.form != FORM:
             return
         if policy.more.get(FIELD) is False:
@@ -50,5 +47,5 @@ def is_wanted(policy: GpuPolicy | None) -> bool:
 
 
 def is_alone(policy: GpuPolicy) -> bool:
-    """Whether the policy offers it in no other form."""
+    """Whether the policy offers the GPU in no other form."""
     return policy.form == FORM

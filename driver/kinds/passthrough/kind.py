@@ -1,4 +1,4 @@
-"""GPUs for virtual machines, with all of their IOMMU group: bound to vfio when a claim is prepared."""
+"""GPUs for virtual machines, with their whole IOMMU group. Prepare binds them to vfio."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes, in_common
 from driver.kinds.forms import Forms, GpuForms, Part, alternatives
 from driver.kinds.gpu_attributes import attribute_text, known
-from driver.kinds.kind import Policies, PolicyField
+from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
 from driver.kinds.passthrough.units import (
     HANDED_OUT_BY_FUNCTIONS,
     Unit,
     parse_passthrough_name,
     passthrough_device_name,
+    policy_of,
     units,
 )
 from driver.nvml.pci_address import PciAddress
@@ -43,14 +44,13 @@ def _passthrough_device(
     gpus: Mapping[PciAddress, Gpu],
     connected: Mapping[str, AttributeValue],
 ) -> Device:
-    """The device, without counters. What sysfs does not tell, and what GPUs of a unit differ in, is absent.
+    """The device, without counters. Attributes that are unknown, or that differ between its GPUs, are absent.
 
-    ``gpus`` is what NVML tells: names and memory of the GPUs that the NVIDIA driver has. ``connected`` are
-    attributes that say which fabric partitions the GPUs are in. Attributes, and the
-    capacity ``addressableMemory``, are those of NVIDIA's own driver, but for ``gpuCount`` and what whole GPUs
-    have as well.
+    ``gpus`` are those that NVML lists, with their names and memory. ``connected`` are the attributes of
+    fabric partitions. Attributes and the capacity ``addressableMemory`` have the names of NVIDIA's own
+    driver, except ``gpuCount`` and those that whole GPUs have too.
     """
-    first, told = unit.functions[0], [gpus.get(pci) for pci in unit.addresses]
+    first, known_gpus = unit.functions[0], [gpus.get(pci) for pci in unit.addresses]
     attributes = known(
         {
             **connected,
@@ -58,9 +58,9 @@ def _passthrough_device(
             "uuid": passthrough_uuid(first.pci),
             "vendorID": f"0x{first.vendor_id:04x}",
             "deviceID": _same(f"0x{one.device_id:04x}" for one in unit.functions),
-            "productName": _same(map(_product, unit.functions, told)),
-            "brand": _same(attribute_text(gpu.brand) if gpu else None for gpu in told),
-            "architecture": _same(attribute_text(gpu.architecture) if gpu else None for gpu in told),
+            "productName": _same(map(_product, unit.functions, known_gpus)),
+            "brand": _same(attribute_text(gpu.brand) if gpu else None for gpu in known_gpus),
+            "architecture": _same(attribute_text(gpu.architecture) if gpu else None for gpu in known_gpus),
             "iommuFDEnabled": view.has_iommufd,
             "iommuGroup": first.iommu_group,
             "gpuCount": len(unit.functions),
@@ -75,8 +75,10 @@ def _passthrough_device(
     )
     amounts = {
         "addressableMemory": _sum(one.addressable_bytes for one in unit.functions),
-        "memory": _sum(gpu.memory_bytes if gpu else None for gpu in told),
+        "memory": _sum(gpu.memory_bytes if gpu else None for gpu in known_gpus),
     }
+    # NVIDIA's driver rounds up to a power of two: it gives the size of the window of addresses that is
+    # needed.
     if amounts["addressableMemory"] is not None:
         amounts["addressableMemory"] = _power_of_two(amounts["addressableMemory"])
     return Device(
@@ -84,40 +86,40 @@ def _passthrough_device(
         first.pci,
         attributes,
         {key: amount for key, amount in amounts.items() if amount is not None},
-        tuple(dict.fromkeys(taint for gpu in told if gpu for taint in taints(gpu.problems))),
+        tuple(dict.fromkeys(taint for gpu in known_gpus if gpu for taint in taints(gpu.problems))),
         more_regions=tuple(Region(pci) for pci in unit.addresses[1:]),
     )
 
 
 def passthrough_uuid(pci: PciAddress) -> str:
-    """The UUID that NVIDIA's own driver gives to such a device: of its address, since vfio tells no other."""
+    """The UUID that NVIDIA's own driver gives to such a device."""
+    # It is made of the address: the GPU's own UUID is not known while another kernel driver has it.
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, str(pci)))
 
 
 def _product(function: PciFunction, gpu: Gpu | None) -> str | None:
-    """The name as NVML tells it, else as the device id does; a virtual function has one of its own."""
-    told = gpu.product_name if gpu is not None else product_name(function.device_id)
-    return attribute_text(told)
+    """The name from NVML, else the name that belongs to the PCI device id."""
+    return attribute_text(gpu.product_name if gpu is not None else product_name(function.device_id))
 
 
 def _same(values: Iterable[T | None]) -> T | None:
-    """The value that all have; None where they differ."""
+    """The value that all of them have; None if they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
-    """All of them together; None where one is not known."""
+    """The sum; None if one of them is not known."""
     found = list(amounts)
     return None if None in found else sum(amount or 0 for amount in found)
 
 
 def _power_of_two(amount: int) -> int:
-    """The next power of two: NVIDIA's driver tells how large a window of addresses has to be."""
+    """The next power of two that is not below the amount."""
     return 1 << (amount - 1).bit_length()
 
 
-class PassthroughKind:
+class PassthroughKind(OfferedKind):
     """GPUs that are passed through."""
 
     word = "passthrough"
@@ -131,13 +133,11 @@ class PassthroughKind:
     policy_field: PolicyField | None = PassthroughField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """The GPUs that the node configuration offers to virtual machines, beside their other forms or alone.
-
-        A unit is left out while it is in doubt what else one of its GPUs is offered as.
-        """
+        """The GPUs that rules offer to virtual machines, beside their other forms or alone."""
         gpus = {gpu.pci: gpu for gpu in inventory.gpus}
         found, fabric = dict(so_far.gpus), fabric_attributes(inventory)
         for unit in units(inventory.pci, policies, gpus):
+            # The other forms of these GPUs decide about the counters, so they have to be known.
             if any(pci in found and found[pci].doubtful for pci in unit.addresses):
                 continue
             if unit.reason:
@@ -154,35 +154,19 @@ class PassthroughKind:
         found = parse_passthrough_name(unshared)
         return None if found is None else tuple(map(Region, found))
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """All of the GPUs, whatever it consumes."""
-        return self.parse(unshared) or ()
-
-    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """All of the GPUs."""
-        return self.parse(unshared) or ()
-
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """The form by which it is offered, and with how many GPUs where there are several."""
+        """The word passthrough, with the number of GPUs if there are several."""
         count = len(self.parse(unshared) or ())
         return FORM if count <= 1 else f"{FORM} of {count} GPUs"
-
-    def position(self, unshared: str) -> str:
-        """Nothing: it is all of the GPU."""
-        return ""
 
 
 PASSTHROUGH = PassthroughKind()
 
 
-def _policy(function: PciFunction, policies: Policies) -> GpuPolicy | None:
-    return policies.get(function.physical or function.pci)
-
-
 def _offer(unit: Unit, device: Device, policies: Policies, found: _Forms) -> None:
-    """Add the device to the forms of its first GPU, and have the counters of all its GPUs keep it apart."""
+    """Add the device to the forms of its first GPU, and give all of its GPUs the counters that it needs."""
     for index, function in enumerate(unit.functions):
-        policy = _policy(function, policies)
+        policy = policy_of(function, policies)
         if function.physical is not None:
             found[function.pci] = _only(function.pci)
             _hand_out_by_functions(function.physical, found)
@@ -195,15 +179,13 @@ def _offer(unit: Unit, device: Device, policies: Policies, found: _Forms) -> Non
 
 
 def _only(pci: PciAddress) -> GpuForms:
-    """A GPU that has no other form."""
+    """A GPU without any other form."""
     return GpuForms(Device(gpu_device_name(pci), pci))
 
 
 def _beside_others(pci: PciAddress, forms: GpuForms, policy: GpuPolicy) -> GpuForms:
-    """The forms with counters, where there are others or sharing will add some.
-
-    A GPU of which nothing else is offered has the reason for that, no longer for all of it.
-    """
+    """The forms with counters, if there are other forms or sharing will add some."""
+    # A reason for offering nothing of the GPU is now one for the other forms only.
     rest: Part = "partitions" if policy.form == "partitions" else "whole"
     kept = tuple((rest if part == "gpu" else part, reason) for part, reason in forms.withheld)
     forms = replace(forms, withheld=kept)
@@ -233,9 +215,9 @@ def _hand_out_by_functions(physical: PciAddress, found: _Forms) -> None:
 
 
 def _keep_back(unit: Unit, policies: Policies, found: _Forms) -> None:
-    """Note the reason with the GPUs that were wanted; those that were wanted so alone have no form."""
+    """Note the reason at the GPUs that rules pass through; those meant for nothing else have no form."""
     for function in unit.functions:
-        policy = _policy(function, policies)
+        policy = policy_of(function, policies)
         if policy is None or not is_wanted(policy):
             continue
         forms = found.get(function.pci) or _only(function.pci)

@@ -1,6 +1,6 @@
-"""Says which GPUs can be passed through, which only together, and why one cannot be; and their names: pure.
+"""Which GPUs can be passed through, which of them only together, why others cannot; and their names. Pure.
 
-vfio hands out IOMMU groups. Whoever has a function of a group can reach all of it by DMA.
+vfio hands out whole IOMMU groups, because a function can reach all others of its group by DMA.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.devices.gpu_policy import GpuPolicy
-from driver.devices.limits import is_dns_label
+from driver.devices.limits import MAX_CONSUMED_SETS, is_dns_label
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Gpu
@@ -33,15 +33,12 @@ HANDED_OUT_BY_FUNCTIONS = "its virtual functions are passed through instead"
 VGPU_SLOT = "the NVIDIA driver has it, as a slot of a vGPU"
 IN_A_VGPU = "it is a vGPU, which this machine cannot hand on"
 
-MOST_COUNTED = 2
-"""How many counter sets a device can take from (resource.k8s.io/v1), so with how many GPUs it can contend."""
-
 
 def passthrough_device_name(gpus: Sequence[PciAddress]) -> str | None:
     """The device name of GPUs that are passed through together: ``gpu-0000-8a-00-0-vfio`` for one.
 
-    Those of several name all of them in their order: ``gpu-0000-8a-00-0-0000-8b-00-0-vfio``. None where that
-    is longer than a name of a device can be.
+    The name of several has all of them in the given order: ``gpu-0000-8a-00-0-0000-8b-00-0-vfio``. None if
+    that is too long for a device name.
     """
     addresses = "-".join(gpu_device_name(pci).removeprefix("gpu-") for pci in gpus)
     name = f"gpu-{addresses}-vfio"
@@ -55,16 +52,15 @@ def parse_passthrough_name(unshared: str) -> tuple[PciAddress, ...] | None:
         return None
     named = re.findall(_ADDRESS, match["addresses"], re.ASCII)
     found = [pci for one in named if (pci := parse_gpu_device_name(f"gpu-{one}")) is not None]
-    # Each name has one way to write it: in the order of the addresses, none twice.
+    # Only one way to write the name is accepted: sorted addresses, none of them twice.
     return tuple(found) if passthrough_device_name(sorted(set(found))) == unshared else None
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """GPUs that a virtual machine gets together, since no IOMMU tells them apart; mostly one.
+    """GPUs that a virtual machine gets together, since they are in one IOMMU group; mostly it is one.
 
-    ``functions`` are sorted by address. ``reason`` is why they cannot be passed through, empty where they
-    can.
+    ``functions`` are sorted by address. ``reason`` is why they cannot be passed through, empty if they can.
     """
 
     functions: tuple[PciFunction, ...]
@@ -77,16 +73,16 @@ class Unit:
 
 
 def units(view: PciView, policies: Policies, gpus: Mapping[PciAddress, Gpu]) -> Iterator[Unit]:
-    """The GPUs that policies want passed through, each once, by the lowest address.
+    """The GPUs that policies want passed through, each once, at the lowest address of its unit.
 
-    ``gpus`` is what NVML tells. A virtual function goes by the policy of its physical one; those that the
-    NVIDIA driver has are slots of vGPUs.
+    ``gpus`` are those that NVML lists.
     """
     done: set[PciAddress] = set()
     for function in view.functions:
-        if function.pci in done or not is_wanted(_policy(function, policies)):
+        if function.pci in done or not is_wanted(policy_of(function, policies)):
             continue
         group = view.group(function.iommu_group)
+        # A virtual function that is bound to the NVIDIA driver is a slot for vGPUs.
         if function.physical is not None and function.driver == NVIDIA_KERNEL_DRIVER:
             continue
         together = group.gpus if group is not None else (function,)
@@ -94,7 +90,8 @@ def units(view: PciView, policies: Policies, gpus: Mapping[PciAddress, Gpu]) -> 
         yield Unit(together, _why_not(together, group, policies, gpus))
 
 
-def _policy(function: PciFunction, policies: Policies) -> GpuPolicy | None:
+def policy_of(function: PciFunction, policies: Policies) -> GpuPolicy | None:
+    """The policy of a function; a virtual function has that of its physical one."""
     return policies.get(function.physical or function.pci)
 
 
@@ -104,11 +101,12 @@ def _why_not(
     policies: Policies,
     gpus: Mapping[PciAddress, Gpu],
 ) -> str:
-    """Why these GPUs cannot be passed through, empty where they can."""
+    """Why these GPUs cannot be passed through, empty if they can."""
+    # A function has an IOMMU group only while the kernel uses an IOMMU.
     if group is None:
         return NO_IOMMU
     for function in together:
-        reason = _why_not_one(function, gpus.get(function.pci), _policy(function, policies))
+        reason = _why_not_one(function, gpus.get(function.pci), policy_of(function, policies))
         if reason:
             return reason if len(together) == 1 else f"{function.pci} of its IOMMU group: {reason}"
     reason = _in_the_way(group)
@@ -128,13 +126,15 @@ def _why_not_one(function: PciFunction, gpu: Gpu | None, policy: GpuPolicy | Non
 
 
 def _leaves_mig(gpu: Gpu, policy: GpuPolicy | None) -> bool:
-    """Whether MIG mode ends with the last partition that a claim has: then counters keep the forms apart."""
+    """Whether this driver turns MIG mode off again after the last claim of a partition."""
+    # Then counters keep the GPU's forms apart, and MIG mode is not in the way.
     ours = policy is not None and policy.mig.mode in ("dynamic", "layout")
     return ours and gpu.mig is not None and gpu.mig.without_reset
 
 
 def _in_the_way(group: IommuGroup) -> str:
-    """What of the group is no part of a GPU and works for the node: it would be taken away from it."""
+    """Why the group's other functions forbid it, empty if they do not."""
+    # All functions of a group have to leave their kernel drivers, so the node would lose these.
     others = [f"{one.pci} ({one.driver})" for one in group.at_work_for_the_node]
     if not others:
         return ""
@@ -142,17 +142,18 @@ def _in_the_way(group: IommuGroup) -> str:
 
 
 def _not_together(together: tuple[PciFunction, ...], group: IommuGroup, policies: Policies) -> str:
-    """Why GPUs of one group cannot go together, empty where they can or there is one."""
+    """Why the GPUs of one group cannot be passed through together, empty if they can or there is only one."""
     where = f"its IOMMU group {group.number}"
-    kept = [str(one.pci) for one in together if not is_wanted(_policy(one, policies))]
+    kept = [str(one.pci) for one in together if not is_wanted(policy_of(one, policies))]
     if kept:
         return f"{where} has {', '.join(kept)} as well, which is not to be passed through"
     if passthrough_device_name([one.pci for one in together]) is None:
         return f"{where} has {len(together)} GPUs, too many for the name of a device"
-    counted = [one for one in together if (policy := _policy(one, policies)) and not is_alone(policy)]
-    if len(counted) > MOST_COUNTED:
+    counted = [one for one in together if (policy := policy_of(one, policies)) and not is_alone(policy)]
+    # Each of these GPUs has a counter set, and the API lets a device consume from two at most.
+    if len(counted) > MAX_CONSUMED_SETS:
         return (
             f"{where} has {len(together)} GPUs, and a device can stand beside other forms of "
-            f"{MOST_COUNTED} at most: offer them for passthrough alone"
+            f"{MAX_CONSUMED_SETS} at most: offer them for passthrough alone"
         )
     return ""

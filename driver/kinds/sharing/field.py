@@ -1,4 +1,4 @@
-"""Reads the field ``shared`` of a rule of the node configuration: how a GPU or its partitions are shared."""
+"""Reads the field ``shared`` of a rule: how a GPU or its partitions are shared."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
+from driver.kinds.kind import PolicyField
 from kubernetes_rules.quantity import parse_quantity
 
+# More than is ever needed. The number is part of the device's name, which has room for four digits.
 MOST_SHARES = 1000
-"""More shares of one GPU than are ever needed; their number is part of the device's name."""
 
+# MPS limits the memory of a client in whole MiB, so no step is finer.
 MIB = 2**20
-"""The finest step of memory: MPS limits a client's memory in whole MiB."""
 
 _MOST: dict[Strategy, int] = {"TimeSlicing": MOST_SHARES, "MPS": MOST_MPS_CLIENTS}
 _FIELDS = ("strategy", "shares", "memory", "fractional")
@@ -43,9 +44,9 @@ SCHEMA: dict[str, Any] = {
 
 
 def read_shared(value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, ...]:
-    """The field's meaning: one offer, or two of different strategies.
+    """The meaning of the field's parsed ``value``: one offer, or two with different strategies.
 
-    What is wrong with it is added to ``errors``, each with its path; what is wrong is left out.
+    Each mistake is added to ``errors`` with its path, and an offer with a mistake is left out.
     """
     if not isinstance(value, list):
         offer = _offer(value, path, errors)
@@ -61,7 +62,7 @@ def read_shared(value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, 
 
 
 def _offer(value: Any, path: str, errors: list[str]) -> SharedOffer | None:
-    """None when anything is wrong with it."""
+    """One offer; None if anything is wrong with it."""
     if not isinstance(value, dict):
         errors.append(f"{path}: must be a mapping with strategy and with shares, memory or both")
         return None
@@ -101,7 +102,8 @@ def _step(value: Any, path: str, errors: list[str]) -> int | None:
     errors.extend(f"{path}.{key}: unknown field" for key in value if key != "step")
     step = value.get("step")
     try:
-        amount = parse_quantity(str(step))  # YAML makes a number of one without a suffix
+        # YAML reads an amount without a suffix as a number.
+        amount = parse_quantity(str(step))
     except ValueError:
         errors.append(f"{path}.step: must be an amount of memory such as 5Gi")
         return None
@@ -111,8 +113,8 @@ def _step(value: Any, path: str, errors: list[str]) -> int | None:
     return int(amount)
 
 
-class SharedField:
-    """The field itself."""
+class SharedField(PolicyField):
+    """The field ``shared``."""
 
     name = "shared"
     schema = SCHEMA
@@ -120,11 +122,11 @@ class SharedField:
     read = staticmethod(read_shared)
 
     def implied_form(self, policy: GpuPolicy) -> str | None:
-        """Shared alone, unless partitions are offered beside the whole GPU."""
+        """Only the shared GPU, unless the rule offers dynamic partitions, which are beside the whole GPU."""
         return "whole" if policy.mig.mode == "dynamic" else "shared"
 
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """Forms beside which a GPU cannot be shared."""
+        """Forms that exclude sharing."""
         if policy.form == "shared" and policy.mig.mode == "dynamic":
             yield (
                 "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and "

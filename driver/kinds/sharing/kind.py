@@ -1,7 +1,7 @@
-"""Shared devices: a layer over the kinds, by which several claims can be given one device at once.
+"""Shared devices: a layer over the kinds, so that several claims can have one device at once.
 
-A shared device lies on a device of a kind, whose name its own begins with; so what prepare does is done for
-the kind beneath, and sharing on top of it.
+A shared device lies on a device of a kind, and its name begins with that device's name. Prepare does its work
+for the kind beneath, and then sets up sharing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from driver.kinds.forms import Forms, GpuForms, alternatives
 from driver.kinds.gpu_attributes import known
 from driver.kinds.kind import Policies, PolicyField
 from driver.kinds.memory_limits import limits_unknown
-from driver.kinds.sharing.field import SharedField
+from driver.kinds.sharing.field import MIB, SharedField
 from driver.kinds.whole import WHOLE
 from kubernetes_rules.quantity import format_bytes
 
@@ -40,25 +40,24 @@ _WHOLE_GPUS_ALONE = frozenset(
         "migWithheld",
     }
 )
-"""Attributes that help only a claim that has the whole GPU for itself."""
+"""Attributes that are useful only to a claim that has the whole GPU for itself."""
 
+# From Volta on MPS can limit the memory and threads of its clients.
 _VOLTA = 7
-"""The first major compute capability whose MPS clients can be limited."""
 
 _COMPUTE_SLICES = 7
 _TOO_SMALL = (
     f"CUDA does not start with less than {format_bytes(SMALLEST_LIMIT_BYTES)}, to which the NVIDIA driver "
     "would hold it (memoryLimits: false forbids that)"
 )
-_MIB = 2**20
 
 
 def _shared_device(exclusive: Device, offer: SharedOffer, *, limits_unknown: bool = False) -> Device:
-    """The device that several claims can be given at once, made from the one that a claim has for itself.
+    """The shared device, made from the ``exclusive`` one that a single claim would have.
 
-    It lies where that one lies and consumes the same counters: the scheduler counts them once, with
-    the first share (KEP-5075). A fractional one keeps all that a whole GPU says of itself. With
-    ``limits_unknown`` it is not known whether the NVIDIA driver holds shares to their memory.
+    It consumes the same counters; the scheduler counts them once, with the first share (KEP-5075). A
+    fractional device keeps all attributes of the whole GPU. ``limits_unknown``: it is not known whether the
+    NVIDIA driver can limit the memory of shares.
     """
     least_bytes = _least_bytes(exclusive)
     capacity, policies = _measures(offer, exclusive.capacity.get(MEMORY), least_bytes)
@@ -67,7 +66,7 @@ def _shared_device(exclusive: Device, offer: SharedOffer, *, limits_unknown: boo
         for name, value in exclusive.attributes.items()
         if offer.fractional or name not in _WHOLE_GPUS_ALONE
     }
-    told: dict[str, AttributeValue | None] = {
+    own: dict[str, AttributeValue | None] = {
         "type": WHOLE.attribute_type if offer.fractional else "shared",
         "sharing": SHARING[offer.strategy],
         "memoryIsolation": _memory_isolation(exclusive, offer, limits_unknown),
@@ -75,15 +74,16 @@ def _shared_device(exclusive: Device, offer: SharedOffer, *, limits_unknown: boo
     return replace(
         exclusive,
         name=shared_device_name(exclusive.name, offer.form),
-        attributes=known({**kept, **told}),
+        attributes=known({**kept, **own}),
         capacity=capacity,
         policies=policies,
     )
 
 
 def _memory_isolation(exclusive: Device, offer: SharedOffer, limits_unknown: bool) -> str | None:
-    """What keeps others off the memory of a share, the stronger of two; None where that is not known."""
-    # Compute mode EXCLUSIVE_PROCESS keeps all but the MPS server off a GPU; partitions have no such mode.
+    """What keeps others off the memory of a share, the stronger of two; None if that is not known."""
+    # Compute mode EXCLUSIVE_PROCESS keeps every process but the MPS server off a GPU; partitions have no
+    # such mode.
     if offer.strategy == "MPS" and exclusive.takes_all:
         return "mps"
     if exclusive.attributes.get(MEMORY_LIMITS) == BY_CGROUP:
@@ -92,7 +92,7 @@ def _memory_isolation(exclusive: Device, offer: SharedOffer, limits_unknown: boo
 
 
 def _why_not_shared(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:
-    """Why the GPU, or the partition of it, cannot be shared so; None when it can."""
+    """Why the GPU or the partition cannot be shared in this way; None if it can."""
     memory_bytes, least_bytes = exclusive.capacity.get(MEMORY), _least_bytes(exclusive)
     if offer.step_bytes is not None:
         step = format_bytes(offer.step_bytes)
@@ -110,7 +110,7 @@ def _why_not_shared(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | No
 
 
 def _least_bytes(exclusive: Device) -> int:
-    """The least memory of a share; 0 where nothing but the MPS server holds it to any."""
+    """The least memory of a share; 0 if the NVIDIA driver does not limit it."""
     return SMALLEST_LIMIT_BYTES if exclusive.attributes.get(MEMORY_LIMITS) == BY_CGROUP else 0
 
 
@@ -122,7 +122,7 @@ def _least_steps(step_bytes: int, least_bytes: int) -> int:
 def _measures(
     offer: SharedOffer, memory_bytes: int | None, least_bytes: int
 ) -> tuple[dict[str, int], dict[str, RequestPolicy]]:
-    """The capacities and their policies; memory that cannot be asked for is there for selectors."""
+    """The capacities and their request policies."""
     capacity: dict[str, int] = {}
     policies: dict[str, RequestPolicy] = {}
     if memory_bytes is not None:
@@ -134,18 +134,17 @@ def _measures(
 
 
 def _memory(offer: SharedOffer, memory_bytes: int, least_bytes: int) -> tuple[int, RequestPolicy]:
-    """How much is there, and what a claim takes of it that asks for none.
-
-    A fractional device has whole steps alone, since all of it is the default and that has to be whole steps.
-    Of others the default is a share's part in whole steps, at least the least that there can be.
-    """
+    """The capacity of memory, and its request policy."""
     step = offer.step_bytes
+    # Claims cannot ask for memory. The capacity is there for selectors, and a claim takes none of it.
     if step is None:
         return memory_bytes, RequestPolicy(0)
     least = _least_steps(step, least_bytes)
     if offer.fractional:
+        # The default is all of it, and the API wants the default to be a whole number of steps.
         whole_steps = memory_bytes // step * step
         return whole_steps, RequestPolicy(whole_steps, least, step)
+    # The default is the equal part of a share in whole steps.
     part = memory_bytes // offer.shares // step * step if offer.shares else least
     return memory_bytes, RequestPolicy(max(least, part), least, step)
 
@@ -165,7 +164,7 @@ def _why_no_mps(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:
         return None
     if offer.shares is not None:
         return f"{shares} shares are more than the {clients} clients that MPS serves there"
-    smallest = -(-memory_bytes // (clients * _MIB)) * _MIB
+    smallest = -(-memory_bytes // (clients * MIB)) * MIB
     return (
         f"it has {shares} steps of {format_bytes(offer.step_bytes or 1)}, and MPS serves {clients} clients "
         f"there: take steps of {format_bytes(smallest)} or more"
@@ -173,19 +172,16 @@ def _why_no_mps(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:
 
 
 def _most_mps_clients(exclusive: Device) -> int:
-    """How many clients an MPS server of the GPU takes, or of the partition: its part of seven slices."""
+    """How many clients an MPS server takes on the GPU, or on the partition."""
     profile = exclusive.attributes.get("profile")
     if not isinstance(profile, str):
         return MOST_MPS_CLIENTS
+    # On a partition the number falls with its compute slices, which are the first digit of the profile.
     return MOST_MPS_CLIENTS * int(profile[0]) // _COMPUTE_SLICES
 
 
 def _with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
-    """The forms with those that the field ``shared`` of the rule asks for.
-
-    ``forms`` are those without it. Where a GPU has several forms that no counters of partitions keep apart,
-    it gets a counter of its own.
-    """
+    """The forms with the shared devices that the field ``shared`` of the rule wants."""
     if not policy.shared:
         return forms
     unknown = _unknown(gpu, policy)
@@ -200,6 +196,7 @@ def _with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     ways = [one for one, reason in reasons.items() if reason is None]
     kept_back = "; ".join(f"{one.strategy}: {reason}" for one, reason in reasons.items() if reason)
     found = replace(forms, whole=policy.form == "whole")
+    # Several forms exclude each other. Without the counters of partitions one counter keeps them apart.
     if found.counters is None and found.whole + len(ways) > 1:
         found = replace(found, counters=alternatives(gpu.pci, ("gpu",)))
     unanswered, to_share = limits_unknown(gpu, policy), _to_share(gpu, found.all_of_it)
@@ -209,7 +206,7 @@ def _with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
 
 
 def _unknown(gpu: Gpu, policy: GpuPolicy) -> str:
-    """What NVML did not tell of the GPU and decides how it can be shared; empty where nothing is missing."""
+    """What could not be read of the GPU and decides how it can be shared; empty if nothing is missing."""
     if any(offer.strategy == "MPS" for offer in policy.shared):
         if "compute_capability" in gpu.unanswered:
             return "compute capability"
@@ -220,10 +217,8 @@ def _unknown(gpu: Gpu, policy: GpuPolicy) -> str:
 
 
 def _to_share(gpu: Gpu, whole: Device) -> Device:
-    """The whole GPU with the memory that shares can have: without what the NVIDIA driver keeps for itself.
-
-    Of a partition NVML tells the memory for programs alone, so nothing has to be taken off.
-    """
+    """The whole GPU with the memory that shares can have: without what the NVIDIA driver reserves."""
+    # For partitions this is not needed: the memory that NVML gives for them is all for programs.
     shareable_bytes = gpu.shareable_bytes
     capacity = {name: amount for name, amount in whole.capacity.items() if name != MEMORY}
     return replace(
@@ -232,8 +227,9 @@ def _to_share(gpu: Gpu, whole: Device) -> Device:
 
 
 def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms) -> GpuForms:
-    """Every partition shared instead of whole; in all ways that are asked for and possible."""
+    """The forms with each partition shared instead of exclusive, in all ways that are wanted and possible."""
     made: list[Device] = []
+    # A dict as an ordered set: the same reason counts once.
     kept_back: dict[str, None] = {}
     partitions = forms.partitions
     counters = forms.counters
@@ -254,26 +250,26 @@ def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms)
 
 
 def _counter(gpu: Gpu, partition: Device) -> str:
-    """The counter of a partition, named after its profile and its place: ``mig-1g-10gb-6``."""
+    """The name of a partition's counter, by profile and place: ``mig-1g-10gb-6``."""
     return partition.name.removeprefix(f"{gpu_device_name(gpu.pci)}-")
 
 
 def _withholding(forms: GpuForms, reason: str) -> GpuForms:
-    """The forms with the reason why it is not shared, or not offered at all where nothing is left."""
+    """The forms with the reason why the GPU is not shared, or not offered at all if no form is left."""
     if forms.whole or forms.shared or forms.partitions or forms.passthrough:
         return replace(forms, withheld=(*forms.withheld, ("shared", reason)))
     return forms.nothing(reason)
 
 
 class SharedLayer:
-    """What kinds offer, shared."""
+    """The devices of the kinds, shared."""
 
     form = "shared"
     attribute_type = "shared"
     policy_field: PolicyField | None = SharedField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """The GPUs beside or instead of their whole form, or their partitions, shared."""
+        """The shared GPUs beside or instead of the whole ones, or the shared partitions."""
         return so_far.changed(inventory, policies, _with_shared)
 
 

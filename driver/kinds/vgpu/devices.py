@@ -1,10 +1,10 @@
 """Makes the devices of the vGPUs of one GPU: a device for each slot of each profile.
 
-Counters let a GPU have vGPUs of one profile at a time, any number of them up to what it takes, since a host
-refuses a vGPU beside those of another profile. A counter of which all vGPUs of a profile take the same cannot
-say that: if two of each profile fit, one of each does, too. So the slots differ. In counter ``n`` the vGPU in
-slot ``n`` takes nearly all, the others of its profile share the little that is left, and every vGPU of a
-later profile takes more than that: whichever profile is there, another one lacks something.
+A host refuses a vGPU beside those of another profile, so the counters allow vGPUs of only one profile at a
+time, up to the number that the GPU takes. If all vGPUs of a profile consumed the same of each counter this
+would not work: if two of each profile fit, then also one of each. So the slots differ. In counter ``n`` the
+vGPU in slot ``n`` takes nearly everything, and the others of its profile share the small rest. Every vGPU of
+a later profile takes more than that rest. So no two profiles fit together.
 """
 
 from __future__ import annotations
@@ -21,23 +21,16 @@ from driver.nvml.mig import Placement
 from driver.nvml.vgpu import VgpuType
 
 _COUNTER = "vgpu-"
-"""Before the number of a counter."""
-
+# The API stores the amounts of counters as quantities, which Kubernetes handles as 64 bits.
 _MOST = 2**63 - 1
-
-PROFILE = "profile"
-_FRAMEWORK = "vgpuFramework"
-_PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 
 
 def one_profile_at_a_time(
     slots: Mapping[str, int],
 ) -> tuple[dict[str, int], dict[tuple[str, int], dict[str, int]]] | None:
-    """The counters, and what the vGPU of each profile in each slot takes of them.
+    """The counters, and what the vGPU of each profile in each slot consumes of them.
 
-    ``slots`` maps profiles to how many vGPUs of them fit. There are as many counters as slots of the profile
-    with the second most, and fewer cannot do: of one counter only one vGPU of a profile can take more than
-    half. None where the amounts would not fit into 64 bits.
+    ``slots`` maps profiles to how many vGPUs of them fit. None if the amounts do not fit into 64 bits.
     """
     order = sorted(slots, key=lambda profile: (slots[profile], profile))
     if len(order) < 2:
@@ -46,6 +39,8 @@ def one_profile_at_a_time(
     capacity = 2 * max(slots[profile] * light[profile] for profile in order) + 1
     if capacity > _MOST:
         return None
+    # As many counters as the profile with the second most slots has slots. Fewer are not enough: only one
+    # vGPU of a profile can take more than half of a counter.
     counters = [f"{_COUNTER}{number}" for number in range(slots[order[-2]])]
     taken = {}
     for profile in order:
@@ -59,14 +54,14 @@ def one_profile_at_a_time(
 def _only_one(
     slots: Mapping[str, int],
 ) -> tuple[dict[str, int], dict[tuple[str, int], dict[str, int]]]:
-    """One counter of slots, by which what takes all of the GPU excludes them."""
+    """One counter, with an amount of 1 for each slot; a device that takes all of the GPU excludes them."""
     name = f"{_COUNTER}0"
     taken = {(profile, slot): {name: 1} for profile, count in slots.items() for slot in range(count)}
     return {name: len(taken)}, taken
 
 
 def _light_amounts(order: list[str], slots: Mapping[str, int]) -> dict[str, int]:
-    """What a vGPU takes of the counters of other slots: more than all that earlier profiles leave there."""
+    """What a vGPU takes of the counters of other slots: more than earlier profiles leave free there."""
     light: dict[str, int] = {}
     left = 0
     for profile in order:
@@ -101,30 +96,28 @@ def vgpu_device(
 def _attributes(
     gpu: Gpu, host: VgpuHost, kind: VgpuType, slot: int, inventory: Inventory
 ) -> dict[str, AttributeValue | None]:
-    """What it is, and where: the address is that of the function which a virtual machine is given.
-
-    A mediated device has no address. The address of its GPU would pass the GPU itself through.
-    """
+    """The attributes of the vGPU; its PCI address is that of the function which a virtual machine gets."""
+    # A mediated device has no PCI address. With the address of its GPU a virtual machine would get the GPU.
     on_instance = kind.gpu_instance_profile is not None
     place = host.place(gpu.pci, slot) if host.framework == "vendor-vfio" else None
     function = None if place is None else inventory.pci.function(place.pci)
     return {
         "type": "vgpu",
         "sharing": "none",
-        PROFILE: attribute_text(kind.profile),
-        _FRAMEWORK: host.framework,
+        "profile": attribute_text(kind.profile),
+        "vgpuFramework": host.framework,
         "vgpuKind": "mig-backed" if on_instance else "time-sliced",
         "vgpuSeries": series(kind.profile),
         "frameRateLimit": kind.frames_per_second,
         "memoryIsolation": "hardware" if on_instance else None,
         "parentUUID": gpu.uuid,
         "parentPCIBusID": str(gpu.pci),
-        _PCI_BUS_ID: None if place is None else str(place.pci),
+        "resource.kubernetes.io/pciBusID": None if place is None else str(place.pci),
         "iommuGroup": None if function is None else function.iommu_group,
     }
 
 
 def series(profile: str) -> str | None:
-    """The series, which says what a vGPU is licensed for: ``Q``, ``A``, ``B`` or ``C``."""
+    """The series of a profile, by which a vGPU is licensed: ``Q``, ``A``, ``B`` or ``C``."""
     letters = profile.rpartition("-")[2].lstrip("0123456789")
     return letters[0] if letters[:1] in ("Q", "A", "B", "C") else None

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.gpu_policy import GpuPolicy
+from driver.kinds.kind import PolicyField
 from driver.nvml.vgpu import vgpu_profile
 
 FIELD, FORM = "vgpu", "vgpu"
 
+# One list of profiles may be for all GPU models of a cluster.
 _MOST_NAMES = 64
-"""One list of profiles may serve all models of a cluster."""
 
+# A word and no number: all virtual functions of the GPU are turned on, as NVIDIA's sriov-manage does.
 ENABLED = "enabled"
-"""All virtual functions of the GPU are turned on. NVIDIA's sriov-manage takes no number either."""
 
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ]*(-[A-Za-z0-9]+){1,3}", re.ASCII)
 SCHEMA: dict[str, Any] = {
@@ -42,9 +43,9 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class VgpuOffer:
-    """The profiles of which vGPUs are offered, without the vendor: ``L40S-8Q``.
+    """The profiles of the vGPUs that are offered, without the vendor: ``L40S-8Q``.
 
-    With ``enables_virtual`` the virtual functions of a GPU that has none on are turned on.
+    ``enables_virtual``: if the virtual functions of a GPU are off, they are turned on.
     """
 
     profiles: tuple[str, ...]
@@ -52,7 +53,7 @@ class VgpuOffer:
 
 
 def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
-    """The field's meaning; what is wrong with it is added to ``errors``, each with its path."""
+    """The meaning of the field's parsed ``value``; each mistake is added to ``errors`` with its path."""
     if not isinstance(value, dict):
         errors.append(f"{path}: must be a mapping with profiles")
         return VgpuOffer(())
@@ -76,13 +77,13 @@ def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
 
 
 def offer_of(policy: GpuPolicy) -> VgpuOffer | None:
-    """What a rule says of vGPUs, None where it says nothing."""
+    """The field ``vgpu`` of a rule, None if it has none."""
     found = policy.more.get(FIELD)
     return found if isinstance(found, VgpuOffer) else None
 
 
-class VgpuField:
-    """The field itself."""
+class VgpuField(PolicyField):
+    """The field ``vgpu``."""
 
     name = FIELD
     schema = SCHEMA
@@ -90,11 +91,11 @@ class VgpuField:
     read = staticmethod(read_vgpu)
 
     def implied_form(self, policy: GpuPolicy) -> str | None:
-        """vGPUs: a host of them offers no GPU to containers."""
+        """vGPUs only: a GPU of a vGPU host cannot be used by containers."""
         return FORM if offer_of(policy) is not None else None
 
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """Forms that containers use, which a host of vGPUs has not."""
+        """Forms for containers, which a vGPU host does not have."""
         offered = offer_of(policy) is not None
         if policy.form == FORM and not offered:
             yield "offer: must not be vgpu without the field vgpu, which names the profiles"

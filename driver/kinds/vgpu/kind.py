@@ -1,4 +1,4 @@
-"""vGPUs of a host, each of a profile of NVIDIA's in a slot of its GPU: made when a claim is prepared."""
+"""vGPUs of a host, each of an NVIDIA profile in a slot of its GPU. Prepare makes them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from driver.devices.region import Region
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.vgpu_places import VgpuHost
 from driver.kinds.forms import Forms, GpuForms
-from driver.kinds.kind import Policies, PolicyField
-from driver.kinds.vgpu.devices import PROFILE, one_profile_at_a_time, vgpu_device
+from driver.kinds.kind import OfferedKind, Policies, PolicyField
+from driver.kinds.vgpu.devices import one_profile_at_a_time, vgpu_device
 from driver.kinds.vgpu.field import FORM, VgpuField, offer_of
 from driver.kinds.vgpu.names import parse_vgpu_name
-from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
 
 NO_HOST = "no vGPU manager runs it, so no vGPUs can be made of it"
-NOT_TOLD = "NVML does not tell which vGPUs can be made of it"
+VGPUS_UNKNOWN = "NVML does not tell which vGPUs can be made of it"
 NO_PLACE = (
     "it has no virtual functions: make them with NVIDIA's sriov-manage -e, or by virtualFunctions in its rule"
 )
@@ -33,17 +32,17 @@ TOO_MANY = "counters cannot keep so many vGPU profiles apart: name fewer"
 
 
 def _with_vgpus(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventory) -> GpuForms:
-    """The forms with the vGPUs that the rule names; nothing else of a host is for containers."""
+    """The forms with the vGPUs that the rule names."""
     offer = offer_of(policy)
     if offer is None:
         return forms
     if {"virtualization", "vgpu_types"} & gpu.unanswered or (gpu.vgpu is not None and gpu.vgpu.types is None):
-        return forms.unknown(NOT_TOLD)
+        return forms.unknown(VGPUS_UNKNOWN)
     if gpu.vgpu is None:
         return forms.nothing(NO_HOST)
     if gpu.vgpu.framework is None:
-        asked = offer.enables_virtual and may_get_virtual(gpu, inventory)
-        return forms.nothing(BEING_MADE if asked else NO_PLACE)
+        is_requested = offer.enables_virtual and may_get_virtual(gpu, inventory)
+        return forms.nothing(BEING_MADE if is_requested else NO_PLACE)
     wanted = [one for one in gpu.vgpu.types or () if one.profile in offer.profiles]
     wanted.sort(key=lambda one: offer.profiles.index(one.profile))
     if not wanted:
@@ -55,7 +54,7 @@ def _with_vgpus(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Invento
 
 
 def may_get_virtual(gpu: Gpu, inventory: Inventory) -> bool:
-    """Whether a vGPU manager runs it, and it can have virtual functions and has none."""
+    """Whether the GPU has a vGPU manager, and supports virtual functions and has none."""
     function = inventory.pci.function(gpu.pci)
     if gpu.vgpu is None or gpu.vgpu.framework is not None or function is None:
         return False
@@ -66,6 +65,7 @@ def _by_time(
     gpu: Gpu, host: VgpuHost, types: Sequence[VgpuType], inventory: Inventory, forms: GpuForms
 ) -> GpuForms:
     """vGPUs that share the GPU by time: of one profile at a time, as in equal-size mode."""
+    # With SR-IOV each vGPU lies on a virtual function of its own; without, they all lie on the GPU itself.
     most = None if host.is_on(gpu.pci) else len(host.places)
     slots = {one.profile: one.most if most is None else min(one.most, most) for one in types}
     found = one_profile_at_a_time(slots)
@@ -83,10 +83,8 @@ def _by_time(
 def _on_instances(
     gpu: Gpu, host: VgpuHost, types: Sequence[VgpuType], inventory: Inventory, forms: GpuForms
 ) -> GpuForms:
-    """vGPUs on the GPU instances that an admin has made: one on each, of the types of its profile.
-
-    The host takes any free instance of the profile, so which slot is whose does not matter.
-    """
+    """vGPUs on the GPU instances that an admin has made: one on each, of the vGPU types for its profile."""
+    # The host picks any free instance of the profile, so it does not matter which slot belongs to which.
     starts = {
         instance.placement.start: instance.profile_id
         for instance in (gpu.mig.instances if gpu.mig else ())
@@ -107,7 +105,7 @@ def _on_instances(
     return replace(forms, whole=False, partitions=devices, counters=counters, withheld=())
 
 
-class VgpuKind:
+class VgpuKind(OfferedKind):
     """vGPUs that are published before they exist."""
 
     word = "vgpu"
@@ -121,7 +119,7 @@ class VgpuKind:
     policy_field: PolicyField | None = VgpuField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        """The vGPUs of GPUs that the rules name profiles for."""
+        """The vGPUs of the GPUs whose rules name vGPU profiles."""
         gpus = {
             gpu.pci: _with_vgpus(gpu, policies[gpu.pci], so_far.gpus[gpu.pci], inventory)
             for gpu in inventory.gpus
@@ -134,18 +132,10 @@ class VgpuKind:
         name = parse_vgpu_name(unshared)
         return None if name is None else (name.region,)
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
-        """Its slot, whatever it consumes."""
-        return self.parse(unshared) or ()
-
-    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
-        """Its slot."""
-        return self.parse(unshared) or ()
-
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """The profile: as it is published, else as the name has it."""
+        """The profile from the attributes, else from the name."""
         name = parse_vgpu_name(unshared)
-        return str(attributes.get(PROFILE) or (name.profile if name else unshared))
+        return str(attributes.get("profile") or (name.profile if name else unshared))
 
     def position(self, unshared: str) -> str:
         """The slot."""

@@ -1,4 +1,4 @@
-"""Makes and reads the names of vGPUs, which say on which GPU they lie, of which profile, in which slot."""
+"""Makes and reads the device names of vGPUs, which contain the GPU, the profile and the slot."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _BETWEEN = re.compile(r"[^a-z0-9]+", re.ASCII)
 class VgpuName:
     """What a vGPU's name says.
 
-    ``profile`` is the profile as names have it (``profile_label``). ``slot`` is the number of the virtual
-    function that it lies on; on a GPU without any, one of those that the GPU takes.
+    ``profile`` is the profile in the form of ``profile_label``. ``slot`` is the number of the virtual
+    function that the vGPU lies on; on a GPU without virtual functions, a number below the most vGPUs that it
+    takes.
     """
 
     pci: PciAddress
@@ -31,12 +32,12 @@ class VgpuName:
 
     @property
     def region(self) -> Region:
-        """What it takes of the GPU: its slot, which no other vGPU has."""
+        """Its slot, which no other vGPU has at the same time."""
         return Region(self.pci, Placement(self.slot, 1))
 
 
 def profile_label(profile: str) -> str:
-    """A profile as device names have it: ``L40S-8Q`` is ``l40s-8q``."""
+    """A profile as a part of a DNS label: ``L40S-8Q`` becomes ``l40s-8q``."""
     return _BETWEEN.sub("-", profile.lower()).strip("-")
 
 
@@ -46,7 +47,7 @@ def vgpu_device_name(pci: PciAddress, profile: str, slot: int) -> str:
 
 
 def parse_vgpu_name(unshared: str) -> VgpuName | None:
-    """What the name of a vGPU means; None for any other."""
+    """What the name of a vGPU means; None for any other name."""
     match = _VGPU.fullmatch(unshared)
     pci = parse_gpu_device_name(match["gpu"]) if match else None
     if match is None or pci is None:

@@ -48,15 +48,15 @@ class SickNode:
         self.clock = self.published.clock
         offered = self.published.publisher.offered
         self.metrics.show(lambda: sick_numbers(offered()[0]), SICK)
-        self.look_now = threading.Event()
+        self.check_now = threading.Event()
         self.looks = 0
         self.listener, looked = connect(
             self.incidents,
             self.discovery,
             self.events,
             self.metrics,
-            self.published.publisher.sick_changed,
-            self.look_now.set,
+            self.published.publisher.verdicts_changed,
+            self.check_now.set,
         )
         self.observer = Observer(
             self.discovery,
@@ -64,7 +64,7 @@ class SickNode:
             self.metrics,
             self.events,
             self.published.publisher.offer,
-            on_look=looked,
+            on_check=looked,
         )
         self._looking = threading.Lock()
         self._stopped = False
@@ -73,7 +73,7 @@ class SickNode:
 
     def start(self) -> SickNode:
         """Publish what there is, and hear events from then on."""
-        self.observer.plugin_tells(NodeState())
+        self.observer.plugin_reports(NodeState())
         self.look()
         self.published.start()
         self._looker.start()
@@ -90,7 +90,7 @@ class SickNode:
     def end(self) -> None:
         """Stop all threads."""
         self._stopped = True
-        self.look_now.set()
+        self.check_now.set()
         self.listener.stop()
         self.machine.heal()
         for thread in (self._looker, self._hearer):
@@ -103,8 +103,8 @@ class SickNode:
 
     def _look_when_asked(self) -> None:
         while True:
-            self.look_now.wait()
-            self.look_now.clear()
+            self.check_now.wait()
+            self.check_now.clear()
             if self._stopped:
                 return
             self.look()

@@ -10,42 +10,42 @@ from controller.health.incident_store import FORGET_SECONDS, HOLD_SECONDS, Dampi
 
 def test_the_first_time_it_is_believed_at_once() -> None:
     damping = Damping()
-    damping.is_bad("gpu", 0.0)
-    assert damping.is_well("gpu", 1.0)
+    damping.note_bad("gpu", 0.0)
+    assert damping.note_well("gpu", 1.0)
 
 
 def test_after_a_return_it_has_to_be_well_for_a_while() -> None:
     damping = Damping()
-    damping.is_bad("gpu", 0.0)
-    damping.is_well("gpu", 1.0)
-    damping.is_bad("gpu", 2.0)
-    assert not damping.is_well("gpu", 3.0)
-    assert not damping.is_well("gpu", 32.0)
-    assert damping.is_well("gpu", 33.0)
+    damping.note_bad("gpu", 0.0)
+    damping.note_well("gpu", 1.0)
+    damping.note_bad("gpu", 2.0)
+    assert not damping.note_well("gpu", 3.0)
+    assert not damping.note_well("gpu", 32.0)
+    assert damping.note_well("gpu", 33.0)
 
 
 def test_a_fault_that_lasts_is_no_return() -> None:
     damping = Damping()
     for now in range(100):
-        damping.is_bad("gpu", float(now))
-    assert damping.is_well("gpu", 101.0)
+        damping.note_bad("gpu", float(now))
+    assert damping.note_well("gpu", 101.0)
 
 
 def test_what_was_well_for_an_hour_begins_anew() -> None:
     damping = Damping()
     for now in (0.0, 2.0, 4.0, 6.0):
-        damping.is_bad("gpu", now)
-        damping.is_well("gpu", now + 1)
+        damping.note_bad("gpu", now)
+        damping.note_well("gpu", now + 1)
     later = 8.0 + FORGET_SECONDS
-    damping.is_bad("gpu", later)
-    assert damping.is_well("gpu", later + 1)
+    damping.note_bad("gpu", later)
+    assert damping.note_well("gpu", later + 1)
 
 
 def test_what_was_never_bad_is_well_and_nothing_is_kept_of_what_is_old() -> None:
     damping = Damping()
-    assert damping.is_well("gpu", 0.0)
-    damping.is_bad("gpu", 0.0)
-    damping.is_well("gpu", 1.0)
+    assert damping.note_well("gpu", 0.0)
+    damping.note_bad("gpu", 0.0)
+    damping.note_well("gpu", 1.0)
     damping.forget_old(2.0 + FORGET_SECONDS)
     assert len(damping) == 0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.health.event_handler import LOOK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, EventHandler
+from controller.health.event_handler import CHECK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, EventHandler
 from controller.health.incident_store import IncidentStore
 from driver.hardware.gpu import Gpu, GpuMig, Inventory
 from driver.nvml.api import NvmlTimeout
@@ -41,7 +41,7 @@ class Heard:
             self._look,
             self.clock,
         )
-        self.handler.saw(Inventory((GPU,)))
+        self.handler.gpus_checked(Inventory((GPU,)))
 
     def _instances(self, pci: PciAddress) -> tuple[GpuInstance, ...]:
         self.asked += 1
@@ -53,7 +53,7 @@ class Heard:
         self.looks += 1
 
     def xid(self, code: int, instance: int | None = None) -> None:
-        self.handler.hear(GpuEvent("xid", "GPU-1", code, instance, None if instance is None else 0))
+        self.handler.handle(GpuEvent("xid", "GPU-1", code, instance, None if instance is None else 0))
 
     @property
     def spans(self) -> set[Placement | None]:
@@ -96,9 +96,9 @@ def test_the_look_that_the_last_event_of_a_burst_asks_for_comes_later() -> None:
     assert (heard.looks, heard.handler.seconds_left()) == (1, None)
     heard.clock.seconds += 1
     heard.xid(95)
-    assert (heard.looks, heard.handler.seconds_left()) == (1, LOOK_AGAIN_SECONDS - 1)
-    heard.clock.seconds += LOOK_AGAIN_SECONDS
-    heard.handler.look_if_due()
+    assert (heard.looks, heard.handler.seconds_left()) == (1, CHECK_AGAIN_SECONDS - 1)
+    heard.clock.seconds += CHECK_AGAIN_SECONDS
+    heard.handler.check_if_due()
     assert (heard.looks, heard.handler.seconds_left()) == (2, None)
 
 
@@ -117,23 +117,23 @@ def test_a_program_that_fails_for_hours_is_told_of_every_hour() -> None:
 )
 def test_errors_of_memory_have_the_gpu_looked_at_and_clocks_do_not(kind: EventKind, looks: int) -> None:
     heard = Heard()
-    heard.handler.hear(GpuEvent(kind, "GPU-1"))
+    heard.handler.handle(GpuEvent(kind, "GPU-1"))
     assert (heard.looks, heard.incidents.verdicts()) == (looks, ())
 
 
 def test_events_that_were_dropped_have_the_gpus_looked_at() -> None:
     heard = Heard()
-    heard.handler.hear(GpuEvent("xid", "GPU-1", 31, dropped=True))
+    heard.handler.handle(GpuEvent("xid", "GPU-1", 31, dropped=True))
     assert heard.looks == 1
 
 
 def test_an_event_of_nobody_is_of_the_only_gpu_else_it_has_all_looked_at() -> None:
     heard = Heard()
-    heard.handler.hear(GpuEvent("xid", "", 95))
+    heard.handler.handle(GpuEvent("xid", "", 95))
     assert heard.spans == {None}
     heard = Heard()
     other = Gpu(PciAddress.parse("0000:8b:00.0"), "GPU-2", 1, 1)
-    heard.handler.saw(Inventory((GPU, other)))
-    heard.handler.hear(GpuEvent("xid", "", 95))
-    heard.handler.hear(GpuEvent("xid", "GPU-3", 95))
+    heard.handler.gpus_checked(Inventory((GPU, other)))
+    heard.handler.handle(GpuEvent("xid", "", 95))
+    heard.handler.handle(GpuEvent("xid", "GPU-3", 95))
     assert (heard.incidents.verdicts(), heard.looks) == ((), 1)

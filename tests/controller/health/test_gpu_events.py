@@ -28,7 +28,9 @@ def test_a_thread_that_saw_a_sick_gpu_does_not_tell_so_after_another_said_that_i
         assert go_on.wait(30)
         return SICK
 
-    threads = [threading.Thread(target=fault_events.tell, args=(look,)) for look in (saw_it_sick, tuple)]
+    threads = [
+        threading.Thread(target=fault_events.post_changes, args=(look,)) for look in (saw_it_sick, tuple)
+    ]
     threads[0].start()
     assert seen.wait(30)
     threads[1].start()

@@ -28,7 +28,7 @@ def test_a_reset_ends_the_faults_of_its_gpu_alone() -> None:
     incidents = IncidentStore()
     for pci in (PCI, OTHER):
         incidents.report(Incident(Region(pci), 95))
-    EndedByReset(incidents).plugin_tells(healed((PCI, 60)))
+    EndedByReset(incidents).plugin_reports(healed((PCI, 60)))
     assert sick(incidents) == {OTHER}
 
 
@@ -36,7 +36,7 @@ def test_a_fault_of_after_the_reset_stays() -> None:
     incidents = IncidentStore()
     resets = EndedByReset(incidents)
     incidents.report(Incident(Region(PCI), 95))
-    resets.plugin_tells(healed((PCI, -60)))
+    resets.plugin_reports(healed((PCI, -60)))
     assert sick(incidents) == {PCI}
 
 
@@ -44,9 +44,9 @@ def test_the_same_reset_is_told_once() -> None:
     incidents = IncidentStore()
     resets = EndedByReset(incidents)
     once = healed((PCI, 60))
-    resets.plugin_tells(once)
+    resets.plugin_reports(once)
     incidents.report(Incident(Region(PCI), 95))
-    resets.plugin_tells(once)
+    resets.plugin_reports(once)
     assert sick(incidents) == {PCI}
-    resets.plugin_tells(healed((PCI, 90)))
+    resets.plugin_reports(healed((PCI, 90)))
     assert sick(incidents) == set()

@@ -40,7 +40,7 @@ class Kept:
 
     def look(self, *gpus: Gpu, after: float = 15.0, rules: HealthRules = RULES, seconds: float = 0.0) -> None:
         self.clock.seconds += after
-        self.incidents.looked(Inventory(gpus), rules, seconds)
+        self.incidents.gpus_checked(Inventory(gpus), rules, seconds)
 
     @property
     def taints(self) -> list[str]:
@@ -112,8 +112,8 @@ def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
 
 def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_started(kept: Kept) -> None:
     old = Incident(Region(OTHER), 119)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], booted=3600.0)
-    kept.incidents.take_over(lambda: [(old, 10.0)], booted=3600.0)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], uptime_seconds=3600.0)
+    kept.incidents.take_over(lambda: [(old, 10.0)], uptime_seconds=3600.0)
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
 
 
@@ -123,8 +123,8 @@ def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
     kept: Kept, first: str, age_seconds: float, is_over: bool
 ) -> None:
     ways: list[Callable[[], None]] = [
-        lambda: kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0),
-        lambda: kept.incidents.healed(PCI, age_seconds=age_seconds),
+        lambda: kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0),
+        lambda: kept.incidents.gpu_was_reset(PCI, age_seconds=age_seconds),
     ]
     for way in ways if first == "the faults" else reversed(ways):
         way()
@@ -133,8 +133,8 @@ def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
 
 def test_an_older_reset_that_is_told_later_brings_no_fault_back(kept: Kept) -> None:
     for age_seconds in (50.0, 200.0):
-        kept.incidents.healed(PCI, age_seconds)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+        kept.incidents.gpu_was_reset(PCI, age_seconds)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0)
     assert not kept.taints
 
 
@@ -179,7 +179,7 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
             assert bool(kept.taints) or number == 31
         elif what == "healed":
             kept.clock.seconds += 1
-            kept.incidents.healed(PCI, float(number))
+            kept.incidents.gpu_was_reset(PCI, float(number))
         else:
             condition = Condition({"well": "none", "sick": "reset", "away": None}[what])
             kept.look(replace(WELL, condition=condition), after=float(number))
@@ -191,7 +191,7 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
 def test_what_a_look_ended_does_not_come_back_with_the_slices_that_still_tell_of_it(kept: Kept) -> None:
     kept.incidents.report(FATAL)
     kept.look(WELL)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+    kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0)
     assert not kept.taints
 
 
@@ -242,11 +242,11 @@ def test_events_slices_and_resets_are_told_in_any_order(
         kept = Kept()
         for what in order:
             if what == "slices":
-                kept.incidents.take_over(lambda: stored, booted=4.5)
+                kept.incidents.take_over(lambda: stored, uptime_seconds=4.5)
             for one in events if what == "events" else ():
                 kept.incidents.report(one)
             for pci, age_seconds in resets if what == "resets" else ():
-                kept.incidents.healed(pci, age_seconds)
+                kept.incidents.gpu_was_reset(pci, age_seconds)
         return kept.taints
 
     assert taints(order) == taints(["slices", "events", "resets"])

@@ -195,7 +195,7 @@ def test_a_restarted_controller_takes_faults_over_from_the_stored_slices(
         second.published.settles()
         second.becomes({3: RESET_BY_95})
         assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
-        second.incidents.healed(machine.pci(3), 0.0)
+        second.incidents.gpu_was_reset(machine.pci(3), 0.0)
         second.becomes({})
     finally:
         second.end()

@@ -62,7 +62,7 @@ class Scene:
             withholds=consequence == "withhold",
         )
         self.device_plugin = DevicePlugin(self.events, self.observer.device_plugin_offers, consequence)
-        self.observer.plugin_tells(NodeState())
+        self.observer.plugin_reports(NodeState())
 
     def offered(self) -> int:
         return len(self.offers[-1].devices)

@@ -39,7 +39,7 @@ class Guest:
         self.observer = Observer(
             discovery, lambda: None, Metrics(), self.events, self._offered, now=lambda: self.now
         )
-        self.observer.plugin_tells(NodeState())
+        self.observer.plugin_reports(NodeState())
 
     def look(self, now: datetime | None = None) -> list[str]:
         """Look once; the events that this has brought."""

@@ -45,7 +45,7 @@ class Node:
         discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
         self.offers = Observer(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
         if state is not None:
-            self.offers.plugin_tells(state)
+            self.offers.plugin_reports(state)
 
     @property
     def offered(self) -> list[tuple[Device, ...]]:
@@ -88,7 +88,7 @@ def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(nod
     node.machine.driver_gone()
     node.offers.check()
     node.offers.check()
-    assert [(one.devices, one.blind) for one in node.all] == [((), True)] * 2
+    assert [(one.devices, one.knows_nothing) for one in node.all] == [((), True)] * 2
 
     node.machine.driver_back()
     node.offers.check()
@@ -152,7 +152,7 @@ def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guar
     node.offers.check()
     assert node.all == []
 
-    node.offers.plugin_tells(NodeState((FIRST,)))
+    node.offers.plugin_reports(NodeState((FIRST,)))
 
     assert node.held == [frozenset({FIRST})]
     assert {d.pci for d in node.offered[0] if d.taints} == {node.machine.pci(0)}
@@ -161,9 +161,9 @@ def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guar
 def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Node) -> None:
     node.offers.check()
     block = BlockedPlacement(node.machine.pci(0), None, "in-use", "")
-    node.offers.plugin_tells(NodeState((), (block,)))
+    node.offers.plugin_reports(NodeState((), (block,)))
     node.offers.check()
-    node.offers.plugin_tells(NodeState())
+    node.offers.plugin_reports(NodeState())
 
     assert [taints(devices) for devices in node.offered] == [
         set(),
@@ -178,7 +178,7 @@ def test_the_taint_of_a_missing_driver_outlives_news_from_the_plugin(node: Node)
     node.machine.driver_gone()
     node.offers.check()
 
-    node.offers.plugin_tells(NodeState((FIRST,)))
+    node.offers.plugin_reports(NodeState((FIRST,)))
 
     assert [one.taints for one in node.all[-1].doubts] == [
         (Taint("gpu.nvidia.com/driver-not-loaded", "nvmlInitWithFlags", "NoSchedule"),)
@@ -233,10 +233,10 @@ def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Node) -> None:
     busy, other = node.machine.pci(0), node.machine.pci(1)
     node.machine.hang("name", gpu=0)
     node.machine.hang("name", gpu=1)
-    node.offers.plugin_tells(NodeState(busy=(busy,)))
+    node.offers.plugin_reports(NodeState(busy=(busy,)))
 
     node.offers.check()
-    node.offers.plugin_tells(NodeState())
+    node.offers.plugin_reports(NodeState())
     assert {device.pci for device in node.offered[-1] if device.taints} == {other}
 
     node.offers.check()
@@ -248,9 +248,9 @@ def test_what_claims_have_and_is_not_offered_any_more_blocks_its_place(node: Nod
     node.configure(BALANCED)
     node.offers.check()
     late = f"{FIRST}-mig-7g-80gb-0"
-    node.offers.claims_given(frozenset({late}))
+    node.offers.claims_changed(frozenset({late}))
     assert {device.pci for device in node.offered[-1] if device.taints} == {node.machine.pci(0)}
     assert node.held[-1] == frozenset()
 
-    node.offers.claims_given(frozenset())
+    node.offers.claims_changed(frozenset())
     assert taints(node.offered[-1]) == set()

@@ -51,24 +51,24 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def test_they_are_told_once_it_is_known_what_claims_hold(host: Host) -> None:
     host.observer.check()
     assert host.wanted == []
-    host.observer.plugin_tells(NodeState())
+    host.observer.plugin_reports(NodeState())
     assert host.wanted[-1] == {FIRST, SECOND}
 
 
 def test_a_gpu_that_a_claim_has_or_was_given_is_left_out(host: Host) -> None:
     host.observer.check()
-    host.observer.plugin_tells(NodeState(held=("gpu-0000-17-00-0-vfio",)))
+    host.observer.plugin_reports(NodeState(held=("gpu-0000-17-00-0-vfio",)))
     assert host.wanted[-1] == {SECOND}
-    host.observer.claims_given(frozenset({"gpu-0000-b1-00-0-vfio"}))
+    host.observer.claims_changed(frozenset({"gpu-0000-b1-00-0-vfio"}))
     assert host.wanted[-1] == frozenset()
-    host.observer.claims_given(frozenset())
-    host.observer.plugin_tells(NodeState())
+    host.observer.claims_changed(frozenset())
+    host.observer.plugin_reports(NodeState())
     assert host.wanted[-1] == {FIRST, SECOND}
 
 
 def test_without_the_word_there_is_none(host: Host) -> None:
     host.rules = one_rule("vgpu: {profiles: [L40S-8Q]}")
-    host.observer.plugin_tells(NodeState())
+    host.observer.plugin_reports(NodeState())
     host.observer.check()
     assert host.wanted == [frozenset()]
     host.rules = WORD

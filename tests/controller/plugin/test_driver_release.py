@@ -41,7 +41,9 @@ class Controller:
         self.states: list[int] = []
         self._stop = threading.Event()
         state = PluginState(
-            lambda state: self.states.append(state.let_go), self.driver_release.asks, self.driver_release.name
+            lambda state: self.states.append(state.let_go),
+            self.driver_release.request,
+            self.driver_release.name,
         )
         self._pool = ThreadPoolExecutor(MOST_PLUGINS)
         watch = PluginWatch(folder, self._pool, self._stop, (state.stream(),), BRISK)

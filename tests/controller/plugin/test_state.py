@@ -61,7 +61,7 @@ def watching(folder: Path) -> Iterator[Told]:
     told = Told()
     stop_event = threading.Event()
     state = PluginState(told.state)
-    streams = (PluginServing(told.serves, state.health_heard, state.health_ended).stream(), state.stream())
+    streams = (PluginServing(told.serves, state.health_answered, state.health_ended).stream(), state.stream())
     with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
         watch = PluginWatch(folder, pool, stop_event, streams, BRISK)
         thread = threading.Thread(target=watch.run)

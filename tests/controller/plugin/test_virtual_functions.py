@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.plugin.virtual_functions import TOO_OLD, VirtualFunctionAsking
+from controller.plugin.virtual_functions import TOO_OLD, VirtualFunctionRequests
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
@@ -28,7 +28,7 @@ class Asking:
     def __init__(self, sockets: tuple[Path, ...], again_seconds: float) -> None:
         self.failures: Queue[tuple[PciAddress, str]] = Queue()
         self.turned_on: Queue[None] = Queue()
-        self.asking = VirtualFunctionAsking(
+        self.asking = VirtualFunctionRequests(
             lambda: sockets,
             lambda pci, why: self.failures.put((pci, why)),
             lambda: self.turned_on.put(None),
@@ -58,10 +58,10 @@ def plugin(tmp_path: Path) -> Iterator[FakePlugin]:
 
 def test_each_gpu_is_asked_for_once(tmp_path: Path, plugin: FakePlugin) -> None:
     with asking(tmp_path / "dra.sock") as one:
-        one.asking.wants(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST}))
         one.turned_on.get(timeout=10)
-        one.asking.wants(frozenset({FIRST}))
-        one.asking.wants(frozenset({FIRST, SECOND}))
+        one.asking.set_wanted(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST, SECOND}))
         one.turned_on.get(timeout=10)
 
         assert plugin.enabled == [str(FIRST), str(SECOND)]
@@ -70,14 +70,14 @@ def test_each_gpu_is_asked_for_once(tmp_path: Path, plugin: FakePlugin) -> None:
 
 def test_nothing_is_asked_for_while_nothing_is_wanted(tmp_path: Path, plugin: FakePlugin) -> None:
     with asking(tmp_path / "dra.sock", again_seconds=0.01) as one:
-        one.asking.wants(frozenset())
+        one.asking.set_wanted(frozenset())
     assert plugin.enabled == []
 
 
 def test_a_failure_is_told_once_and_asked_for_again(tmp_path: Path, plugin: FakePlugin) -> None:
     plugin.failure = "it is in use"
     with asking(tmp_path / "dra.sock", again_seconds=0.01) as one:
-        one.asking.wants(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST}))
         assert one.failures.get(timeout=10) == (FIRST, "it is in use")
         with plugin.changed:
             assert plugin.changed.wait_for(lambda: len(plugin.enabled) >= 3, 10)
@@ -90,14 +90,14 @@ def test_a_failure_is_told_once_and_asked_for_again(tmp_path: Path, plugin: Fake
 def test_an_old_plugin_is_told_of(tmp_path: Path, plugin: FakePlugin) -> None:
     plugin.failure = None
     with asking(tmp_path / "dra.sock") as one:
-        one.asking.wants(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST}))
         assert one.failures.get(timeout=10) == (FIRST, TOO_OLD)
 
 
 def test_beside_an_old_plugin_the_new_one_is_asked(tmp_path: Path, plugin: FakePlugin) -> None:
     old = tmp_path / "dra-old.sock"
     with FakePlugin(old, state=v1.State()), asking(old, tmp_path / "dra.sock") as one:
-        one.asking.wants(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST}))
         one.turned_on.get(timeout=10)
         assert one.failures.empty()
     assert plugin.enabled == [str(FIRST)]
@@ -108,7 +108,7 @@ def test_a_plugin_that_is_not_there_is_no_failure_and_is_found_when_it_comes(
 ) -> None:
     monkeypatch.setattr("controller.plugin.virtual_functions._NOBODY_SECONDS", 0.05)
     with asking(tmp_path / "dra.sock") as one:
-        one.asking.wants(frozenset({FIRST}))
+        one.asking.set_wanted(frozenset({FIRST}))
         with FakePlugin(tmp_path / "dra.sock", state=v1.State()) as late:
             late.failure = ""
             one.turned_on.get(timeout=10)

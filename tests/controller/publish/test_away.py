@@ -74,7 +74,7 @@ class Node:
     def tell(self, *held: str) -> None:
         """The plugin says what claims hold."""
         self.held = held
-        self.observer.plugin_tells(NodeState(held))
+        self.observer.plugin_reports(NodeState(held))
 
     def look(self) -> list[Object]:
         """Look, publish, and give the specs that are stored then."""

@@ -23,7 +23,7 @@ class Waiting:
     def end(self) -> None:
         self.stop.set()
         self._thread.join()
-        self.turn.give()
+        self.turn.release()
 
 
 def test_the_second_has_its_turn_once_the_first_has_ended(tmp_path: Path) -> None:

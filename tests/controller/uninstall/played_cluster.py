@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from controller.uninstall.cluster import RESTING, Cluster
+from controller.uninstall.cluster import PAUSED, Cluster
 from controller.uninstall.steps import NAME, Installed, Patience, Uninstallation
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
@@ -51,7 +51,7 @@ class PlayedCluster:
 
     def uninstall(self) -> tuple[str, ...]:
         """Run the uninstallation, with waits in which the cluster plays on."""
-        patience = Patience(look_seconds=0.001, pods_seconds=2.0, nodes_seconds=2.0)
+        patience = Patience(check_seconds=0.001, pods_seconds=2.0, nodes_seconds=2.0)
         run = Uninstallation(Cluster(self.client, NAMESPACE), Installed(), patience, self.play)
         return run.run()
 
@@ -189,4 +189,4 @@ def daemon_set(name: str) -> Object:
 
 
 def _rests(item: Object) -> bool:
-    return RESTING in (item["spec"]["template"]["spec"].get("nodeSelector") or {})
+    return PAUSED in (item["spec"]["template"]["spec"].get("nodeSelector") or {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.uninstall.cluster import RESTING
+from controller.uninstall.cluster import PAUSED
 from controller.uninstall.steps import NAME, Progress, progress, retiring
 from tests.controller.uninstall.played_cluster import daemon_set
 
@@ -15,7 +15,7 @@ def plugin() -> dict[str, Any]:
     """The plugin's DaemonSet while it rests, with what a chart gives it."""
     body = daemon_set("gpu-dra-kubeletplugin")
     pod = body["spec"]["template"]["spec"]
-    pod |= {"nodeSelector": {"gpu": "yes", RESTING: "true"}, "tolerations": [{"operator": "Exists"}]}
+    pod |= {"nodeSelector": {"gpu": "yes", PAUSED: "true"}, "tolerations": [{"operator": "Exists"}]}
     pod["containers"][0] |= {
         "livenessProbe": {"httpGet": {"path": "/livez", "port": 9502}},
         "startupProbe": {"httpGet": {"path": "/startupz", "port": 9502}},
@@ -26,7 +26,7 @@ def plugin() -> dict[str, Any]:
 
 
 def test_it_runs_where_the_plugin_did_with_its_rights() -> None:
-    pod = retiring(plugin(), RESTING)["spec"]["template"]["spec"]
+    pod = retiring(plugin(), PAUSED)["spec"]["template"]["spec"]
 
     assert pod["nodeSelector"] == {"gpu": "yes"}
     assert pod["tolerations"] == [{"operator": "Exists"}]
@@ -35,7 +35,7 @@ def test_it_runs_where_the_plugin_did_with_its_rights() -> None:
 
 
 def test_it_is_asked_whether_it_is_ready_and_never_ended() -> None:
-    container = retiring(plugin(), RESTING)["spec"]["template"]["spec"]["containers"][0]
+    container = retiring(plugin(), PAUSED)["spec"]["template"]["spec"]["containers"][0]
 
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["readinessProbe"]["initialDelaySeconds"] == 0
@@ -45,14 +45,14 @@ def test_it_is_asked_whether_it_is_ready_and_never_ended() -> None:
 
 def test_the_plugin_does_not_take_its_pods_for_its_own() -> None:
     one = plugin()
-    labels = retiring(one, RESTING)["spec"]["template"]["metadata"]["labels"]
+    labels = retiring(one, PAUSED)["spec"]["template"]["metadata"]["labels"]
 
     assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_plugins_own_object_stays_as_it_is() -> None:
     one, same = plugin(), plugin()
-    retiring(one, RESTING)
+    retiring(one, PAUSED)
 
     assert one == same
 

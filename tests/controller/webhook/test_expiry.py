@@ -29,12 +29,12 @@ class Scene:
         self._log = io.StringIO()
         configure("info", self._log)
 
-    def look(self, days: float) -> list[dict[str, Any]]:
+    def check(self, days: float) -> list[dict[str, Any]]:
         """What is logged by a look so many days before the expiry of the first certificate."""
         self.now = self.expires - days * DAY
         self._log.seek(0)
         self._log.truncate()
-        self.watch.look()
+        self.watch.check()
         return [json.loads(line) for line in self._log.getvalue().splitlines()]
 
 
@@ -44,11 +44,11 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_nothing_is_said_while_there_is_time(scene: Scene) -> None:
-    assert [scene.look(days) for days in (100, 60, 30)] == [[], [], []]
+    assert [scene.check(days) for days in (100, 60, 30)] == [[], [], []]
 
 
 def test_a_warning_comes_within_thirty_days_and_says_until_when_and_what_to_do(scene: Scene) -> None:
-    [said] = scene.look(29.5)
+    [said] = scene.check(29.5)
 
     assert (said["level"], said["event"], said["days"]) == ("warning", "certificate expires soon", 29)
     assert said["expires"].endswith("+00:00")
@@ -56,31 +56,31 @@ def test_a_warning_comes_within_thirty_days_and_says_until_when_and_what_to_do(s
 
 
 def test_the_warning_is_repeated_once_a_day(scene: Scene) -> None:
-    said = [scene.look(20 - hours / 24) for hours in range(49)]
+    said = [scene.check(20 - hours / 24) for hours in range(49)]
 
     assert [hour for hour, lines in enumerate(said) if lines] == [0, 24, 48]
 
 
 def test_an_expired_certificate_is_an_error_at_once_and_then_once_a_day(scene: Scene) -> None:
-    assert scene.look(0.01)[0]["level"] == "warning"
-    [said] = scene.look(0)
+    assert scene.check(0.01)[0]["level"] == "warning"
+    [said] = scene.check(0)
 
     assert (said["level"], said["event"]) == (
         "error",
         "certificate has expired: objects are stored unseen",
     )
-    assert scene.look(-0.5) == []
-    assert scene.look(-1)[0]["level"] == "error"
+    assert scene.check(-0.5) == []
+    assert scene.check(-1)[0]["level"] == "error"
 
 
 def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) -> None:
-    scene.look(10)
+    scene.check(10)
     renewed = make_pair(tmp_path / "renewed", "-nodes", "-days", "300")
     renewed.cert_file.replace(scene.pair.cert_file)
     renewed.key_file.replace(scene.pair.key_file)
 
-    assert [line["event"] for line in scene.look(9)] == ["certificate read anew"]
-    assert scene.look(0) == []
+    assert [line["event"] for line in scene.check(9)] == ["certificate read anew"]
+    assert scene.check(0) == []
 
 
 def test_the_metric_counts_down_and_follows_a_replacement(scene: Scene, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.fabric.seen import NO_FABRIC, FabricView, SeenFabric
+from driver.fabric.seen import NO_FABRIC, FabricView, KnownFabric
 from fakegpu.machine.fake_machine import FakeMachine
 
 MACHINE = "hgx-h100-shared-nvswitch"
@@ -10,40 +10,40 @@ MACHINE = "hgx-h100-shared-nvswitch"
 
 def test_the_partitions_are_asked_for_once() -> None:
     fabric = FakeMachine.open(MACHINE).fabric
-    seen = SeenFabric(fabric.manager())
-    told = seen.look()
+    seen = KnownFabric(fabric.manager())
+    told = seen.current()
     assert len(told.partitions) == 15
     fabric.fail("partitions")
-    assert seen.look() == told
+    assert seen.current() == told
     fabric.stop()
-    assert seen.look() == told
+    assert seen.current() == told
 
 
 def test_what_is_active_is_no_news() -> None:
     fabric = FakeMachine.open(MACHINE).fabric
-    seen = SeenFabric(fabric.manager())
-    told = seen.look()
+    seen = KnownFabric(fabric.manager())
+    told = seen.current()
     fabric.manager().activate(3)
     fabric.start(keeps=True)
-    assert seen.look() == told
+    assert seen.current() == told
 
 
 def test_a_fabric_manager_that_never_told_leaves_it_open() -> None:
     fabric = FakeMachine.open(MACHINE).fabric
     fabric.fail("partitions", -8)
-    seen = SeenFabric(fabric.manager())
-    assert seen.look() == FabricView(unanswered=True)
+    seen = KnownFabric(fabric.manager())
+    assert seen.current() == FabricView(unanswered=True)
     fabric.heal()
-    assert len(seen.look().partitions) == 15
+    assert len(seen.current().partitions) == 15
 
 
 def test_a_node_without_a_shared_fabric_is_asked_once() -> None:
     fabric = FakeMachine.open("hgx-h100").fabric
-    seen = SeenFabric(fabric.manager())
-    assert seen.look() == NO_FABRIC
+    seen = KnownFabric(fabric.manager())
+    assert seen.current() == NO_FABRIC
     fabric.fail("partitions")
-    assert seen.look() == NO_FABRIC
+    assert seen.current() == NO_FABRIC
     fabric.start()
-    assert seen.look() == NO_FABRIC, "what was told before counts on"
+    assert seen.current() == NO_FABRIC, "what was told before counts on"
     fabric.stop()
-    assert SeenFabric(fabric.manager()).look() == NO_FABRIC
+    assert KnownFabric(fabric.manager()).current() == NO_FABRIC

@@ -10,7 +10,7 @@ from driver.devices.device import Device, Taint
 from driver.devices.limits import device_faults
 from driver.devices.region import Region
 from driver.health.health_rules import EVICTING, HealthRules
-from driver.health.incident import Incident, told_class, verdicts_of
+from driver.health.incident import Incident, reported_class, verdicts_of
 from driver.health.verdict import taints_of
 from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
 from driver.nvml.health.calls import GpuEvent, Severity
@@ -85,7 +85,7 @@ def test_pods_are_evicted_only_for_what_the_admin_names() -> None:
     ],
 )
 def test_what_the_driver_says_of_an_event_leads(told: GpuEvent, expected: XidClass | None) -> None:
-    assert told_class(told) == expected
+    assert reported_class(told) == expected
 
 
 def test_a_fault_without_an_xid_has_its_way_out_as_taint() -> None:
@@ -122,7 +122,7 @@ rules_given = st.builds(
 def test_whatever_is_told_the_api_server_takes_the_taints(
     xid: int | None, severity: Severity | None, contained: bool | None, recovered: bool, rules: HealthRules
 ) -> None:
-    told = told_class(event(xid, severity, contained=contained, recovered=recovered))
+    told = reported_class(event(xid, severity, contained=contained, recovered=recovered))
     taints = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
 
     device = Device("gpu-0000-8a-00-0", PCI, {"type": "gpu"}, taints=taints)

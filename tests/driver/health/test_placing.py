@@ -9,7 +9,7 @@ from driver.devices.device import Device, Taint
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
 from driver.health.incident import Incident, verdicts_of
-from driver.health.placing import Marked, taken_over, with_verdicts
+from driver.health.placing import TaintedDevice, incidents_in, with_verdicts
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 
@@ -30,8 +30,8 @@ def tainted(incidents: list[Incident], devices: list[Device]) -> tuple[Device, .
     return with_verdicts(devices, found)
 
 
-def stored(devices: tuple[Device, ...]) -> list[Marked]:
-    return [Marked(device.regions, device.taints, 77.0) for device in devices]
+def stored(devices: tuple[Device, ...]) -> list[TaintedDevice]:
+    return [TaintedDevice(device.regions, device.taints, 77.0) for device in devices]
 
 
 def test_a_fault_of_a_gpu_is_on_all_of_its_forms_and_on_no_other_gpu() -> None:
@@ -66,19 +66,19 @@ def test_what_is_asked_for_at_each_look_is_not_taken_over() -> None:
         Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),
         Taint("gpu.nvidia.com/xid", "no-number", "NoSchedule"),
     )
-    assert taken_over([Marked((Region(PCI),), taints, 0)]) == ()
+    assert incidents_in([TaintedDevice((Region(PCI),), taints, 0)]) == ()
 
 
 def test_the_class_that_the_driver_told_is_taken_over_with_its_time() -> None:
     incident = Incident(Region(PCI), 94, "needs-reset")
-    assert taken_over(stored(tainted([incident], forms(PCI)))) == (
+    assert incidents_in(stored(tainted([incident], forms(PCI)))) == (
         (Incident(Region(PCI), 94, "needs-reset"), 77.0),
     )
 
 
 def test_a_fault_without_an_xid_is_taken_over() -> None:
     incident = Incident(Region(PCI), None, "needs-reset")
-    assert taken_over(stored(tainted([incident], forms(PCI)))) == (
+    assert incidents_in(stored(tainted([incident], forms(PCI)))) == (
         (Incident(Region(PCI), None, "needs-reset"), 77.0),
     )
 
@@ -104,6 +104,6 @@ def test_after_a_restart_the_same_devices_have_the_same_taints(
     ]
     before = tainted([Incident(scope, xid)], devices)
 
-    after = tainted([incident for incident, _ in taken_over(stored(before))], devices)
+    after = tainted([incident for incident, _ in incidents_in(stored(before))], devices)
 
     assert after == before

@@ -17,9 +17,9 @@ from driver.kinds.registry import KINDS
 from envtest.client.shipped import PACKAGE_ROOT
 from tests.deviceclasses.published_nodes import all_plans, devices, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
-from tests.toy_kind.offered import TOY
+from tests.toy_kind.offered import TOY, kinds
 
-WITH_TOYS = KINDS.with_kind(TOY)
+WITH_TOYS = kinds()
 WORD = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 FIELD = re.compile(r"[a-z][A-Za-z0-9]*", re.ASCII)
 OF_EVERY_RULE = {"when", "offer"}

@@ -14,8 +14,8 @@ from driver.kinds.vgpu.kind import (
     NO_INSTANCE,
     NO_PLACE,
     NO_SUCH_PROFILE,
-    NOT_TOLD,
     TOO_MANY,
+    VGPUS_UNKNOWN,
 )
 from driver.policy.config import parse_config
 from tests.driver.kinds.vgpu.hosts import A30, A100, L40S, alone, inventory, offers
@@ -83,7 +83,7 @@ def test_what_cannot_be_offered_has_a_reason() -> None:
     plain = replace(gpu, virtualization="none", vgpu=None)
     assert reasons(replace(found, gpus=(plain,)), vgpu("L40S-8Q")) == [NO_HOST]
     unanswered = replace(gpu, vgpu=replace(gpu.vgpu, types=None), unanswered=frozenset({"vgpu_types"}))
-    assert reasons(replace(found, gpus=(unanswered,)), vgpu("L40S-8Q")) == [NOT_TOLD]
+    assert reasons(replace(found, gpus=(unanswered,)), vgpu("L40S-8Q")) == [VGPUS_UNKNOWN]
     every = [one.profile for one in gpu.vgpu.types or ()]
     assert reasons(replace(found, gpus=(gpu,)), vgpu(*every)) == [TOO_MANY]
 

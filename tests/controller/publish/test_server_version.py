@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.publish.server_floor import OLDEST, ServerFloor, ServerVersion, server_version
+from controller.publish.server_version import OLDEST, ServerVersion, SupportedServer, server_version
 from driver.kube.client import KubeClient
 from tests.controller.heard_events import HeardEvents
 
@@ -33,10 +33,12 @@ class Waits:
             self.refused.set()
 
 
-def floor(server: EmbeddedApiServer, folder: Path) -> tuple[ServerFloor, HeardEvents, Waits, threading.Event]:
+def supported_server(
+    server: EmbeddedApiServer, folder: Path
+) -> tuple[SupportedServer, HeardEvents, Waits, threading.Event]:
     client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
     events, waits, stop = HeardEvents(), Waits(), threading.Event()
-    return ServerFloor(client, events, stop, waits, again_seconds=0.05), events, waits, stop
+    return SupportedServer(client, events, stop, waits, again_seconds=0.05), events, waits, stop
 
 
 @pytest.mark.parametrize("minor", ["36", "37", "38+", ""])
@@ -44,18 +46,18 @@ def test_a_server_that_is_supported_or_does_not_tell_is_published_to(
     server: EmbeddedApiServer, tmp_path: Path, minor: str
 ) -> None:
     server.minor = minor
-    one, events, waits, _ = floor(server, tmp_path)
+    one, events, waits, _ = supported_server(server, tmp_path)
 
-    assert one.passed()
+    assert one.wait()
     assert events.posted == []
     assert waits.told == [""]
 
 
 def test_a_server_that_cannot_be_asked_keeps_nothing_back(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    one, events, waits, _ = floor(server, tmp_path)
+    one, events, waits, _ = supported_server(server, tmp_path)
     server.stop()
 
-    assert one.passed()
+    assert one.wait()
     assert events.posted == []
     assert waits.told == [""]
 
@@ -64,13 +66,13 @@ def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
     server: EmbeddedApiServer, tmp_path: Path
 ) -> None:
     server.minor = "35+"
-    one, events, waits, _ = floor(server, tmp_path)
+    one, events, waits, _ = supported_server(server, tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        passed = pool.submit(one.passed)
+        wait = pool.submit(one.wait)
         assert waits.refused.wait(WAIT_SECONDS)
         server.minor = "36"
 
-        assert passed.result(WAIT_SECONDS)
+        assert wait.result(WAIT_SECONDS)
 
     ((kind, reason, message),) = events.posted
     assert (kind, reason) == ("Warning", "KubernetesTooOld")
@@ -81,13 +83,13 @@ def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
 
 def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
     server.minor = "34"
-    one, _, waits, stop = floor(server, tmp_path)
+    one, _, waits, stop = supported_server(server, tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        passed = pool.submit(one.passed)
+        wait = pool.submit(one.wait)
         assert waits.refused.wait(WAIT_SECONDS)
         stop.set()
 
-        assert not passed.result(WAIT_SECONDS)
+        assert not wait.result(WAIT_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Keeps the controller from publishing to an API server that is older than what the driver supports."""
+"""Waits with publishing while the API server is older than the driver supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = get_logger(__name__)
 
 
 class ServerVersion(NamedTuple):
-    """Major and minor; versions are compared as they follow each other."""
+    """Major and minor version; a tuple, so that versions compare by number."""
 
     major: int
     minor: int
@@ -28,13 +28,13 @@ class ServerVersion(NamedTuple):
 
 
 OLDEST = ServerVersion(1, 36)
-"""The oldest that is supported: it has the DRA fields that this driver writes, and is what tests run on."""
+"""The oldest supported version: it has the DRA fields that this driver writes, and the tests run on it."""
 
 
-class ServerFloor:
-    """Asks the API server for its version until it is one that is supported.
+class SupportedServer:
+    """Asks the API server for its version until that is supported.
 
-    ``waits(sentence)`` is called with why nothing is published, and with an empty text once that is over.
+    ``waits(sentence)`` is called with the reason why nothing is published, and with an empty text afterwards.
     """
 
     def __init__(
@@ -51,18 +51,15 @@ class ServerFloor:
         self._waits = waits
         self._again_seconds = again_seconds
 
-    def passed(self) -> bool:
-        """Wait while the server is too old, and say so once; False when the process ends before.
-
-        A version that cannot be read, for want of a right perhaps, keeps nothing back.
-        """
-        told = False
+    def wait(self) -> bool:
+        """Wait while the server is too old, and report that once; False if the process stops meanwhile."""
+        is_reported = False
         while (why_not := self._too_old()) and not self._stop_event.is_set():
-            if not told:
+            if not is_reported:
                 _log.error("the API server is too old, nothing is published", error=why_not)
                 self._events.post(EventReason.KUBERNETES_TOO_OLD, why_not)
                 self._waits(why_not)
-                told = True
+                is_reported = True
             self._stop_event.wait(self._again_seconds)
         if why_not:
             return False
@@ -73,6 +70,7 @@ class ServerFloor:
         try:
             version = server_version(self._client)
         except ApiError as error:
+            # An unknown version does not stop the node; a hardened cluster may forbid /version.
             _log.info("the API server's version is not known", error=str(error))
             return ""
         if version is None or version >= OLDEST:
@@ -84,11 +82,12 @@ class ServerFloor:
 
 
 def server_version(client: KubeClient) -> ServerVersion | None:
-    """The server's version; None for an answer that does not tell. Raises ApiError."""
+    """The server's version; None if its answer has none. Raises ApiError."""
     return _read(client.get("/version"))
 
 
 def _read(answer: dict[str, Any]) -> ServerVersion | None:
-    """Both numbers are text, and clouds write a plus behind the minor one (version.Info of apimachinery)."""
+    # Both numbers are strings (version.Info of apimachinery), and some clouds write a plus behind the minor
+    # one.
     major, minor = (_DIGITS.match(str(answer.get(key, ""))) for key in ("major", "minor"))
     return ServerVersion(int(major[0]), int(minor[0])) if major and minor else None

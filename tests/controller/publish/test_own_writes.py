@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.publish.merge_published import Overlay
+from controller.publish.own_writes import OwnWrites
 
 
 class Copy:
@@ -24,51 +24,51 @@ def item(uid: str, version: int) -> dict[str, Any]:
 
 def test_a_write_that_the_watch_has_not_seen_is_there_already() -> None:
     copied = Copy()
-    overlay = Overlay(copied.snapshot)
+    own_writes = OwnWrites(copied.snapshot)
     copied.objects = [item("a", 9)]
 
-    overlay.wrote(item("a", 11))
-    overlay.wrote(item("b", 12))
+    own_writes.wrote(item("a", 11))
+    own_writes.wrote(item("b", 12))
 
-    assert sorted(one["metadata"]["resourceVersion"] for one in overlay.objects()) == ["11", "12"]
+    assert sorted(one["metadata"]["resourceVersion"] for one in own_writes.objects()) == ["11", "12"]
 
 
 def test_a_foreign_change_that_is_newer_wins() -> None:
     copied = Copy()
-    overlay = Overlay(copied.snapshot)
-    overlay.wrote(item("a", 11))
+    own_writes = OwnWrites(copied.snapshot)
+    own_writes.wrote(item("a", 11))
 
     copied.objects, copied.seen = [item("a", 13)], "13"
 
-    assert overlay.objects() == [item("a", 13)]
+    assert own_writes.objects() == [item("a", 13)]
 
 
 def test_a_write_that_somebody_deleted_is_gone_as_soon_as_the_watch_has_passed_it() -> None:
     copied = Copy()
-    overlay = Overlay(copied.snapshot)
-    overlay.wrote(item("a", 11))
+    own_writes = OwnWrites(copied.snapshot)
+    own_writes.wrote(item("a", 11))
 
     copied.seen = "12"
 
-    assert overlay.objects() == []
+    assert own_writes.objects() == []
 
 
 def test_versions_are_compared_as_numbers() -> None:
     copied = Copy()
     copied.seen = "9"
-    overlay = Overlay(copied.snapshot)
+    own_writes = OwnWrites(copied.snapshot)
 
-    overlay.wrote(item("a", 10))
+    own_writes.wrote(item("a", 10))
 
-    assert overlay.objects() == [item("a", 10)]
+    assert own_writes.objects() == [item("a", 10)]
 
 
 def test_what_we_deleted_stays_away_while_the_copy_still_has_it() -> None:
     copied = Copy()
-    overlay = Overlay(copied.snapshot)
+    own_writes = OwnWrites(copied.snapshot)
     copied.objects = [item("a", 9)]
 
-    overlay.deleted(item("a", 9))
+    own_writes.deleted(item("a", 9))
 
-    assert overlay.objects() == []
-    assert overlay.objects() == []
+    assert own_writes.objects() == []
+    assert own_writes.objects() == []

@@ -1,6 +1,7 @@
-"""Lays our own writes over the reflector's copy until the watch has caught up with them.
+"""Adds our own writes to the reflector's copy of the slices until the watch has caught up with them.
 
-Without it a sync that follows a write at once would see the state before it, and create a slice twice.
+A watch event arrives some time after the write. Without this, a sync right after a write would see the state
+before it and create a slice twice.
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ from typing import Any
 
 Object = dict[str, Any]
 
+# The watch never confirms a write if the API server was restored from an older backup.
 _KEPT_SECONDS = 60.0
-"""How long a write counts that the watch never confirms: an API server that was set back forgets it."""
+"""How long a write counts that the watch does not confirm."""
 
 
-class Overlay:
-    """The objects as the reflector has them, and our own writes where they are newer.
-
-    A write counts until the reflector has seen its resourceVersion or a higher one: from then on the
-    copy knows what became of it, a foreign change or deletion included. Used by one thread.
-    """
+class OwnWrites:
+    """The objects of the reflector, with our own writes if they are newer. Used by one thread."""
 
     def __init__(self, snapshot: Callable[[], tuple[list[Object], str]]) -> None:
-        """``snapshot`` gives the objects and the resourceVersion up to which all changes are in them."""
+        """``snapshot`` gives the objects and the resourceVersion up to which they have all changes."""
         self._snapshot = snapshot
         self._written: dict[str, tuple[float, Object]] = {}
         self._deleted: set[str] = set()
@@ -33,15 +31,19 @@ class Overlay:
         self._written[_uid(item)] = time.monotonic() + _KEPT_SECONDS, item
 
     def deleted(self, item: Object) -> None:
-        """Remember that the object is gone: its UID never comes back."""
+        """Remember that the object is gone."""
+        # By UID, which is never used again; a new slice may get the same name.
         self._written.pop(_uid(item), None)
         self._deleted.add(_uid(item))
 
     def objects(self) -> list[Object]:
-        """The newest that is known of each object."""
+        """The newest known version of each object."""
         copied, seen = self._snapshot()
         by_uid = {_uid(item): item for item in copied}
+        # Only what the watch still shows has to be hidden.
         self._deleted &= by_uid.keys()
+        # Once the reflector has seen this resourceVersion or a higher one, its copy has our write, and also
+        # every later change or deletion by others.
         self._written = {
             uid: (until, item)
             for uid, (until, item) in self._written.items()
@@ -56,5 +58,6 @@ def _uid(item: Object) -> str:
 
 
 def _version(text: object) -> int:
-    """A resourceVersion as the number that it is since Kubernetes 1.35 by contract; 0 when it is none."""
+    """A resourceVersion as a number, 0 if it is none."""
+    # Since Kubernetes 1.35 the API promises that resource versions are numbers that can be compared.
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
