@@ -167,22 +167,20 @@ def _lies_over_claim(device: Device) -> bool:
 
 def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:
     """The stored devices of a GPU that go away, and that a claim may still have."""
-    there = set(map(unshared_name, wanted))
-    going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, there, kinds)]
-    if any(_by_admin(name, kinds) for name in wanted):
+    going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, wanted, kinds)]
+    if going and any(_by_admin(name, kinds) for name in wanted):
         going = [one for one in going if not one.takes_all]
     return frozenset(one.name for one in going)
 
 
-def _ours_to_change(name: str, there: set[str], kinds: Kinds) -> bool:
+def _ours_to_change(name: str, wanted: set[str], kinds: Kinds) -> bool:
     """Whether this driver decides when the device goes: not if an admin has removed the partition."""
-    return not _by_admin(name, kinds) or unshared_name(name) in there
+    return not _by_admin(name, kinds) or unshared_name(name) in map(unshared_name, wanted)
 
 
 def _kept(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> tuple[Device, ...]:
     """The stored devices that stay for now: all except partitions that an admin has removed."""
-    there = set(map(unshared_name, wanted))
-    return tuple(device for device in devices if _ours_to_change(device.name, there, kinds))
+    return tuple(device for device in devices if _ours_to_change(device.name, wanted, kinds))
 
 
 def _is_changing(device: Device) -> bool:

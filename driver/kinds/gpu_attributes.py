@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from driver.devices.device import AttributeValue, Version
 from driver.devices.limits import MAX_VALUE_BYTES, is_semantic_version
@@ -42,6 +43,7 @@ def attribute_text(value: str | None) -> str | None:
     return value if value and len(value.encode()) <= MAX_VALUE_BYTES else None
 
 
+@lru_cache(maxsize=64)  # the GPUs of a node share their driver, and mostly their model
 def semantic_version(text: str | None) -> Version | None:
     """A version from NVML as a semantic version: ``550.163.01`` becomes 550.163.1, ``12.4`` becomes 12.4.0.
 

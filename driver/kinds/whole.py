@@ -85,14 +85,14 @@ def _memory_isolation(gpu: Gpu) -> str | None:
     """What keeps others off the GPU's memory; None if that is not known, or nothing does."""
     # The physical GPU of a vGPU may have other vGPUs, which share its memory unless each has a GPU instance.
     if gpu.virtualization == "vgpu":
-        profile = parse_profile(gpu.vgpu_profile or "")
+        profile = parse_profile(gpu.vgpu_profile) if gpu.vgpu_profile else None
         return "hardware" if profile is not None and profile.isolates_memory else None
     return None if "virtualization" in gpu.unanswered else "hardware"
 
 
 def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
     """The attributes of a vGPU, in a guest; all None elsewhere."""
-    profile = parse_profile(gpu.vgpu_profile or "")
+    profile = parse_profile(gpu.vgpu_profile) if gpu.vgpu_profile else None
     found = gpu.vgpu_license
     return {
         "virtualization": gpu.virtualization,

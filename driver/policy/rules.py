@@ -113,7 +113,7 @@ def _selectable_function(function: PciFunction) -> Values:
 
 def selectable(gpu: Gpu) -> Values:
     """The values that a rule can use of a GPU; unknown ones are absent."""
-    profile = parse_profile(gpu.vgpu_profile or "")
+    profile = parse_profile(gpu.vgpu_profile) if gpu.vgpu_profile else None
     values: dict[str, bool | int | str | None] = {
         "uuid": gpu.uuid,
         "index": gpu.index,

@@ -139,7 +139,8 @@ def reading_path(profile: Profile) -> CallPath:
         import_module("tests.controller.heard_events").HeardEvents(),
         lambda *found: seen.append(found),
     )
-    observer.plugin_tells(import_module("driver.devices.node_state").NodeState())
+    reports = getattr(observer, "plugin_reports", None) or observer.plugin_tells  # its name at 8b64fd5
+    reports(import_module("driver.devices.node_state").NodeState())
     next_offers = _next_offers()
     lay_out = import_module("driver.slices.specs").lay_out
 
