@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from driver.hardware.inventory import Discovery
     from driver.health.health_rules import HealthRules
     from driver.kinds.kind import Kinds
-    from driver.kube.client import KubeClient
-    from driver.kube.reflector import Object
+    from driver.kube.client import KubeClient, Object
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
 
@@ -274,7 +273,7 @@ def _discovery(options: Options, service: Service, metrics: Metrics) -> tuple[Dr
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
     nvml, fabric = nvml_from_flag(options.nvml, roots), fabric_from_flag(options.nvml, roots)
     guard = Guard()
-    guard.counter = metrics.nvml_called
+    guard.on_call = metrics.nvml_called
     discovery = Discovery(nvml, options.sysfs_root, guard, fabric)
     # Registered first, so it is closed last, after everything that may use it.
     service.on_stop("nvml", discovery.close)

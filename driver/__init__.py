@@ -1,1 +1,1 @@
-"""The shared core: what a GPU is, what a node offers, what a claim asks for, and the edges."""
+"""The shared core: GPUs, devices, claims, and access to NVML, the kernel, the disk and the API server."""

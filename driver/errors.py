@@ -1,4 +1,4 @@
-"""The tree of errors that the driver raises, each saying what happened and whether a retry can help.
+"""The tree of errors that the driver raises. Each says what happened and whether a retry can help.
 
     DriverError
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
@@ -37,10 +37,9 @@ _MOST_CHARACTERS = 4096
 class DriverError(Exception):
     """Something went wrong that a person has to understand.
 
-    ``what`` names the thing and what happened to it; ``way_out`` says what to do about it, or is
-    empty where nothing can be done. ``retryable`` tells whether the same call can succeed later
-    without anybody changing the request. ``for_log`` is what the node's log adds and nobody else may read:
-    who made the request sees the error in events, and must not learn of other namespaces by it.
+    ``what`` names the thing and what happened to it. ``way_out`` says what to do about it, and is empty if
+    nothing can be done. ``retryable`` is whether the same call can succeed later without a change of the
+    request. ``for_log`` is added in the node's log alone.
     """
 
     retryable: ClassVar[bool] = True
@@ -49,11 +48,13 @@ class DriverError(Exception):
         super().__init__(what)
         self.what = _fit_to_be_shown(what)
         self.way_out = _fit_to_be_shown(way_out)
+        # The person who made the request sees the error in events, and must not learn of other namespaces
+        # from it.
         self.for_log = for_log
 
     @property
     def logged(self) -> str:
-        """The whole error, for the node's log alone."""
+        """The whole error, only for the node's log."""
         return f"{self} [{self.for_log}]" if self.for_log else str(self)
 
     def __str__(self) -> str:
@@ -63,15 +64,13 @@ class DriverError(Exception):
 
 
 def _fit_to_be_shown(text: str) -> str:
-    """The text as events, pods, logs and terminals can take it.
-
-    It may quote what a tenant wrote: control characters would reach a terminal, half characters are no UTF-8,
-    and a text without end fills whatever keeps it.
-    """
+    """The text in a form that events, pods, logs and terminals accept."""
+    # The text may quote what a tenant wrote, of any length, and is kept in events and in the journal.
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[:_MOST_CHARACTERS]}…"
     if text.isprintable():
         return text
+    # Control characters could change a terminal, and lone surrogates cannot be encoded as UTF-8.
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
@@ -82,11 +81,11 @@ class ConfigError(DriverError):
 
 
 class NvmlError(DriverError):
-    """An NVML call did not give an answer; the kinds are in ``driver.nvml.api``."""
+    """An NVML call failed; its kinds are in ``driver.nvml.api``."""
 
 
 class ApiError(DriverError):
-    """The Kubernetes API refused a request or did not answer; the kinds are in ``driver.kube.errors``."""
+    """The Kubernetes API refused a request or did not answer; its kinds are in ``driver.kube.errors``."""
 
 
 class ClaimError(DriverError):
@@ -94,20 +93,20 @@ class ClaimError(DriverError):
 
 
 class ClaimRefused(ClaimError):
-    """The claim can never be prepared as it stands: it has to be changed or created anew."""
+    """The claim can never be prepared as it is: it has to be changed or created again."""
 
     retryable = False
 
 
 class ClaimBlocked(ClaimError):
-    """Something that passes stands in the way of the claim, another claim's device for example."""
+    """Something temporary is in the way of the claim, for example another claim that has the device."""
 
 
 class DeviceHeld(ClaimBlocked):
-    """Another claim still holds a device of this one: it is let go when that claim is unprepared.
+    """Another claim still holds a device of this one, until that claim is unprepared.
 
-    ``holders`` are the UIDs of the claims that do; none where a container still has what this claim had
-    before it was allocated anew.
+    ``holders`` are the UIDs of these claims. It is empty if a container still has the devices that this claim
+    had before it was allocated again.
     """
 
     def __init__(
@@ -118,13 +117,13 @@ class DeviceHeld(ClaimBlocked):
 
 
 class HardwareChanged(DriverError):
-    """The device that the claim was given is not the one that sits there now."""
+    """The device that was allocated to the claim is not the one that is there now."""
 
     retryable = False
 
 
 class NodeIncomplete(DriverError):
-    """The node lacks a file or a device node that the NVIDIA driver should have made."""
+    """A file or a device node is missing that the NVIDIA driver should have made."""
 
 
 class StorageError(DriverError):
@@ -134,7 +133,7 @@ class StorageError(DriverError):
 Outcome = Literal["ok", "retryable", "permanent", "internal"]
 """How an operation ended, for logs and metrics.
 
-``retryable`` and ``permanent`` are DriverErrors of that kind, ``internal`` is a fault of this driver.
+``retryable`` and ``permanent`` are DriverErrors of that kind; ``internal`` is a fault of this driver.
 """
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

@@ -1,7 +1,7 @@
-"""Every reason of an event that the driver's processes post: on what, how bad, what it means, what to do.
+"""Every reason of the events that the driver posts: on which objects, how bad, what it means, what to do.
 
-docs/events.md shows this table; nothing else can be posted, since ``EventRecorder`` takes these alone. The
-words are stable: people have rules on them.
+docs/events.md shows this table. No other event can be posted, since ``EventRecorder`` takes only these. The
+words are stable, since people have rules for them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import Enum
 from typing import Literal
 
 EventType = Literal["Normal", "Warning"]
-"""The types that core/v1 Event has."""
+"""The types of a core/v1 Event."""
 
 
 class EventReason(Enum):
-    """``word`` is the event's reason, ``on`` the kinds of objects that it is posted on.
+    """``word`` is the event's reason, ``on`` the kinds of objects on which it is posted.
 
-    ``meaning`` and ``way_out`` are for people, in Markdown as a cell of a table.
+    ``meaning`` and ``way_out`` are for people, in Markdown for a table's cell.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class EventReason(Enum):
         "what was wrong with a GPU is over, or with the devices of a claim",
         "nothing; a process that has lost its GPU meanwhile has to be started anew",
     )
+    # The programs of tenants can cause this at will, so it is posted rarely.
     GPU_FAULT = (
         "GpuFault",
         ("Node",),
@@ -133,6 +134,7 @@ class EventReason(Enum):
         ),
         "as the message says",
     )
+    # The same word as before, since the GPU is withheld all the same, but here somebody wants it so.
     GPU_HIDDEN = (
         "GpuWithheld",
         ("Node",),

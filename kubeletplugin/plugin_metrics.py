@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from driver.hardware.inventory import Discovery
-from driver.process.fresh_look import FreshLook
+from driver.process.fresh_reading import FreshReading
 from driver.process.metrics.registry import Metrics
 from driver.process.metrics.table import NVIDIA_DRIVER, Reading
 from kubeletplugin.assembly import Parts
@@ -51,7 +51,7 @@ class PluginMetrics:
         self._node = NodeLook(
             discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
         )
-        self.look: FreshLook[NodeUse] = FreshLook("use of GPUs", self._node.look)
+        self.look: FreshReading[NodeUse] = FreshReading("use of GPUs", self._node.look)
         self._series = UseSeries(parts.kinds, published_memory)
 
     def containers(self) -> tuple[ContainerMemory, ...] | None:

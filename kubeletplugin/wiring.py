@@ -19,7 +19,7 @@ from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
 from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
-from driver.process.fresh_look import FreshLook
+from driver.process.fresh_reading import FreshReading
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
@@ -111,7 +111,7 @@ class _Reports:
     """What tells of claims: their status, and what they have and use of GPUs."""
 
     statuses: ClaimStatuses
-    look: FreshLook[NodeUse]
+    look: FreshReading[NodeUse]
     memory: MemoryWatch
 
 
@@ -214,7 +214,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
     service.on_stop("API client", client.close)
     guard, readers = Guard(), Guard(_READ_SECONDS)
     for lanes in (guard, readers):
-        lanes.counter = metrics.nvml_called
+        lanes.on_call = metrics.nvml_called
         service.on_stop("NVML", lanes.close)
     nvml = nvml_from_flag(settings.nvml, settings.roots)
     return _Node(

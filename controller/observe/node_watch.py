@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient
+from driver.kube.client import KubeClient, Object
 from driver.kube.paths import NODES, object_path
-from driver.kube.reflector import EventType, Object, Reflector, Selection
+from driver.kube.reflector import EventType, Reflector, Selection
 from driver.process.log import get_logger
 
 _log = get_logger(__name__)

@@ -1,1 +1,1 @@
-"""Looks at a node's GPUs through NVML and sysfs, and says what is there."""
+"""Reads a node's GPUs from NVML and sysfs into an inventory."""

@@ -1,4 +1,4 @@
-"""Remembers which board sits at each PCI address for as long as the kernel says that it is the same one."""
+"""Remembers which board is at each PCI address, for as long as the kernel shows that it is the same one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ _Stamp = tuple[int, int]
 
 
 class Boards:
-    """UUID and minor of GPUs, asked of NVML once for each time that a kernel driver takes a board.
+    """UUID and minor of each GPU, read from NVML once for each time that a kernel driver is bound to it.
 
-    sysfs has a link ``driver`` in the folder of a PCI function. The kernel makes it when a driver is bound to
-    the function and removes it when the driver lets go, so an exchanged board, a GPU that was reset by
-    removal, and a driver that was loaded again each have another link, with another inode. Where there is no
-    link, nothing is remembered. May be called from several threads at once.
+    May be called from several threads at once.
     """
 
     def __init__(self, discovery: Discovery, sysfs_root: Path) -> None:
@@ -26,20 +23,25 @@ class Boards:
         self._known: dict[PciAddress, tuple[_Stamp, GpuIdentity]] = {}
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
-        """Which board sits at an address; raises NvmlError, NotFound where there is none."""
-        # Taken before NVML is asked: a board that is exchanged in between is asked for again.
+        """The board at an address; raises NvmlError, NotFound if there is none."""
+        # Before NVML is asked, so that a board that is exchanged in between is read again.
         stamp = self._stamp(pci)
         known = self._known.get(pci)
         if known is not None and known[0] == stamp:
             return known[1]
         found = self._discovery.identity(pci)
+        # Without a driver there is no link that would show a change, so nothing is remembered.
         if stamp is not None:
             self._known[pci] = stamp, found
         return found
 
     def _stamp(self, pci: PciAddress) -> _Stamp | None:
-        """What the link has and no other link at its place: a time beside the inode can only differ more."""
+        """What identifies this binding of a driver; None without a driver."""
         try:
+            # The kernel makes the link ``driver`` when a driver is bound to the function and removes it when
+            # the driver lets go. So an exchanged board, a GPU that was removed and found again, and a driver
+            # that was loaded again each have a new link with a new inode. The time is there since inodes may
+            # be used again.
             status = os.lstat(f"{self._folder}/{pci}/driver")
         except OSError:
             return None

@@ -1,4 +1,4 @@
-"""Asks one GPU how well it is, and names the problems that follow from its answers."""
+"""Asks one GPU about its health, and names the problems that follow from its answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from driver.errors import NvmlError
-from driver.hardware.gpu import Condition, Problem, Reason, unheard
+from driver.hardware.gpu import Condition, Problem, Reason, without_answers
 from driver.nvml.api import DriverNotLoaded, GpuLost, NotSupported, NvmlDevice, SessionLost
 from driver.nvml.deadline import Watch
 from driver.nvml.health.calls import HEALTH_CALLS, FabricHealth, RecoveryAction, RemappedRows
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class ConditionReading:
-    """One reading, under the deadlines of ``watch``.
+    """One reading of a GPU's health, under the deadlines of ``watch``.
 
     ``former`` is what this board answered before: a fault stays while the call that reported it fails.
-    ``failed`` is called with each error. ``in_fabric``: the GPU is in a fabric that is up; only there the
-    health of its fabric means anything.
+    ``failed`` is called with each error. ``in_fabric``: the GPU is in an NVLink fabric that is up; the health
+    of a fabric means nothing otherwise.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class ConditionReading:
     ) -> None:
         self._device = device
         self._watch = watch
-        self._former = unheard(former)
+        self._former = without_answers(former)
         self._failed = failed
         self._in_fabric = in_fabric
         self._unsupported = set(former.unsupported)
 
     def run(self) -> Condition:
-        """Ask all; raises GpuLost, SessionLost and DriverNotLoaded."""
+        """Make all calls; raises GpuLost, SessionLost and DriverNotLoaded."""
         device, former = self._device, self._former
         return Condition(
             recovery_action=self._ask("recovery_action", device.recovery_action, former.recovery_action),
@@ -55,6 +55,8 @@ class ConditionReading:
         )
 
     def _ask(self, name: str, call: Callable[[], T | None], former: T | None) -> T | None:
+        # A board never learns to answer a call while the driver stays, so each check saves the calls that
+        # cannot work.
         if name in self._unsupported:
             return None
         try:
@@ -65,19 +67,22 @@ class ConditionReading:
             self._unsupported.add(name)
             return None
         except NvmlError as error:
+            # The call failed, so there is no news: keep the former answer, above all a former fault.
             self._failed(error)
             return former
 
 
 def problems_of(condition: Condition) -> Iterator[Problem]:
-    """What is wrong with a GPU in this condition; nothing where NVML says nothing."""
+    """The problems of a GPU in this condition; none where NVML gave no answer."""
     if condition.recovery_action is not None and condition.recovery_action in _ACTIONS:
         reason, message = _ACTIONS[condition.recovery_action]
         yield _problem("recovery_action", reason, condition.recovery_action, message)
+    # Hopper and newer report this, since driver R615.
     if condition.unrepairable:
         message = "the GPU's memory has errors that no reset repairs: have the board replaced"
         yield _problem("unrepairable_memory", "memory-broken", "unrepairable", message)
     yield from _of_rows(condition.rows)
+    # Volta and Turing retire pages, which Ampere and newer do not report: they remap rows.
     if condition.page_pending:
         message = "a bad page of the GPU's memory stays in use until a reset: reset it when it is free"
         yield _problem("retired_pages_pending", "memory-suspect", "page-pending", message)
@@ -117,6 +122,7 @@ _ACTIONS: Mapping[RecoveryAction, tuple[Reason, str]] = {
 def _of_rows(rows: RemappedRows | None) -> Iterator[Problem]:
     if rows is None:
         return
+    # Rows that could not be replaced are worse than rows that wait, and both can be true at once.
     if rows.failed:
         message = "a bad row of the GPU's memory could not be replaced: have the board looked at"
         yield _problem("remapped_rows", "memory-broken", "rows-failed", message)
@@ -132,6 +138,7 @@ def _of_fabric(fabric: FabricHealth | None) -> Iterator[Problem]:
     if fabric.summary == "unhealthy":
         message = f"the GPU's part of the NVLink fabric is not well{faults}: see the fabric manager's log"
         yield _problem("fabric_health", "fabric", "unhealthy", message)
+    # A fault without an unhealthy summary: jobs run, but slower.
     elif fabric.summary == "limited-capacity" or fabric.faults:
         value = fabric.faults[0] if fabric.faults else fabric.summary
         message = f"the NVLink fabric works with less than it has{faults}: see the fabric manager's log"

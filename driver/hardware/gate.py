@@ -1,4 +1,4 @@
-"""Keeps work on NVML apart from the times without a session: many threads may work, or none."""
+"""Keeps threads out of NVML while its session has to stay closed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from driver.errors import NvmlError
 
 
 class LetGo(NvmlError):
-    """NVML is not asked while a GPU changes its kernel driver; it says nothing about any GPU."""
+    """NVML cannot be asked while a GPU changes its kernel driver. It says nothing about any GPU."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, "nothing: it is tried again")
 
 
 class Gate:
-    """Several threads may work inside, until one of them wants all of the others out.
+    """Many threads may be inside at once, until another thread closes the gate.
 
-    A thread inside must not enter again, nor close it.
+    A thread that is inside must neither enter again nor close the gate, or it waits for itself.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Gate:
 
     @contextmanager
     def entered(self, wait_seconds: float) -> Iterator[None]:
-        """Work in the block; raises LetGo while the gate stays closed for so long."""
+        """Be inside during the block; raises LetGo if the gate stays closed for ``wait_seconds``."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed == 0, wait_seconds):
                 raise LetGo("NVML is let go of while a GPU changes its kernel driver")
@@ -43,11 +43,12 @@ class Gate:
 
     @contextmanager
     def closed(self, wait_seconds: float) -> Iterator[None]:
-        """Keep all threads out during the block; raises LetGo when one does not leave in time.
+        """Keep all threads out during the block; raises LetGo if one does not leave in time.
 
-        Others may have it closed at the same time.
+        Several threads may close the gate at the same time.
         """
         with self._changed:
+            # Close it before waiting: otherwise threads that keep coming could keep it occupied for ever.
             self._closed += 1
         try:
             with self._changed:

@@ -15,73 +15,80 @@ from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstancePr
 from driver.nvml.pci_address import PciAddress
 
 Reason = Literal[
+    # The GPU fell off the bus.
     "lost",
+    # A call does not return.
     "hung",
+    # NVML says that only a reset makes the GPU usable again.
     "reset-required",
+    # The GPU works, and NVML wants a reset once its work has ended.
     "reset-when-free",
+    # The machine has to be restarted.
     "reboot-required",
+    # Nothing repairs the memory: the board has to be replaced.
     "memory-broken",
+    # A bad page of the memory stays in use until a reset.
     "memory-suspect",
+    # A bad row of the memory is replaced at the next reset.
     "memory-repairable",
+    # A call fails that fails on no healthy GPU, or a call fails that decides about the devices.
     "failing",
+    # The NVLink fabric is not up or not healthy, so CUDA does not start, or jobs over links fail.
     "fabric",
+    # The fabric works with reduced capacity.
     "fabric-degraded",
+    # A vGPU has no license, and CUDA stops to work on it after a while.
     "unlicensed",
+    # A call cannot be made, which says nothing about the GPU.
     "error",
 ]
-"""``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
-``reset-when-free``: it works, and NVML wants it to be reset once its work has ended. ``reboot-required``:
-the machine has to be restarted. ``memory-broken``: the memory has what nothing repairs. ``memory-suspect``:
-a bad page stays in use until a reset. ``memory-repairable``: a reset replaces a row that is no longer
-used. ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
-``fabric``: the NVLink fabric is not up or not well, so that CUDA does not start or jobs over links fail.
-``fabric-degraded``: the fabric works with less than it has. ``unlicensed``: a vGPU without a license, which
-stops to compute after a while. ``error``: we cannot ask something."""
+"""What is wrong with a GPU, in one word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How well a GPU is: the answers of NVML, None for each that was not given.
+    """The health of a GPU: NVML's answers, None for each missing one.
 
-    An answer that reports a fault stays while its call fails. ``recovery_action`` is ``none`` only where this
-    very check got that answer. ``unsupported`` names the calls that this board cannot answer with this NVIDIA
-    driver; they are not made again.
+    An answer that reports a fault stays while its call fails.
     """
 
+    # ``none`` only if this very check got that answer.
     recovery_action: RecoveryAction | None = None
     rows: RemappedRows | None = None
     page_pending: bool | None = None
     unrepairable: bool | None = None
     fabric: FabricHealth | None = None
+    # The calls that this board does not support with this NVIDIA driver. They are not made again.
     unsupported: frozenset[str] = frozenset()
 
 
 NOT_ASKED = Condition()
 
 
-def unheard(condition: Condition) -> Condition:
-    """What stays of an earlier check when this one gets no answer; an earlier ``none`` does not stay."""
+def without_answers(condition: Condition) -> Condition:
+    """What stays of an earlier check if the calls of this one get no answers."""
+    # A fault stays until NVML says that it is over. ``none`` does not stay: it would say that the GPU is
+    # healthy although nobody has checked.
     action = condition.recovery_action
     return replace(condition, recovery_action=None if action == "none" else action)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something is wrong with a GPU or with the whole node, found while looking at it.
+    """Something that is wrong with a GPU or with the whole node, found by a check."""
 
-    ``call`` names what was tried (an NVML call or a sysfs file), ``message`` is for people. ``value`` is one
-    word for what the call answered, empty where it failed.
-    """
-
+    # What was tried: an NVML call or a sysfs file.
     call: str
     reason: Reason
+    # For people.
     message: str
+    # The answer of the call in one word, empty if the call failed.
     value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """The active NVLinks of one GPU to one other GPU: how many there are."""
+    """The number of active NVLinks from one GPU to another."""
 
     peer: PciAddress
     count: int
@@ -89,7 +96,7 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class PlacedProfile:
-    """A kind of GPU instance that a GPU offers, with the places where one can lie when the GPU is empty."""
+    """A profile that a GPU offers, with its possible placements on the empty GPU."""
 
     profile: GpuInstanceProfile
     placements: tuple[Placement, ...]
@@ -97,10 +104,10 @@ class PlacedProfile:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A MIG device that exists: a compute instance and the GPU instance around it, also of others.
+    """A MIG device that exists, whoever made it: a compute instance and the GPU instance around it.
 
-    ``profile`` is the name of the partition: ``1g.10gb``, or ``1c.3g.40gb`` where the compute instance is
-    only a part of its GPU instance. The engines of such a part are shared with the other parts.
+    ``profile`` is the name of the partition: ``1g.10gb``, or ``1c.3g.40gb`` if the compute instance is only a
+    part of its GPU instance. The parts of a GPU instance share its engines.
     """
 
     uuid: str
@@ -113,82 +120,87 @@ class Partition:
 
     @property
     def whole_instance(self) -> bool:
-        """Whether the compute instance is all of its GPU instance."""
+        """Whether the compute instance has all of its GPU instance."""
         return "c." not in self.profile
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMig:
-    """What MIG is on one GPU that knows it.
+    """The state of MIG on a GPU that supports it."""
 
-    ``enabled`` is the mode now, ``pending`` the one after the next reset. ``without_reset`` says whether
-    the mode can be changed now, without a reset. ``profiles`` are in the order of NVML's indexes.
-    ``instances`` are the GPU instances that exist, also one in which no compute instance was made (yet);
-    ``partitions`` are the compute instances. Both are in the order of ids.
-    """
-
+    # The mode now.
     enabled: bool
+    # The mode after the next reset. It differs only on GPUs that need a reset to change it.
     pending: bool
+    # Whether the mode can be changed without a reset.
     without_reset: bool
+    # In the order of NVML's indexes.
     profiles: tuple[PlacedProfile, ...]
+    # All GPU instances, in the order of ids, also those without a compute instance.
     instances: tuple[GpuInstance, ...] = ()
+    # All compute instances, in the order of ids.
     partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU as it is now. Every field that may be unknown is None when it is.
+    """One physical GPU as it is now. A field is None if its value is unknown or the GPU does not have it.
 
-    ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory is in
-    bytes: ``memory_bytes`` is all of it, ``reserved_bytes`` what the NVIDIA driver keeps for itself, None
-    also where a driver is too old to tell. ``links`` holds direct NVLinks; ``switch_links`` counts links into
-    NVSwitches. ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs that are
-    near it, as driver.hardware.pci tells them. ``module_id`` is its place on the baseboard. ``fabric_clique``
-    is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there. ``mig`` is None where the
-    GPU knows no MIG or could not tell; a vGPU guest has none either. A GPU that is passed through to this
-    machine is as on bare metal. ``vgpu`` is which vGPUs can be made of it, None where no vGPU manager has it.
-    ``vgpu_license`` is that of a vGPU, None elsewhere and where no licensing is known. ``memory_limits`` is
-    whether the NVIDIA driver can hold containers to limits of the GPU's memory, None where that was not
-    asked: on a node without cgroup v2. ``unanswered`` names the calls (driver.nvml.api) that failed whenever
-    this board was asked: what they would tell is not known, whereas other fields that are None are what the
-    GPU does not have. ``condition`` is what NVML says of how well it is; what is wrong of it is among
-    ``problems``.
+    ``unanswered`` tells the two apart. A GPU that is passed through to this machine is like one on bare
+    metal.
     """
 
     pci: PciAddress
     uuid: str
+    # The N of /dev/nvidiaN, which a reset or a reboot may change.
     minor: int
+    # NVML's index, in the order of PCI addresses.
     index: int
     product_name: str | None = None
     brand: str | None = None
     architecture: str | None = None
+    # As NVML prints it: 9.0.
     cuda_compute_capability: str | None = None
     memory_bytes: int | None = None
+    # The part of the memory that the NVIDIA driver keeps for itself. Drivers before R510 do not report it.
     reserved_bytes: int | None = None
     addressing_mode: str | None = None
     numa_node: int | None = None
+    # These three are as driver.hardware.pci reads them from sysfs.
     pcie_root: str | None = None
     pcie_switches: tuple[str, ...] = ()
     cpu_affinity: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
     virtualization: Literal["none", "vgpu", "host-vgpu"] | None = None
+    # The profile of a vGPU, on a machine that is a guest.
     vgpu_profile: str | None = None
+    # The vGPUs that can be made of the GPU, if a vGPU manager has it.
     vgpu: VgpuHost | None = None
+    # The slot on the baseboard, by which the fabric manager names its GPUs.
     module_id: int | None = None
+    # The license of a vGPU, on a machine that is a guest.
     vgpu_license: VgpuLicense | None = None
+    # Whether the NVIDIA driver can limit how much of the memory a container allocates. That is asked only on
+    # a node with cgroup v2.
     memory_limits: bool | None = None
+    # ``<cluster uuid>.<clique id>`` in a multi-node NVLink domain.
     fabric_clique: str | None = None
+    # Direct NVLinks to other GPUs, and the number of links into NVSwitches.
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
+    # All that is wrong with the GPU, also what follows from ``condition``.
     problems: tuple[Problem, ...] = ()
+    # None also in a vGPU guest, which may not use MIG.
     mig: GpuMig | None = None
+    # The calls of driver.nvml.api that have never succeeded for this board: what they would report is
+    # unknown.
     unanswered: frozenset[str] = frozenset()
     condition: Condition = NOT_ASKED
 
     @property
     def shareable_bytes(self) -> int | None:
-        """The memory that claims can divide among them; None where it is not known."""
+        """The memory that claims can divide; None if it is not known."""
         if self.memory_bytes is None or not self.unanswered.isdisjoint(MEMORY_CALLS):
             return None
         return self.memory_bytes - (self.reserved_bytes or 0)
@@ -196,9 +208,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU that the NVIDIA driver has and whose identity was never read.
+    """A GPU that the NVIDIA driver holds and whose identity was never read.
 
-    ``pci`` is its address, None where sysfs does not tell it either.
+    ``pci`` is its address, None if sysfs does not show it either.
     """
 
     pci: PciAddress | None
@@ -207,19 +219,18 @@ class UnreadGpu:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of a node at one moment, sorted by PCI address.
-
-    ``problems`` are those that belong to no single GPU, or to one whose identity was never read. ``unread``
-    are the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all
-    GPU functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
-    ``cgroup_v2``: the node has cgroup v2, by which alone the NVIDIA driver limits memory.
-    """
+    """All GPUs of a node at one moment, sorted by PCI address."""
 
     gpus: tuple[Gpu, ...] = ()
     driver_version: str | None = None
     cuda_driver_version: str | None = None
+    # Problems of the node, and of GPUs whose identity was never read.
     problems: tuple[Problem, ...] = ()
+    # These GPUs: nothing is known of them except that they exist.
     unread: tuple[UnreadGpu, ...] = ()
+    # What the kernel shows of all GPU functions, also of those that NVML does not list.
     pci: PciView = NOTHING_SEEN
+    # What the fabric manager reports.
     fabric: FabricView = NO_FABRIC
+    # Whether the node has cgroup v2, which the NVIDIA driver needs to limit memory.
     cgroup_v2: bool = False

@@ -1,4 +1,4 @@
-"""Asks one GPU everything that the inventory holds about it, and notes what it could not tell."""
+"""Reads from one GPU all that the inventory has about it, and notes which calls failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.call_effects import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.condition import ConditionReading, problems_of
-from driver.hardware.gpu import NOT_ASKED, Gpu, GpuMig, NvLink, Problem, Reason, UnreadGpu, unheard
+from driver.hardware.gpu import NOT_ASKED, Gpu, GpuMig, NvLink, Problem, Reason, UnreadGpu, without_answers
 from driver.hardware.mig_walk import KnownProfiles, MigWalk
 from driver.hardware.vgpu import VgpuLicense, license_of
 from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
@@ -25,7 +25,6 @@ from driver.nvml.api import (
     GpuLost,
     MigMode,
     NotSupported,
-    NvLinkEnd,
     NvmlCallFailed,
     NvmlDevice,
     NvmlTimeout,
@@ -65,16 +64,16 @@ _HARMLESS = frozenset(
         *(Code.NOT_FOUND, Code.OPERATING_SYSTEM),
     }
 )
-"""What says that we cannot ask, and nothing about the GPU."""
+"""Return codes which mean that the call cannot be made, and say nothing about the GPU."""
 
 
 class GpuWalk:
-    """One check of one GPU. ``run`` fills it in its worker; the caller reads it, also after a time-out.
+    """One check of one GPU. ``run`` fills it in the GPU's worker; the caller reads it, also after a timeout.
 
-    ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
-    was known of all GPUs: it stays where this check learns nothing (driver.hardware.call_effects).
-    ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. Limits of memory
-    are asked for only on a node that has ``cgroup_v2``.
+    ``pci`` is the address that the caller expects, until NVML gives the real one (``pci_is_certain``).
+    ``before`` has the last state of all GPUs; its values stay where this check gets no answers
+    (driver.hardware.call_effects). ``present`` are the NVIDIA functions in sysfs, which is read for no other
+    function. Memory limits are asked for only on a node with ``cgroup_v2``.
     """
 
     def __init__(
@@ -84,61 +83,63 @@ class GpuWalk:
         before: Mapping[PciAddress, Gpu],
         sysfs_root: Path,
         present: Collection[PciAddress],
-        cgroup_v2: bool = False,
-        offered: KnownProfiles | None = None,
+        cgroup_v2: bool,
+        known_profiles: KnownProfiles,
     ) -> None:
         self._index = index
         self.pci = expected
-        self.told_pci = False
+        self.pci_is_certain = False
         self.problems: list[Problem] = []
         self._before = before
         self._sysfs_root = sysfs_root
         self._present = present
         self._cgroup_v2 = cgroup_v2
-        self._offered: KnownProfiles = {} if offered is None else offered
+        self._known_profiles = known_profiles
         self._former: Gpu | None = None
-        self._untold: set[str] = set()
+        self._unanswered: set[str] = set()
         self._gpu: Gpu | None = None
         self._fabric_up = False
 
     def run(self, device: NvmlDevice, watch: Watch) -> None:
-        """Ask all; raises GpuLost, SessionLost and DriverNotLoaded, which end the walk."""
+        """Make all calls; GpuLost, SessionLost and DriverNotLoaded end the walk and are raised."""
         self.pci = pci = watch("pci", device.pci)
-        self.told_pci = True
+        self.pci_is_certain = True
         self._former = before = self._before.get(pci)
+        # The UUID decides whether the earlier state is of this board or of one that was exchanged.
         uuid = self._ask(watch, "uuid", device.uuid, before.uuid if before else None)
         if before is not None and uuid != before.uuid:
             self._former = before = None
         minor = self._ask(watch, "minor", device.minor, before.minor if before else None)
         if uuid is None or minor is None:
             return
-        blank = self._placed(Gpu(pci, uuid, minor, self._index, unanswered=EVERYTHING))
+        # From here on there is something to report, even if the next call hangs and the walk is abandoned.
+        blank = self._with_pcie_place(Gpu(pci, uuid, minor, self._index, unanswered=EVERYTHING))
         self._gpu = blank
-        former = unheard(before.condition if before else NOT_ASKED)
+        former = without_answers(before.condition if before else NOT_ASKED)
         self._gpu = gpu = replace(self._details(blank, before or blank, device, watch), condition=former)
         # Last, so that a call about health that hangs costs nothing that decides about the devices.
-        reading = ConditionReading(device, watch, former, self.blame, in_fabric=self._in_fabric(gpu))
+        reading = ConditionReading(device, watch, former, self.add_problem, in_fabric=self._in_fabric(gpu))
         self._gpu = replace(gpu, condition=reading.run())
         self.problems.extend(problems_of(self._gpu.condition))
 
-    def blame(self, error: NvmlError) -> None:
-        """Note a call that failed, of those on which nothing depends, or that ended the walk early."""
+    def add_problem(self, error: NvmlError) -> None:
+        """Add the problem of a call on which no device depends, or of one that ended the walk early."""
         self.problems.append(problem_of(error))
 
     def result(self) -> Gpu | None:
-        """The GPU with its problems; as it last was when this check did not end; None without identity."""
+        """The GPU with its problems, in its last state if this check did not end; None without identity."""
         problems = tuple(self.problems)
         before = self._before.get(self.pci) if self.pci else None
         if before is not None and self._gpu is not None and self._gpu.uuid != before.uuid:
             before = None
         if before is not None and (self._gpu is None or self._gpu.unanswered == EVERYTHING):
-            return replace(before, problems=problems, condition=unheard(before.condition))
+            return replace(before, problems=problems, condition=without_answers(before.condition))
         if self._gpu is None:
             return None
         return replace(self._gpu, problems=problems)
 
     def _details(self, blank: Gpu, before: Gpu, device: NvmlDevice, watch: Watch) -> Gpu:
-        """All of the GPU; ``before`` is the same board at an earlier look, or a blank one."""
+        """All of the GPU. ``before`` is the same board at an earlier check, or a blank one."""
         name = self._ask(watch, "name", device.name, before.product_name)
         capability = self._ask(
             watch, "compute_capability", lambda: _dotted(device), before.cuda_compute_capability
@@ -181,54 +182,55 @@ class GpuWalk:
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
-            unanswered=frozenset(self._untold),
+            unanswered=frozenset(self._unanswered),
         )
 
     def _ask(
         self, watch: Watch, name: str, call: Callable[[], T | None], before: T | None = None
     ) -> T | None:
-        """The call's answer; ``before`` where it fails, which is noted; None where it is not supported."""
+        """The call's answer; ``before`` if it fails, which is noted; None if it is not supported."""
         try:
             return watch(name, call)
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NotSupported as error:
+            # A value that was there before cannot become unsupported on a healthy GPU.
             if before is None or name in MAY_END:
                 return None
-            self._notice(name, error, known=True)
+            self._note_failure(name, error, known=True)
         except NvmlError as error:
-            self._notice(name, error, known=self._known(name))
+            self._note_failure(name, error, known=self._known(name))
         return before if self._known(name) else None
 
     def _known(self, *names: str) -> bool:
-        """Whether this board has answered these calls at an earlier look."""
+        """Whether this board answered these calls at an earlier check."""
         return self._former is not None and self._former.unanswered.isdisjoint(names)
 
-    def _notice(self, name: str, error: NvmlError, *, known: bool) -> None:
-        """Note a call that failed, and whether an earlier answer replaces it."""
+    def _note_failure(self, name: str, error: NvmlError, known: bool) -> None:
+        """Note a call that failed. ``known``: an earlier answer replaces this one."""
         self.problems.append(problem_of(error, keeps_away=known and name in DECIDING))
         if not known:
-            self._untold.add(name)
+            self._unanswered.add(name)
 
     def _reserved(self, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
-        """The memory that the NVIDIA driver keeps: the most that this board has reported.
-
-        It is not the same in MIG mode and out of it. Shares would get other sizes with each change of mode.
-        """
+        """The memory that the NVIDIA driver keeps: the most that this board has ever reported."""
+        # NVML reports another reserve in MIG mode than outside of it. Shares must not change size with the
+        # mode.
         now = self._ask(watch, "memory_use", lambda: device.memory_use().reserved_bytes, before)
         return now if now is None or before is None else max(now, before)
 
     def _mig_mode(self, device: NvmlDevice, watch: Watch, before: Gpu) -> tuple[MigMode | None, bool | None]:
-        """The mode, and whether the GPU knows MIG at all; None for what NVML did not tell."""
+        """The mode, and whether the GPU has MIG at all; None for what NVML did not report."""
         former = None
         if before.mig is not None:
             former = MigMode(before.mig.enabled, before.mig.pending)
         elif before.mig_capable and before.mig_enabled is not None:
+            # The mode was known while MIG's other calls failed.
             former = MigMode(before.mig_enabled, before.mig_enabled)
         mode = self._ask(watch, "mig_mode", device.mig_mode, former)
         if mode is not None:
             return mode, True
-        return None, None if "mig_mode" in self._untold else False
+        return None, None if "mig_mode" in self._unanswered else False
 
     def _mig(
         self,
@@ -240,14 +242,16 @@ class GpuWalk:
         architecture: str | None,
         before: Gpu,
     ) -> GpuMig | None:
-        """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
+        """The state of MIG, unless this machine may not make instances: a vGPU guest may not."""
         if not mode or virtualization == "vgpu":
             return None
-        walk = MigWalk(device, watch, before.mig, before.unanswered, self._notice, uuid, self._offered)
+        walk = MigWalk(
+            device, watch, before.mig, before.unanswered, self._note_failure, uuid, self._known_profiles
+        )
         return walk.run(mode, architecture)
 
     def _vgpu(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: Gpu) -> VgpuHost:
-        """The vGPUs that this host can make of the GPU, and those that are there."""
+        """The vGPUs that this host can make of the GPU, and those that exist."""
         former = before.vgpu.types if before.vgpu is not None else None
         types = self._ask(watch, "vgpu_types", device.vgpu_types, former)
         return read_vgpu_host(self._sysfs_root, pci, types)
@@ -255,7 +259,7 @@ class GpuWalk:
     def _license(
         self, device: NvmlDevice, watch: Watch, virtualization: Virtual | None, before: Gpu
     ) -> VgpuLicense | None:
-        """The license of a vGPU; that there is none is a problem. Nobody else is asked."""
+        """The license of a vGPU, None for any other GPU; a vGPU without one has a problem."""
         if virtualization != "vgpu":
             return None
         call = "licensable_features"
@@ -267,7 +271,7 @@ class GpuWalk:
     def _memory_limits(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: bool | None
     ) -> bool | None:
-        """Whether containers can be held to limits; a no says nothing while the GPU is in MIG mode."""
+        """Whether the driver can limit the memory of containers."""
         if not self._cgroup_v2:
             return None
         try:
@@ -275,14 +279,15 @@ class GpuWalk:
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NvmlError as error:
-            self._notice("memory_limits", error, known=self._known("memory_limits"))
+            self._note_failure("memory_limits", error, known=self._known("memory_limits"))
             return before
+        # In MIG mode there are no limits, which says nothing about the time after it.
         return before if not found and mode and mode.enabled else found
 
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None
     ) -> str | None:
-        """The clique; a fabric that is not up yet is a problem of a GPU that is not in MIG mode."""
+        """The clique. A fabric that is not up yet is a problem, except for a GPU in MIG mode."""
         try:
             info = watch("fabric", device.fabric)
         except (GpuLost, SessionLost, DriverNotLoaded):
@@ -290,22 +295,24 @@ class GpuWalk:
         except NotSupported:
             return None
         except NvmlError as error:
-            self._notice("fabric", error, known=self._known("fabric"))
+            self._note_failure("fabric", error, known=self._known("fabric"))
             return before
+        # Only a fabric that is up has a clique and a health.
         self._fabric_up = info.state == "completed"
         problem = _FABRIC_IS_NOT_UP.get(info.state)
         if problem is None:
             return _clique(info)
+        # A GPU in MIG mode talks to no other GPU, so it needs no fabric.
         if mode is None or not mode.enabled:
             self.problems.append(problem)
         return before
 
     def _in_fabric(self, gpu: Gpu) -> bool:
-        """Whether the GPU's part of a fabric is in use: one in MIG mode talks to no other."""
+        """Whether the GPU uses a fabric that is up; a GPU in MIG mode uses none."""
         return self._fabric_up and not gpu.mig_enabled
 
-    def _placed(self, gpu: Gpu) -> Gpu:
-        """The GPU with its place in the PCIe tree, as far as sysfs tells."""
+    def _with_pcie_place(self, gpu: Gpu) -> Gpu:
+        """The GPU with its place in the PCIe tree, as far as sysfs shows it."""
         if gpu.pci not in self._present:
             return gpu
         return replace(
@@ -316,14 +323,15 @@ class GpuWalk:
         )
 
     def _numa_node(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
+        # sysfs first: it costs no NVML call, and it is what the kernel itself goes by.
         node = sysfs.numa_node(self._sysfs_root, pci) if pci in self._present else None
         return self._ask(watch, "numa_node", device.numa_node, before) if node is None else node
 
 
 def problem_of(error: NvmlError, *, keeps_away: bool = False) -> Problem:
-    """What an NVML error says about the GPU that it hit.
+    """The problem of a GPU with which a call ended in this error.
 
-    ``keeps_away``: the call decides about the devices, so that any failure of it keeps new pods away.
+    ``keeps_away``: the call decides about the devices, so any failure of it must keep new pods away.
     """
     call = error.call if isinstance(error, NvmlCallFailed) else "NVML"
     return Problem(call, _reason(error, keeps_away), f"{error.what}: {error.way_out}")
@@ -346,46 +354,52 @@ def _dotted(device: NvmlDevice) -> str:
 
 
 def _links(device: NvmlDevice) -> tuple[tuple[NvLink, ...], int]:
-    """The direct links, and how many lead into switches."""
+    """The direct links, and the number of links into switches."""
     ends = device.nvlinks()
-    return _direct_links(ends), sum(end.kind == "switch" for end in ends)
+    counts = Counter(end.remote for end in ends if end.kind == "gpu" and end.remote is not None)
+    direct = tuple(NvLink(peer, counts[peer]) for peer in sorted(counts))
+    return direct, sum(end.kind == "switch" for end in ends)
 
 
 def _virtualization(device: NvmlDevice) -> Virtual | None:
-    """A GPU passed through whole is a whole GPU; what vSGA makes of one tells nothing about containers."""
+    """The mode, with passthrough as none; None for modes that mean nothing for containers."""
     mode = device.virtualization()
+    # A GPU that is passed through is a whole GPU for this machine. vSGA is for graphics of desktops.
     if mode in ("none", "passthrough"):
         return "none"
     return mode if mode in ("vgpu", "host-vgpu") else None
 
 
-def _clique(fabric: FabricInfo | None) -> str | None:
-    """``<cluster uuid>.<clique id>`` in a fabric of several nodes; the fabric of one has no cluster UUID."""
-    if fabric is None or fabric.state != "completed" or UUID(fabric.cluster_uuid).int == 0:
+def _clique(fabric: FabricInfo) -> str | None:
+    """``<cluster uuid>.<clique id>`` in a fabric of several nodes, None in any other."""
+    # The fabric manager of a single node leaves the cluster UUID at zero.
+    if fabric.state != "completed" or UUID(fabric.cluster_uuid).int == 0:
         return None
     return f"{fabric.cluster_uuid}.{fabric.clique}"
 
 
-def _direct_links(links: tuple[NvLinkEnd, ...]) -> tuple[NvLink, ...]:
-    counts = Counter(end.remote for end in links if end.kind == "gpu" and end.remote is not None)
-    return tuple(NvLink(peer, counts[peer]) for peer in sorted(counts))
-
-
 def unread_gpus(
-    nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
+    unidentified: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
 ) -> tuple[UnreadGpu, ...]:
-    """The GPUs that never told their identity, with their problems as far as the address is known.
+    """The GPUs whose identity was never read, with their problems.
 
-    NVML's indexes are in the order of the addresses. Where the kernel has as many addresses as there are
-    walks without one, the two belong together in their order.
+    ``unidentified`` are their walks, ``unlisted`` the functions in sysfs that NVML did not report.
+    ``sysfs_tells``: sysfs shows functions at all.
     """
-    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]
+    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in unidentified if walk.pci_is_certain]
     rest = list(unlisted)
-    dumb = [walk for walk in nameless if not walk.told_pci]
+    without_pci = [walk for walk in unidentified if not walk.pci_is_certain]
     if not sysfs_tells:
-        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in dumb))
-    if len(dumb) == len(rest):
-        rest = [replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, dumb, strict=True)]
-    elif dumb:
-        rest = [replace(one, problems=tuple(p for walk in dumb for p in walk.problems)) for one in rest]
+        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in without_pci))
+    # NVML's indexes are in the order of PCI addresses. If there are as many walks without an address as there
+    # are addresses without a walk, the two belong together in that order.
+    if len(without_pci) == len(rest):
+        rest = [
+            replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, without_pci, strict=True)
+        ]
+    # Which problem belongs to which address is not known, so each address gets all of them.
+    elif without_pci:
+        rest = [
+            replace(one, problems=tuple(p for walk in without_pci for p in walk.problems)) for one in rest
+        ]
     return (*found, *rest)

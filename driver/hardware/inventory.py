@@ -1,4 +1,4 @@
-"""Reads NVML and sysfs into an Inventory, one worker per GPU, so that a broken GPU does not hide others."""
+"""Reads NVML and sysfs into an Inventory, with a worker per GPU, so that no broken GPU hides the others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from driver.errors import NvmlError
 from driver.fabric.api import FabricManager
 from driver.fabric.seen import NO_FABRIC, KnownFabric
 from driver.hardware import pci as sysfs
-from driver.hardware.call_effects import FABRIC_PARTITIONS, OF_THE_DRIVER
+from driver.hardware.call_effects import FABRIC_PARTITIONS
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
-from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory, Problem, UnreadGpu, unheard
+from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory, Problem, UnreadGpu, without_answers
 from driver.hardware.gpu_walk import FABRIC_NOT_STARTED, GpuWalk, problem_of, unread_gpus
 from driver.hardware.mig_walk import KnownProfiles
 from driver.hardware.pci_view import pci_view
@@ -37,31 +37,31 @@ from driver.nvml.pci_address import PciAddress
 
 T = TypeVar("T")
 
-NODE_LANE = "the node"
+NODE_WORKER = "the node"
 _EVENTS_WORKER = "the node's events"
 _COUNT = "nvmlDeviceGetCount_v2"
 _ENTER_SECONDS = 10.0
+# Longer than the deadline of a call, so that a call that hangs is known to hang by then.
 _LET_GO_SECONDS = 15.0
-"""How long calls under way are waited for: longer than one that hangs is."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Which board sits at a PCI address, and the N of its /dev/nvidiaN."""
+    """The board at a PCI address, and the N of its /dev/nvidiaN."""
 
     uuid: str
     minor: int
 
 
 class Discovery:
-    """What is on this node. Safe to use from several threads; every NVML call runs under ``guard``.
+    """Reads the GPUs of this node. Thread-safe; every NVML call is made by a worker of ``guard``.
 
-    It holds one NVML session, begun by the first call that needs it and begun again when the NVIDIA
-    driver went away, came back or changed its version. While a session is held the kernel driver
-    cannot be unloaded, nor a GPU be taken from it: ``close`` ends the session, and the next call begins
-    another; within ``let_go`` none is begun.
-    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` gives the partitions of the
-    NVLink fabric, None where they are not needed. ``readers`` have the workers of ``read``.
+    It has one NVML session. The first call that needs it opens it, and it is opened again when the NVIDIA
+    driver went away, came back or changed its version. While a session is open, the kernel driver cannot be
+    unloaded, nor can a GPU be taken from it. ``close`` ends the session until the next call; within
+    ``let_go`` none is opened. ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric``
+    gives the partitions of the NVLink fabric, None if they are not needed. ``readers`` has the workers of
+    ``read``.
     """
 
     def __init__(
@@ -82,27 +82,27 @@ class Discovery:
         self._session = 0
         self._open = False
         self._handles_taken = False
-        self._offered: KnownProfiles = {}
+        self._known_profiles: KnownProfiles = {}
         self._workers = Workers(guard)
         self._last: Mapping[PciAddress, Gpu] = {}
         self._last_driver: str | None = None
         self._last_cuda: str | None = None
 
     def snapshot(self) -> Inventory:
-        """Look at everything. What a GPU does not tell now is as it last was, with that problem.
+        """Read everything. A value that cannot be read now stays as it was, with a problem that says so.
 
-        Raises DriverNotLoaded where there is no NVIDIA driver, and another NvmlError when NVML as a
-        whole cannot be asked; then nothing is known about any GPU. LetGo, at once, while no session may be
-        begun: that says nothing about the GPUs.
+        Raises DriverNotLoaded if there is no NVIDIA driver, and another NvmlError if NVML as a whole cannot
+        be used; then nothing is known about any GPU. Raises LetGo at once while no session may be opened,
+        which says nothing about the GPUs.
         """
-        return self._in_session(self._look, wait_seconds=0.0)
+        return self._in_session(self._check, wait_seconds=0.0)
 
     def without_driver(self) -> Inventory:
-        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        """What sysfs alone shows, for a node on which ``snapshot`` finds no NVIDIA driver."""
         return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
-        """Ask NVML again which board is at an address; raises NvmlError, NotFound where there is none."""
+        """Ask NVML which board is at an address now; raises NvmlError, NotFound if there is none."""
 
         def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
             return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
@@ -121,22 +121,23 @@ class Discovery:
         return self.on_gpu(pci, job)
 
     def process_ids(self, pci: PciAddress) -> tuple[int, ...]:
-        """The processes that use the GPU now, sorted; raises NvmlError, NotSupported where it cannot tell."""
-
+        """The processes that use the GPU now, sorted; raises NvmlError, NotSupported if NVML cannot say."""
         return self.on_gpu(pci, lambda device, watch: watch("process_ids", device.process_ids))
 
     def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
-        """Do a job with one GPU's handle, in its worker: jobs of one GPU run one after the other.
+        """Do a job with one GPU's handle in its worker. Jobs of one GPU run one after the other.
 
-        The job makes every call through the watch. It may be done twice, when the session turns out to be
-        void on the way. Raises what the job raises, and NvmlError.
+        The job makes every call through the watch. If the session turns out to have ended, the job is done
+        again in a new one. Raises what the job raises, and NvmlError.
         """
 
         def with_device(watch: Watch) -> T:
+            # The first handle of a session may take seconds: the kernel initialises the GPU then.
             patient = not self._handles_taken
             try:
                 device = watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient)
             except NotFound:
+                # Without such a GPU its worker would stay for ever, and claims may name any address.
                 self._guard.forget(str(pci))
                 raise
             return job(device, watch)
@@ -146,10 +147,10 @@ class Discovery:
     def read(
         self, jobs: Mapping[PciAddress, Callable[[NvmlDevice, Watch], T]]
     ) -> dict[PciAddress, T | NvmlCallFailed]:
-        """Do a job with the handle of each GPU, all at once, in the readers' workers: no other caller waits.
+        """Do a job with the handle of each GPU, all at the same time; return the results or errors.
 
-        The jobs ask and change nothing. What each gives, or why it gives nothing. Raises LetGo, at once,
-        while no session may be begun, and NvmlError where there is none.
+        They run in workers of their own, so that no other caller waits for them. The jobs must only read.
+        Raises LetGo at once while no session may be opened, and NvmlError if none can be opened.
         """
 
         def with_device(pci: PciAddress, watch: Watch) -> T:
@@ -157,6 +158,7 @@ class Discovery:
 
         def work() -> dict[PciAddress, T | NvmlCallFailed]:
             found = self._readers.side_by_side({str(pci): partial(with_device, pci) for pci in jobs})
+            # Either says that the session has ended for all, so _in_session has to see it.
             for answer in found.values():
                 if isinstance(answer, SessionLost | DriverNotLoaded):
                     raise answer
@@ -167,8 +169,8 @@ class Discovery:
     def watch_events(self) -> EventSet:
         """An event set of the GPUs of the last check, without those that hang.
 
-        ``let_go``, ``close`` and a new session end it. A thread that waits for its events delays no check and
-        no ``let_go``. Raises NvmlError.
+        ``let_go``, ``close`` and a new session end it. A thread that waits for its events delays neither a
+        check nor ``let_go``. Raises NvmlError.
         """
 
         def handle(watch: Watch, pci: PciAddress) -> NvmlDevice:
@@ -182,17 +184,20 @@ class Discovery:
                     devices.append(self._guard.run(str(pci), partial(handle, pci=pci)))
                 except (SessionLost, DriverNotLoaded):
                     raise
-                except NvmlError:  # the next look tells of it
+                # The next check reports it.
+                except NvmlError:
                     continue
             return self._guard.run(
-                _EVENTS_WORKER, lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices))
+                # A worker of its own, so that registration never waits behind a check.
+                _EVENTS_WORKER,
+                lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices)),
             )
 
         return self._in_session(register, _ENTER_SECONDS)
 
     def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
         """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""
-        self._guard.listener = listener
+        self._guard.on_mode_change = listener
 
     def close(self) -> None:
         """End the NVML session, if there is one; waits no longer than the guard's deadline."""
@@ -200,14 +205,14 @@ class Discovery:
 
     @contextmanager
     def let_go(self, wait_seconds: float = _LET_GO_SECONDS) -> Iterator[None]:
-        """End the session, and begin none until the block is left: no GPU is held by this process in it.
+        """End the session and open none until the block is left, so that this process holds no GPU in it.
 
-        A kernel driver keeps a GPU for as long as any session has it open. Calls under way are waited for,
-        at most ``wait_seconds``. Other threads wait meanwhile; the block itself must not ask for
-        GPUs. Several may be in such a block. Raises NvmlError where a call does not return or the session
-        does not end: this process may hold GPUs then.
+        Waits up to ``wait_seconds`` for calls that are being made. Other threads wait meanwhile. The block
+        itself must not use this object. Several threads may be in such a block. Raises NvmlError if a call
+        does not return or the session does not end; then this process may still hold GPUs.
         """
         with self._gate.closed(wait_seconds):
+            # A thread that hangs in a call keeps the session, and the GPU, open, whatever nvmlShutdown says.
             hung = dict.fromkeys((*self._guard.hung(), *self._readers.hung(), *self._workers.unanswered()))
             if hung:
                 raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
@@ -215,7 +220,7 @@ class Discovery:
             yield
 
     def _in_session(self, work: Callable[[], T], wait_seconds: float) -> T:
-        """Do the work in a session; when that turns out to be void, do it once more in a new one."""
+        """Do the work in a session. If that session turns out to have ended, do it again in a new one."""
         with self._gate.entered(wait_seconds):
             session = self._begin()
             try:
@@ -226,35 +231,34 @@ class Discovery:
                 return work()
 
     def _begin(self) -> int:
-        """The number of the open session; opens one where there is none."""
+        """The number of the open session; opens one if there is none."""
 
         def job(watch: Watch) -> None:
-            # In the worker, so that an init which comes back too late still counts as a session.
+            # Set in the worker, so that an init that returns after its deadline still counts as a session.
             watch("init", self._nvml.init)
             self._session += 1
             self._open = True
             self._handles_taken = False
-            self._offered = {}
+            self._known_profiles = {}
 
         with self._lock:
             if not self._open:
-                self._guard.run(NODE_LANE, job)
+                self._guard.run(NODE_WORKER, job)
             return self._session
 
     def _end(self, session: int, *, strict: bool = False) -> None:
-        """Close the session unless another thread has done so; a void one cannot be closed any more.
-
-        With ``strict`` raises NvmlError where it does not end in time.
-        """
+        """Close the session unless another thread has done so. ``strict``: raise NvmlTimeout if it hangs."""
 
         def job(watch: Watch) -> None:
+            # Whatever shutdown answers: an ended session cannot be closed, and one whose shutdown hangs
+            # cannot be used.
             self._open = False
             watch("shutdown", self._nvml.shutdown)
 
         with self._lock:
             if self._open and self._session == session:
                 try:
-                    self._guard.run(NODE_LANE, job)
+                    self._guard.run(NODE_WORKER, job)
                 except NvmlTimeout:
                     self._open = False
                     if strict:
@@ -262,45 +266,55 @@ class Discovery:
                 except NvmlError:
                     self._open = False
 
-    def _look(self) -> Inventory:
-        driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
+    def _check(self) -> Inventory:
+        # In the node's worker: these calls need no GPU and still answer while GPUs hang.
+        driver, count, problems = self._guard.run(NODE_WORKER, self._ask_node)
         if driver != self._last_driver:
-            self._last = {pci: _before_this_driver(gpu) for pci, gpu in self._last.items()}
+            # Fields that follow from the board alone stay.
+            self._last = {pci: _without_driver_answers(gpu) for pci, gpu in self._last.items()}
             self._last_driver = driver
-            self._offered = {}
+            self._known_profiles = {}
         cgroup_v2 = _has_cgroup_v2(self._sysfs_root)
         seen = pci_view(self._sysfs_root)
         present = tuple(function.pci for function in seen.physical)
         walks = self._walk(count, present, cgroup_v2)
         gpus: dict[PciAddress, Gpu] = {}
-        nameless: list[GpuWalk] = []
-        # Those that told their address come first: the address of the others is an expectation.
-        for walk in sorted(walks, key=lambda walk: not walk.told_pci):
+        unidentified: list[GpuWalk] = []
+        # Certain addresses first: the others are expectations, and must not take the place of a certain one.
+        for walk in sorted(walks, key=lambda walk: not walk.pci_is_certain):
             gpu = walk.result()
             if gpu is None or gpu.pci in gpus:
                 problems.extend(walk.problems)
                 if gpu is None:
-                    nameless.append(walk)
+                    unidentified.append(walk)
             else:
                 gpus[gpu.pci] = gpu
-        told = {walk.pci for walk in nameless if walk.told_pci}
-        unlisted = self._unlisted([pci for pci in present if pci not in told], gpus, problems)
+        listed = {walk.pci for walk in unidentified if walk.pci_is_certain}
+        unlisted = self._unlisted([pci for pci in present if pci not in listed], gpus, problems)
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
-        unread = unread_gpus(nameless, unlisted, bool(present))
+        unread = unread_gpus(unidentified, unlisted, bool(present))
         fabric = NO_FABRIC if self._fabric is None else self._fabric.current()
         if fabric.unanswered:
             found = tuple(replace(gpu, unanswered=gpu.unanswered | {FABRIC_PARTITIONS}) for gpu in found)
+        # Where NVSwitches are shared by partitions, a GPU's fabric is set up only when a claim has its
+        # partition.
         if fabric != NO_FABRIC:
-            found = tuple(_before_its_partition(gpu) for gpu in found)
+            found = tuple(_without_fabric_problem(gpu) for gpu in found)
         return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup_v2)
 
     def _walk(self, count: int, present: Collection[PciAddress], cgroup_v2: bool) -> list[GpuWalk]:
-        """Walk all GPUs side by side, each in its worker."""
+        """Check all GPUs at the same time, each in its worker."""
         expected = self._expected(present)
         walks = [
             GpuWalk(
-                *(index, expected.get(index), self._last, self._sysfs_root, present, cgroup_v2, self._offered)
+                index,
+                expected.get(index),
+                self._last,
+                self._sysfs_root,
+                present,
+                cgroup_v2,
+                self._known_profiles,
             )
             for index in range(count)
         ]
@@ -311,7 +325,7 @@ class Discovery:
         self._handles_taken = True
         for worker, walk in zip(workers, walks, strict=True):
             if worker in failures:
-                walk.blame(failures[worker])
+                walk.add_problem(failures[worker])
         return walks
 
     def _walk_one(self, index: int, walk: GpuWalk, watch: Watch) -> None:
@@ -319,7 +333,7 @@ class Discovery:
         walk.run(watch("device_by_index", lambda: self._nvml.device_by_index(index), patient=patient), watch)
 
     def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
-        """Which GPU each index had last time, but for those that have left the bus or their driver since."""
+        """The GPU that had each index last time, without those that have left the bus or their driver."""
         return {
             gpu.index: pci
             for pci, gpu in self._last.items()
@@ -328,7 +342,7 @@ class Discovery:
         }
 
     def _ask_node(self, watch: Watch) -> tuple[str, int, list[Problem]]:
-        """Driver version, the number of GPUs, and what is wrong; the CUDA version stays where it fails."""
+        """The driver version, the number of GPUs and problems; a CUDA version that cannot be read stays."""
         driver = watch("driver_version", self._nvml.driver_version)
         problems = []
         try:
@@ -344,22 +358,23 @@ class Discovery:
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
     ) -> tuple[UnreadGpu, ...]:
-        """GPUs that the NVIDIA driver has and that NVML does not list: lost where they were there before.
+        """Find GPUs that the NVIDIA driver holds and NVML does not list.
 
-        The others are the node's problem, and are returned. One of another kernel driver, or of none, is no
-        business of NVML's.
+        Those that were known before are lost, and are added to ``gpus``. The others are returned, and are a
+        problem of the node.
         """
         unread = []
         for pci in present:
             if pci in gpus:
                 continue
+            # A GPU on vfio, or on no driver, is not NVML's, and is not missed.
             if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
                 continue
             message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
             if before is not None:
                 lost = (Problem(_COUNT, "lost", message),)
-                gpus[pci] = replace(before, problems=lost, condition=unheard(before.condition))
+                gpus[pci] = replace(before, problems=lost, condition=without_answers(before.condition))
             else:
                 problems.append(Problem(_COUNT, "error", message))
                 unread.append(UnreadGpu(pci, (Problem(_COUNT, "lost", message),)))
@@ -367,16 +382,19 @@ class Discovery:
 
 
 def _has_cgroup_v2(sysfs_root: Path) -> bool:
-    """Whether the node has cgroup v2 where NVML looks for it; not where it is beside v1 (cgroups(7))."""
+    """Whether the node has cgroup v2 where NVML expects it."""
+    # In hybrid mode v2 is mounted at fs/cgroup/unified, where NVML does not look (cgroups(7)).
     return (sysfs_root / "fs" / "cgroup" / "cgroup.controllers").is_file()
 
 
-def _before_its_partition(gpu: Gpu) -> Gpu:
-    """The GPU where NVSwitches are shared out: its fabric is set up once a claim has its partition."""
+def _without_fabric_problem(gpu: Gpu) -> Gpu:
+    """The GPU without the problem that its fabric is not set up."""
     problems = tuple(one for one in gpu.problems if one.value != FABRIC_NOT_STARTED)
     return replace(gpu, problems=problems)
 
 
-def _before_this_driver(gpu: Gpu) -> Gpu:
-    """What was known of a GPU, without what another version of the NVIDIA driver may answer otherwise."""
-    return replace(gpu, memory_limits=None, unanswered=gpu.unanswered | {OF_THE_DRIVER}, condition=NOT_ASKED)
+def _without_driver_answers(gpu: Gpu) -> Gpu:
+    """A GPU's last state, without what another version of the NVIDIA driver may answer otherwise."""
+    return replace(
+        gpu, memory_limits=None, unanswered=gpu.unanswered | {"memory_limits"}, condition=NOT_ASKED
+    )

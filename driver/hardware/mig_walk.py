@@ -1,10 +1,10 @@
-"""Asks one GPU everything about MIG: what it offers, and what exists on it now."""
+"""Reads all about MIG from one GPU: which profiles it has, and which instances exist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware.call_effects import INSTANCE_CALLS
@@ -26,21 +26,10 @@ from driver.nvml.mig import ComputeInstance, GpuInstance, GpuInstanceProfile, Mi
 T = TypeVar("T")
 
 _NEEDS_RESET = "Ampere"
-"""The one architecture with MIG whose mode changes with a reset only (MIG user guide)."""
+"""The only architecture on which MIG mode changes by a reset alone (MIG user guide)."""
 
 KnownProfiles = dict[tuple[str, bool], tuple[PlacedProfile, ...]]
-"""The MIG profiles that GPUs offer, as read in one NVML session, by UUID and MIG mode.
-
-Only another board, driver or mode offers something else, so it is asked for once: it takes some forty calls.
-"""
-
-
-class Notice(Protocol):
-    """Takes down that a call failed; ``known`` is whether an earlier answer counts on."""
-
-    def __call__(self, name: str, error: NvmlError, *, known: bool) -> None:
-        """Take down the failure of the call ``name``."""
-        ...
+"""The MIG profiles of GPUs, as read in one NVML session, by UUID and MIG mode."""
 
 
 class _PartFailed(Exception):
@@ -55,10 +44,10 @@ class _PartFailed(Exception):
 class MigWalk:
     """One check of MIG on one GPU whose mode was just read.
 
-    ``former`` is what was known of the same board, without what the calls ``unanswered`` would have given. It
-    stays, part by part, where a call fails now; ``notice`` is called for each such call. The board is
-    ``uuid``; what it offers is taken from ``offered``, and added there once it was read. Raises GpuLost,
-    SessionLost and DriverNotLoaded.
+    ``former`` is the last state of the same board, and ``unanswered`` names the calls whose part of it is not
+    known. If a call fails now, its part of the former state stays. ``note_failure`` is called with the call,
+    the error, and whether there is such a former state. ``uuid`` is the board's. Its profiles are taken from
+    ``known_profiles``, or read and added to it. Raises GpuLost, SessionLost and DriverNotLoaded.
     """
 
     def __init__(
@@ -67,30 +56,32 @@ class MigWalk:
         watch: Watch,
         former: GpuMig | None,
         unanswered: frozenset[str],
-        notice: Notice,
+        note_failure: Callable[[str, NvmlError, bool], None],
         uuid: str,
-        offered: KnownProfiles,
+        known_profiles: KnownProfiles,
     ) -> None:
         self._device = device
         self._watch = watch
         self._former = former
-        self._untold = unanswered
-        self._notice = notice
+        self._unanswered = unanswered
+        self._note_failure = note_failure
         self._uuid = uuid
-        self._offered = offered
+        self._known_profiles = known_profiles
 
     def run(self, mode: MigMode, architecture: str | None) -> GpuMig | None:
-        """All of it; None where NVML never told what MIG can make of the GPU."""
+        """The state of MIG; None if the profiles were never read."""
         former = self._former
+        # The profiles first: an instance says only the id of its profile.
         profiles = self._part(lambda: self._profiles(mode), None if former is None else former.profiles)
         without_reset = self._without_reset(architecture)
         if profiles is None:
             return None
         instances: tuple[GpuInstance, ...] = ()
         partitions: tuple[Partition, ...] = ()
+        # Calls about instances are NOT_SUPPORTED while the mode is off.
         if mode.enabled:
             by_id = {placed.profile.id: placed.profile for placed in profiles}
-            known = former is not None and former.enabled and self._untold.isdisjoint(INSTANCE_CALLS)
+            known = former is not None and former.enabled and self._unanswered.isdisjoint(INSTANCE_CALLS)
             before = (former.instances, former.partitions) if former and known else None
             instances, partitions = self._part(lambda: self._instances(by_id), before) or ((), ())
         return GpuMig(mode.enabled, mode.pending, without_reset, profiles, instances, partitions)
@@ -99,7 +90,7 @@ class MigWalk:
         try:
             return read()
         except _PartFailed as failed:
-            self._notice(failed.name, failed.error, known=before is not None)
+            self._note_failure(failed.name, failed.error, before is not None)
             return before
 
     def _ask(self, name: str, call: Callable[[], T]) -> T:
@@ -112,9 +103,10 @@ class MigWalk:
 
     def _profiles(self, mode: MigMode) -> tuple[PlacedProfile, ...]:
         key = (self._uuid, mode.enabled)
-        if key not in self._offered:
-            self._offered[key] = self._read_profiles()
-        return self._offered[key]
+        # Reading them takes some forty calls, and only another board, driver or mode changes the answer.
+        if key not in self._known_profiles:
+            self._known_profiles[key] = self._read_profiles()
+        return self._known_profiles[key]
 
     def _read_profiles(self) -> tuple[PlacedProfile, ...]:
         return tuple(
@@ -129,16 +121,16 @@ class MigWalk:
         )
 
     def _without_reset(self, architecture: str | None) -> bool:
-        """As ``changes_without_reset`` has it, with the architecture that was read already."""
+        """As ``changes_without_reset``, with the architecture that was read already."""
         by_architecture = architecture not in (None, _NEEDS_RESET)
         try:
             return self._ask("mig_without_reset", self._device.mig_without_reset)
         except _PartFailed as failed:
             if _field_unknown(failed.error):
                 return by_architecture
-            told = self._former if "mig_without_reset" not in self._untold else None
-            self._notice(failed.name, failed.error, known=told is not None or architecture is not None)
-            return by_architecture if told is None else told.without_reset
+            former = self._former if "mig_without_reset" not in self._unanswered else None
+            self._note_failure(failed.name, failed.error, former is not None or architecture is not None)
+            return by_architecture if former is None else former.without_reset
 
     def _instances(
         self, profiles: Mapping[int, GpuInstanceProfile]
@@ -146,6 +138,7 @@ class MigWalk:
         instances = self._listed("gpu_instances", self._device.gpu_instances)
         if not instances:
             return (), ()
+        # The two lists are read one after the other, so an instance may be in one of them alone.
         seen = {
             (found.gpu_instance_id, found.compute_instance_id): found
             for found in self._listed("mig_devices", self._device.mig_devices)
@@ -160,10 +153,12 @@ class MigWalk:
         return tuple(left), tuple(partitions)
 
     def _listed(self, name: str, call: Callable[[], T]) -> T:
-        """A list, which is read once more where what it names goes away meanwhile."""
+        """The answer of a call that lists instances."""
         try:
             return self._ask(name, call)
         except _PartFailed as failed:
+            # The call lists the instances and then reads each. If another process destroys one in between, it
+            # ends with NOT_FOUND, and the next call gives a list without it.
             if not isinstance(failed.error, NotFound):
                 raise
         return self._ask(name, call)
@@ -173,6 +168,7 @@ class MigWalk:
         try:
             return self._ask("compute_instances", lambda: self._device.compute_instances(instance.id))
         except _PartFailed as failed:
+            # Only another list tells a destroyed instance from a real failure.
             if isinstance(failed.error, NotFound) and instance not in self._listed(
                 "gpu_instances", self._device.gpu_instances
             ):
@@ -181,7 +177,7 @@ class MigWalk:
 
 
 def changes_without_reset(device: NvmlDevice, watch: Watch) -> bool:
-    """Whether MIG mode changes without a reset; not where neither the driver nor the architecture tells."""
+    """Whether MIG mode changes without a reset; False if neither driver nor architecture says so."""
     try:
         return watch("mig_without_reset", device.mig_without_reset)
     except NvmlCallFailed as error:
@@ -194,7 +190,8 @@ def changes_without_reset(device: NvmlDevice, watch: Watch) -> bool:
 
 
 def _field_unknown(error: NvmlError) -> bool:
-    """Whether the driver is too old for the field, which it says in one of two ways."""
+    """Whether the driver is too old for the field."""
+    # nvmlDeviceGetFieldValues may refuse an unknown field as NOT_SUPPORTED or as INVALID_ARGUMENT.
     return isinstance(error, NotSupported) or (
         isinstance(error, NvmlCallFailed) and error.code == Code.INVALID_ARGUMENT
     )
@@ -206,7 +203,7 @@ def _partitions(
     profiles: Mapping[int, GpuInstanceProfile],
     seen: Mapping[tuple[int, int], MigDevice],
 ) -> Iterator[Partition]:
-    """The partitions in one GPU instance; none where NVML knows no profile for it."""
+    """The partitions in one GPU instance; none if NVML has no profile for it."""
     profile = profiles.get(instance.profile_id)
     for compute in inside:
         found = seen.get((instance.id, compute.id))

@@ -1,8 +1,8 @@
-"""Looks up PCI functions in sysfs below a given root; what sysfs does not tell is None, never guessed.
+"""Looks up PCI functions in sysfs below a given root. What sysfs does not show is None and never guessed.
 
-The table of product names is for GPUs that NVML does not have, and lists only device ids whose name is
-certain: data centre GPUs, from the table of the open kernel modules. A device id whose boards have several
-names has all of them here.
+The table of product names is for GPUs that NVML does not list. It has only device ids whose name is certain:
+data centre GPUs, from the table of the open kernel modules. If boards with one device id have several names,
+all of them are here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
 
+# ``\Z`` and not ``$``, which would also match before a newline at the end.
 _DRM_NODE = re.compile(r"^(card|renderD)(\d+)\Z")
 _CPU_LIST = re.compile(r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\Z")
 _PCIE_ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
@@ -64,12 +65,13 @@ PRODUCTS: dict[int, tuple[str, ...]] = {
     0x3182: ("NVIDIA B300 SXM6 AC",),
     0x31C2: ("NVIDIA GB300",),
 }
-"""Device id -> product names as NVML tells them, over driver versions."""
+"""Device id -> product names as NVML gives them in any driver version."""
 
 
 def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
-    """The function's NUMA node; None where sysfs has none, which it also writes as a negative number."""
+    """The function's NUMA node; None if sysfs has none."""
     text = read_text(_function(sysfs_root, pci) / "numa_node")
+    # The kernel writes -1 (NUMA_NO_NODE) if the firmware names no node.
     if text is None or not text.isdecimal():
         return None
     return int(text)
@@ -78,8 +80,8 @@ def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
 def pcie_root(sysfs_root: Path, pci: PciAddress) -> str | None:
     """The root complex, ``pci0000:00``, as resource.kubernetes.io/pcieRoot defines it.
 
-    That is the first component below /sys/devices of where the function's link leads, if the link
-    leads there and ends in the function's address.
+    That is the first component below /sys/devices of the target of the function's link, if the target is
+    there and ends in the function's address.
     """
     parts = _place(sysfs_root, pci)
     return parts[0] if parts else None
@@ -88,31 +90,33 @@ def pcie_root(sysfs_root: Path, pci: PciAddress) -> str | None:
 def pcie_switches(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
     """The ports of PCIe switches that the function shares with its neighbours, from the root down.
 
-    They are what lies between the root port and the port that leads to this function alone: ``01:00.0``, the
-    upstream port of a switch, and for each switch below it a downstream and an upstream port more, as
-    /sys/devices nests them. Empty where there is no switch, and where sysfs does not tell.
+    These are the ports between the root port and the port that leads to this function alone: ``01:00.0`` is
+    the upstream port of a switch, and each switch below it adds a downstream and an upstream port. Empty
+    without a switch, and if sysfs does not show the function.
     """
+    # sysfs nests a bridge's folder in that of the bridge above it. Component 0 is the root complex, 1 the
+    # root port; the last two are the port that leads to this function alone and the function.
     return tuple(part.partition(":")[2] for part in _place(sysfs_root, pci)[2:-2])
 
 
 def local_cpus(sysfs_root: Path, pci: PciAddress) -> str | None:
-    """The CPUs that are near the function, ``0-55,112-167``; None where sysfs tells none."""
+    """The CPUs near the function, ``0-55,112-167``; None if sysfs names none."""
     text = read_text(_function(sysfs_root, pci) / "local_cpulist")
     return text if text and _CPU_LIST.match(text) else None
 
 
 def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
-    """The kernel driver that holds the function, such as ``nvidia`` or ``vfio-pci``; None where none does."""
+    """The kernel driver that is bound to the function, ``nvidia`` or ``vfio-pci``; None if none is."""
     return linked_name(_function(sysfs_root, pci) / "driver")
 
 
 def drm_folder(sysfs_root: Path, pci: PciAddress) -> str:
-    """Where sysfs names the function's nodes below /dev/dri; missing without nvidia-drm."""
+    """The folder in sysfs with the names of the function's nodes in /dev/dri; missing without nvidia-drm."""
     return f"{sysfs_root}/bus/pci/devices/{pci}/drm"
 
 
 def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
-    """The names of the function's nodes below /dev/dri: ``card1``, ``renderD129``; sorted."""
+    """The names of the function's nodes in /dev/dri: ``card1``, ``renderD129``; sorted."""
     try:
         names = os.listdir(drm_folder(sysfs_root, pci))  # noqa: PTH208 - names are what is asked for
     except OSError:
@@ -121,9 +125,10 @@ def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
 
 
 def _place(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
-    """The components below /sys/devices from the root complex to the function; empty where sysfs has none."""
+    """The path components below /sys/devices from the root complex to the function; empty if none."""
     try:
         link = _function(sysfs_root, pci)
+        # Only this link is followed, and not links in the path of the root as resolve() would.
         target = Path(os.path.normpath(link.parent / link.readlink()))
     except OSError:
         return ()
@@ -131,6 +136,7 @@ def _place(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
     if not target.is_relative_to(devices):
         return ()
     parts = target.relative_to(devices).parts
+    # A path that does not begin at a PCI host bridge has no root complex to name.
     if not parts or parts[-1] != str(pci) or _PCIE_ROOT.match(parts[0]) is None:
         return ()
     return parts
@@ -141,7 +147,7 @@ def _function(sysfs_root: Path, pci: PciAddress) -> Path:
 
 
 def linked_name(link: Path) -> str | None:
-    """The last component of where a link leads; None where there is no such link."""
+    """The last component of a link's target; None if there is no such link."""
     try:
         return link.readlink().name
     except OSError:
@@ -149,7 +155,7 @@ def linked_name(link: Path) -> str | None:
 
 
 def read_text(path: Path) -> str | None:
-    """What a file of sysfs says, without the end of its line; None where it cannot be read."""
+    """The content of a file of sysfs without the end of its line; None if it cannot be read."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -157,6 +163,6 @@ def read_text(path: Path) -> str | None:
 
 
 def product_name(device_id: int) -> str | None:
-    """What NVML would call a GPU of this device id; None where the id alone does not tell."""
+    """The name that NVML would give a GPU of this device id; None if the id alone does not decide."""
     names = PRODUCTS.get(device_id, ())
     return names[0] if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""Reads what the kernel tells of GPU functions, virtual ones among them, and of their IOMMU groups."""
+"""Reads what the kernel shows of GPU functions, including virtual ones, and of their IOMMU groups."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from driver.nvml.pci_address import PciAddress
 _VFIO_DEVICE = re.compile(r"vfio[0-9]+\Z", re.ASCII)
 _VIRTUAL = re.compile(r"virtfn([0-9]+)\Z", re.ASCII)
 
+# The name of a group that vfio makes up without an IOMMU (drivers/vfio/group.c, vfio_noiommu_group_alloc).
+# Such a group protects nothing: the device can write to all of the node's memory.
 _WITHOUT_IOMMU = "vfio-noiommu"
-"""The name that vfio gives to a group of its own making (drivers/vfio/group.c, vfio_noiommu_group_alloc)."""
 
+# The file ``resource`` has a line ``start end flags`` for each region: first the six BARs of PCI, then the
+# ROM, and on some functions more.
 _BARS = 6
+# IORESOURCE_MEM of linux/ioport.h: the region is memory and not I/O ports.
 _MEMORY = 0x200
-"""IORESOURCE_MEM of linux/ioport.h: the region is memory, and no I/O ports."""
 
 
 def pci_view(sysfs_root: Path) -> PciView:
-    """All GPU functions of the node and the groups that they are in; empty where sysfs cannot be read."""
+    """All GPU functions of the node and their IOMMU groups; empty if sysfs cannot be read."""
     functions = tuple(
         function
         for pci in _nvidia_functions(sysfs_root)
@@ -37,7 +40,7 @@ def pci_view(sysfs_root: Path) -> PciView:
 
 
 def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
-    """One function as it is now; None where sysfs has none there, or does not tell what it is."""
+    """One function as it is now; None if sysfs has none there, or does not say what it is."""
     folder = function_folder(sysfs_root, pci)
     vendor, device, kind = (_hexadecimal(read_text(folder / name)) for name in ("vendor", "device", "class"))
     if vendor is None or device is None or kind is None:
@@ -60,18 +63,18 @@ def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
 
 
 def iommu_group_of(sysfs_root: Path, pci: PciAddress) -> IommuGroup | None:
-    """The group that a function is in, with all of its functions; None where no IOMMU guards it."""
+    """The IOMMU group of a function, with all functions in it; None if no IOMMU guards it."""
     number = _guarding_group(sysfs_root, function_folder(sysfs_root, pci))
     return None if number is None else _group(sysfs_root, number, ())
 
 
 def function_folder(sysfs_root: Path, pci: PciAddress) -> Path:
-    """Where sysfs has the files of a function, whether there is one or not."""
+    """The folder in sysfs with the files of a function, whether the function exists or not."""
     return sysfs_root / "bus" / "pci" / "devices" / str(pci)
 
 
 def _nvidia_functions(sysfs_root: Path) -> list[PciAddress]:
-    """The addresses of all of NVIDIA's functions, sorted: one file of each function on the bus is read."""
+    """The addresses of all NVIDIA functions, sorted. One file is read of each function on the bus."""
     try:
         folders = list((sysfs_root / "bus" / "pci" / "devices").iterdir())
     except OSError:
@@ -79,13 +82,14 @@ def _nvidia_functions(sysfs_root: Path) -> list[PciAddress]:
     return sorted(
         pci
         for folder in folders
+        # The vendor first: it rules out nearly all functions of the bus.
         if _hexadecimal(read_text(folder / "vendor")) == NVIDIA_VENDOR_ID
         and (pci := _address(folder.name)) is not None
     )
 
 
 def _group(sysfs_root: Path, number: int, known: Iterable[PciFunction]) -> IommuGroup | None:
-    """The group of this number; functions that are ``known`` are not read again."""
+    """The group with this number; functions that are ``known`` are not read again."""
     try:
         names = [one.name for one in (_group_folder(sysfs_root, number) / "devices").iterdir()]
     except OSError:
@@ -101,7 +105,7 @@ def _group_folder(sysfs_root: Path, number: int) -> Path:
 
 
 def _guarding_group(sysfs_root: Path, folder: Path) -> int | None:
-    """The number of the function's group, None for none and for one that vfio invented without an IOMMU."""
+    """The number of the function's group; None without one, or if vfio invented it without an IOMMU."""
     name = linked_name(folder / "iommu_group")
     if name is None or not name.isdecimal():
         return None
@@ -110,7 +114,7 @@ def _guarding_group(sysfs_root: Path, folder: Path) -> int | None:
 
 
 def _addressable_bytes(resource: str | None) -> int | None:
-    """What the memory regions take: a line for each, ``start end flags``, the six of the function first."""
+    """The size of all memory regions together, from the file ``resource``."""
     if resource is None:
         return None
     total = 0
@@ -120,6 +124,7 @@ def _addressable_bytes(resource: str | None) -> int | None:
             return None
         start, end, flags = (number or 0 for number in numbers)
         if flags & _MEMORY and end > start:
+            # The end is the last byte of the region. A region that is not assigned is all zeros.
             total += end - start + 1
     return total or None
 
@@ -129,21 +134,21 @@ def _virtual_functions(folder: Path) -> tuple[PciAddress, ...]:
         names = [one.name for one in folder.iterdir()]
     except OSError:
         return ()
+    # By number and not by name: virtfn10 comes after virtfn9, and the number is the VF's index.
     numbered = sorted(int(match[1]) for name in names if (match := _VIRTUAL.match(name)))
     found = (_address(linked_name(folder / f"virtfn{number}")) for number in numbered)
     return tuple(pci for pci in found if pci is not None)
 
 
 def vfio_device_of(device: Path) -> str | None:
-    """What vfio calls a function, or a mediated device; None where it has no node by that name.
-
-    Without IOMMUFD, or without an IOMMU, the folder is there and the file ``dev`` in it is not.
-    """
+    """vfio's name of a function or a mediated device; None if there is no device node of that name."""
     folder = device / "vfio-dev"
     try:
         names = sorted(one.name for one in folder.iterdir() if _VFIO_DEVICE.match(one.name))
     except OSError:
         return None
+    # Without IOMMUFD, or without an IOMMU, vfio registers the device but no character device for it: the
+    # folder exists, and ``dev`` in it does not.
     return next((name for name in names if (folder / name / "dev").exists()), None)
 
 

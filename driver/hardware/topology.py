@@ -1,4 +1,4 @@
-"""Works out from the NVLinks of a node's GPUs which of them form an island or a mesh, and which are peers."""
+"""Finds out from the NVLinks of a node's GPUs which GPUs form an island or a mesh, and which are peers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from driver.hardware.gpu import Gpu
 from driver.nvml.pci_address import PciAddress
 
-_Linked = dict["PciAddress", set["PciAddress"]]
+_Linked = dict[PciAddress, set[PciAddress]]
 
 
 def nvlink_islands(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
-    """The island of each GPU that has NVLinks: an id that GPUs share when links connect them.
+    """The island of each GPU that has NVLinks: an id that all GPUs share that are connected by links.
 
-    Two GPUs of an island may be connected through others only, as in a cube mesh. The id is made of the
-    lowest PCI address in the island. GPUs with links into NVSwitches are connected when they are in the same
-    fabric clique, or in none.
+    Two GPUs of an island may be connected only through others, as in a cube mesh. The id contains the lowest
+    PCI address in the island. GPUs with links into NVSwitches are connected when they are in the same fabric
+    clique, or in none.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
     peers = _linked(by_pci)
@@ -34,10 +34,11 @@ def nvlink_islands(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
 
 
 def nvlink_meshes(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
-    """The mesh of each GPU that has NVLinks: an id of GPUs each of which has links to each of the others.
+    """The mesh of each GPU that has NVLinks: an id of GPUs that all have links to each other.
 
-    A GPU is in one mesh. The lowest GPU that is in none yet makes the largest that it can; of equally large
-    ones that with the most links, then that of the lowest addresses.
+    A GPU is in one mesh. Starting with the lowest address, each GPU that is in no mesh yet makes the largest
+    that it can. Of equally large ones it takes the one with the most links, then the one with the lowest
+    addresses.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
     peers = _linked(by_pci)
@@ -52,9 +53,9 @@ def nvlink_meshes(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
 
 
 def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
-    """The NVML indexes of the GPUs that each GPU has NVLinks to, straight or through a switch; sorted.
+    """The NVML indexes of the GPUs to which each GPU has NVLinks, direct or through a switch; sorted.
 
-    A GPU without links to GPUs of this node has an empty tuple, one without NVLinks is left out.
+    A GPU without links to GPUs of this node has an empty tuple. A GPU without NVLinks is left out.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
     linked = _linked(by_pci)
@@ -66,15 +67,17 @@ def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
 
 
 def nvlink_widths(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
-    """How many NVLinks lead from each GPU to each of its peers, in the order of ``nvlink_peers``.
+    """The number of NVLinks from each GPU to each of its peers, in the order of ``nvlink_peers``.
 
-    Through switches they are those of the one that has fewer into them, as ``nvidia-smi topo -m`` counts.
+    Through switches it is the smaller number of links that the two have into them, as in ``nvidia-smi topo
+    -m``.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
-    told = {(gpu.pci, link.peer): link.count for gpu in by_pci.values() for link in gpu.links}
+    reported = {(gpu.pci, link.peer): link.count for gpu in by_pci.values() for link in gpu.links}
 
     def width(one: PciAddress, other: PciAddress) -> int:
-        direct = told.get((one, other)) or told.get((other, one))
+        # Each end reports its links by itself, and one of the two may have failed.
+        direct = reported.get((one, other)) or reported.get((other, one))
         return direct or min(by_pci[one].switch_links, by_pci[other].switch_links)
 
     return {
@@ -98,13 +101,15 @@ def _largest_mesh(
     peers: _Linked,
     widths: Mapping[tuple[PciAddress, PciAddress], int],
 ) -> tuple[PciAddress, ...]:
-    """The best way to make ``mesh`` larger by ``candidates``, each of which has links to all of it."""
+    """The best mesh that ``mesh`` becomes with some of ``candidates``, which all have links to all of it."""
 
     def worth(found: tuple[PciAddress, ...]) -> tuple[int, int]:
         return len(found), sum(widths.get((one, other), 0) for one in found for other in found)
 
     best = mesh
+    # A search for cliques takes exponential time in general. A node has few GPUs, and meshes are dense.
     for position, pci in enumerate(candidates):
+        # Even with all candidates that are left it would be smaller.
         if len(mesh) + len(candidates) - position < len(best):
             break
         inside = [other for other in candidates[position + 1 :] if other in peers[pci]]
@@ -112,22 +117,23 @@ def _largest_mesh(
         if worth(found) > worth(best):
             best = found
         if len(inside) == len(candidates) - position - 1:
-            break  # it has links to all that are left, so nothing without it is larger
+            # It has links to all that are left, so no mesh without it is larger.
+            break
     return best
 
 
 def _linked(by_pci: Mapping[PciAddress, Gpu]) -> _Linked:
-    """Which GPUs have links to each other; a link that one end reports is a link of both.
+    """The GPUs that have links to each other. A link that only one end reports counts for both.
 
-    A GPU whose clique is not known belongs to the others where those are in one clique, or in none.
+    A GPU whose clique is not known belongs to the others if they are all in one clique, or in none.
     """
     linked: _Linked = {pci: set() for pci in by_pci}
     switched: dict[str | None, list[PciAddress]] = {}
     unsure: list[PciAddress] = []
     for pci, gpu in by_pci.items():
         if gpu.switch_links:
-            clique_told = "fabric" not in gpu.unanswered
-            (switched.setdefault(gpu.fabric_clique, []) if clique_told else unsure).append(pci)
+            clique_is_known = "fabric" not in gpu.unanswered
+            (switched.setdefault(gpu.fabric_clique, []) if clique_is_known else unsure).append(pci)
         for link in gpu.links:
             if link.peer in linked and link.peer != pci:
                 linked[pci].add(link.peer)

@@ -1,4 +1,4 @@
-"""What a virtual GPU is: its profile, read from NVIDIA's names, and its license. Values without any I/O."""
+"""The profile of a virtual GPU, read from NVIDIA's names, and its license: values without any I/O."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PROFILE = re.compile(
     re.ASCII,
 )
 _SHARED_INSTANCE_GIGABYTES = {"RTX Pro 6000 Blackwell DC": 24}
-"""The boards of which one GPU instance can hold several vGPUs, with the memory of one slice."""
+"""The boards on which one GPU instance can have several vGPUs, with the memory of one slice."""
 _MAY_SHARE = re.compile(r".+ DC", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuProfile:
-    """A vGPU type by its name: ``A100-10C`` takes turns with others, ``A30-2-12C`` lies on a GPU instance.
+    """A vGPU type by its name: ``A100-10C`` is time-sliced, ``A30-2-12C`` has a GPU instance.
 
-    ``board`` is NVIDIA's short name of the physical GPU, ``gigabytes`` the nominal frame buffer, ``series``
-    what it is licensed for (C compute, Q workstation, B desktops, A applications; CME has media engines).
-    ``slices`` are those of the GPU instance below it, None for a time-sliced one. Source: "Virtual GPU Types
-    for Supported GPUs" in NVIDIA's Virtual GPU Software User Guide.
+    ``board`` is NVIDIA's short name of the physical GPU and ``gigabytes`` the nominal frame buffer.
+    ``series`` is what it is licensed for (C compute, Q workstation, B desktops, A applications; CME has media
+    engines). ``slices`` are those of its GPU instance, None for a time-sliced type. Source: "Virtual GPU
+    Types for Supported GPUs" in NVIDIA's Virtual GPU Software User Guide.
     """
 
     name: str
@@ -39,17 +39,16 @@ class VgpuProfile:
 
     @property
     def kind(self) -> VgpuKind:
-        """Whether a GPU instance lies below it, or it takes turns with others on the whole GPU."""
+        """Whether it has a GPU instance, or takes turns with others on the whole GPU."""
         return "time-sliced" if self.slices is None else "mig-backed"
 
     @property
     def isolates_memory(self) -> bool:
-        """Whether it surely has a GPU instance for itself, with memory and caches of its own.
-
-        On boards for graphics several vGPUs can lie on one GPU instance, where they take turns.
-        """
+        """Whether it certainly has a GPU instance for itself, with memory and caches of its own."""
         if self.slices is None:
             return False
+        # On graphics boards several vGPUs can be in one GPU instance, where they take turns. Only a vGPU with
+        # all of the instance's memory is surely alone in it.
         if _MAY_SHARE.fullmatch(self.board) is None:
             return True
         return self.gigabytes == self.slices * _SHARED_INSTANCE_GIGABYTES.get(self.board, 0)
@@ -57,9 +56,9 @@ class VgpuProfile:
 
 @dataclass(frozen=True, slots=True)
 class VgpuLicense:
-    """The license of one virtual GPU: for which product, whether it is there, and when it ends (UTC).
+    """The license of one virtual GPU: the product, whether it is licensed, and when that ends (UTC).
 
-    ``expires`` is None where it never ends, or where NVML does not tell.
+    ``expires`` is None if it never ends, or if NVML does not report it.
     """
 
     product: str
@@ -68,7 +67,7 @@ class VgpuLicense:
 
 
 def parse_profile(name: str) -> VgpuProfile | None:
-    """The profile of a name, with or without the vendor before it; None where it is no name of a profile."""
+    """The profile of a name, with or without the vendor in front; None if it is not a profile's name."""
     short = vgpu_profile(name)
     found = _PROFILE.fullmatch(short)
     if found is None:
@@ -78,11 +77,9 @@ def parse_profile(name: str) -> VgpuProfile | None:
 
 
 def license_of(features: Sequence[LicensableFeature]) -> VgpuLicense | None:
-    """The license that counts; None where the machine knows no licensing.
-
-    Only features in use matter. While none is, as before the license client has started, all do: a vGPU
-    always takes a license.
-    """
+    """The license that counts; None if the machine has no licensing."""
+    # Only features in use matter. Before the license client has started none is in use; then all count, since
+    # a vGPU always needs a license.
     used = [feature for feature in features if feature.enabled] or list(features)
     if not used:
         return None

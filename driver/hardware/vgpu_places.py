@@ -1,8 +1,8 @@
-"""Reads where the vGPUs of a host lie, in both of the kernel's frameworks, and which are there now.
+"""Reads which functions of a host can have vGPUs, and which vGPUs exist, in both of the kernel's frameworks.
 
-The vendor-specific VFIO framework (vGPU 17 and later, kernel 6.8 and later) has a folder ``nvidia`` in each
-virtual function, with the type of its vGPU. Older kernels have mediated devices: on the virtual functions of
-a GPU with SR-IOV, on the GPU itself without. NVIDIA's vGPU guide describes both.
+The vendor-specific VFIO framework (vGPU 17 and kernel 6.8, and later) has a folder ``nvidia`` in each virtual
+function, with the type of its vGPU. Older kernels have mediated devices: on the virtual functions of a GPU
+with SR-IOV, or on the GPU itself without it. NVIDIA's vGPU guide describes both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from driver.nvml.vgpu import VgpuType
 VgpuFramework = Literal["vendor-vfio", "mdev"]
 
 CURRENT_TYPE = "nvidia/current_vgpu_type"
-"""Below a virtual function: the id of its vGPU's type, 0 without one."""
+"""Below a virtual function: the id of its vGPU's type, 0 without a vGPU."""
 
 CREATABLE_TYPES = "nvidia/creatable_vgpu_types"
 """Below a virtual function: a line for each type that can be made there now, ``1152  : NVIDIA L40S-8Q``."""
@@ -34,7 +34,7 @@ _MDEV_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class MadeVgpu:
-    """A vGPU that is there: the id of its type, and of a mediated device the UUID, else empty."""
+    """A vGPU that exists: the id of its type, and the UUID of a mediated device, otherwise empty."""
 
     type_id: int
     uuid: str = ""
@@ -42,7 +42,7 @@ class MadeVgpu:
 
 @dataclass(frozen=True, slots=True)
 class VgpuPlace:
-    """A function on which vGPUs are made, with those that are there; a virtual function takes one."""
+    """A function on which vGPUs are made, with those that exist. A virtual function has one at most."""
 
     pci: PciAddress
     made: tuple[MadeVgpu, ...] = ()
@@ -52,9 +52,9 @@ class VgpuPlace:
 class VgpuHost:
     """What a host can make of one GPU.
 
-    ``types`` are those that NVML lists, None while it never did. ``framework`` is None where the kernel
-    shows neither: then the GPU has no virtual functions yet. ``places`` are its virtual functions in their
-    order, or the GPU alone where it has mediated devices and no SR-IOV.
+    ``types`` are those that NVML lists, None until it has listed them once. ``framework`` is None if the
+    kernel shows neither, since the GPU has no virtual functions yet. ``places`` are its virtual functions in
+    their order, or the GPU alone if it has mediated devices and no SR-IOV.
     """
 
     types: tuple[VgpuType, ...] | None = None
@@ -62,27 +62,25 @@ class VgpuHost:
     places: tuple[VgpuPlace, ...] = ()
 
     def place(self, gpu: PciAddress, slot: int) -> VgpuPlace | None:
-        """Where a vGPU with this slot lies; None where the GPU has no such virtual function.
-
-        ``gpu`` is the GPU itself.
-        """
+        """The place of a vGPU with this slot; None if the GPU ``gpu`` has no such virtual function."""
         if self.is_on(gpu):
             return self.places[0]
         return self.places[slot] if slot < len(self.places) else None
 
     def is_on(self, gpu: PciAddress) -> bool:
-        """Whether vGPUs lie on the GPU itself, as without SR-IOV."""
+        """Whether vGPUs are made on the GPU itself, as without SR-IOV."""
         return len(self.places) == 1 and self.places[0].pci == gpu
 
     @property
     def made(self) -> tuple[MadeVgpu, ...]:
-        """All vGPUs that are there."""
+        """All vGPUs that exist."""
         return tuple(one for place in self.places for one in place.made)
 
 
 def read_vgpu_host(sysfs_root: Path, pci: PciAddress, types: tuple[VgpuType, ...] | None) -> VgpuHost:
     """What the kernel shows of a GPU; ``types`` is what NVML lists."""
     function = read_function(sysfs_root, pci)
+    # With SR-IOV the vGPUs are on the virtual functions, without it on the GPU itself.
     for place in () if function is None else (*function.virtual, pci):
         framework = _framework(function_folder(sysfs_root, place))
         if framework is not None:
@@ -93,12 +91,14 @@ def read_vgpu_host(sysfs_root: Path, pci: PciAddress, types: tuple[VgpuType, ...
 
 
 def made_on(sysfs_root: Path, pci: PciAddress) -> tuple[MadeVgpu, ...]:
-    """The vGPUs that are on a function now."""
+    """The vGPUs on a function now."""
     folder = function_folder(sysfs_root, pci)
     current = read_text(folder / CURRENT_TYPE)
     if current is not None and current.isdecimal():
+        # A virtual function of this framework has one vGPU at most, which has no UUID.
         return (MadeVgpu(int(current)),) if int(current) else ()
     try:
+        # A mediated device has a folder named by its UUID inside its parent's.
         names = sorted(one.name for one in folder.iterdir() if _MDEV_UUID.match(one.name))
     except OSError:
         return ()
@@ -107,7 +107,7 @@ def made_on(sysfs_root: Path, pci: PciAddress) -> tuple[MadeVgpu, ...]:
 
 
 def creatable_on(sysfs_root: Path, pci: PciAddress) -> frozenset[int]:
-    """The ids of the types of which the kernel would make a vGPU on a function now."""
+    """The ids of the types of which the kernel can make a vGPU on a function now."""
     folder = function_folder(sysfs_root, pci)
     table = read_text(folder / CREATABLE_TYPES)
     if table is not None:

@@ -1,8 +1,8 @@
 """How to reach the API server from plain sources: a pod's service account, or an ordinary kubeconfig.
 
-Ordinary is a token or a client certificate, which is all that a service in a cluster needs, and most people.
-The ``kubernetes`` package, which knows exec plugins, auth providers, proxies and the rest
-(``driver.kube.full_access``), takes 16 MiB and a third of a second to import; so it is left to the
+An ordinary kubeconfig has a token or a client certificate. That is all that a service in a cluster needs, and
+most people. The ``kubernetes`` package knows exec plugins, auth providers, proxies and the rest
+(``driver.kube.full_access``), but takes 16 MiB and a third of a second to import. So it is used only for
 kubeconfigs that need it.
 """
 
@@ -28,8 +28,10 @@ from driver.kube.endpoint import (
 )
 
 CONNECTIONS = 32
-"""Connections kept alive: sixteen parallel requests, the watches and the events."""
+"""Connections that are kept alive: for sixteen parallel requests, the watches and the events."""
 
+# A dead peer is noticed after 30 + 4 x 15 seconds. Linux' own default is more than two hours (tcp(7)), and a
+# watch sends nothing by itself.
 _KEEP_ALIVE = [
     *HTTPConnection.default_socket_options,
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -41,11 +43,11 @@ _KEEP_ALIVE = [
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the API server is, the connections to it, and the Authorization header, read at each call.
+    """Where the API server is, the connections to it, and the Authorization header for each request.
 
-    ``authorization`` gives None where nothing or a client certificate is presented; it raises OSError
-    or ValueError when the source of a token went away. ``authority`` is None where no file says whose
-    server certificates are good.
+    ``authorization`` returns None if nothing or a client certificate is presented. It raises OSError or
+    ValueError if the source of a token went away. ``authority`` is None if no file says whose server
+    certificates are valid.
     """
 
     server: str
@@ -57,16 +59,15 @@ class Access:
 def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
     """The access of the pod's service account; None outside of a pod, or behind a proxy.
 
-    Raises ConfigError when the service account's files cannot be used.
+    Raises ConfigError if the service account's files cannot be used.
     """
     return _connected(endpoint_of_pod(folder))
 
 
 def access_of_kubeconfig(content: Any) -> Access | None:
-    """The access of a kubeconfig's current context when it is plain; None when it needs more.
+    """The access of a kubeconfig's current context if it is plain; None if it needs more.
 
-    Paths in the content start at the root. Raises OSError or ValueError when a file or a value cannot be
-    used.
+    Paths in the content are absolute. Raises OSError or ValueError if a file or a value cannot be used.
     """
     return _connected(endpoint_of_kubeconfig(content))
 
@@ -81,7 +82,7 @@ def _connected(endpoint: Endpoint | None) -> Access | None:
 def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
     tls: dict[str, Any] = {} if context is None else {"ssl_context": context}
     if context is not None and context.verify_mode == ssl.CERT_NONE:
-        # What the kubeconfig asked for need not be warned of with every request.
+        # The kubeconfig asked for it, so urllib3 need not warn at each request.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     pool = urllib3.PoolManager(num_pools=4, maxsize=CONNECTIONS, socket_options=_KEEP_ALIVE, **tls)
     return bounded(pool)

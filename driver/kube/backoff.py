@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential, with jitter, never less than the server asks."""
+"""How long to wait before the next try: exponential, with jitter, never less than the server asks for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from driver.errors import ApiError, DriverError
 from driver.kube.errors import TooManyRequests, Unreachable
 
+# A server, or a proxy before it, can ask for any time. A header must not make the driver wait for a day.
 _LONGEST_ASKED_SECONDS = 60.0
-"""A server, or a proxy before it, can ask for any time; a header must not make the driver wait for a day."""
 
 T = TypeVar("T")
 
 
 class Backoff:
-    """Waiting times that double from ``first_seconds`` to ``most_seconds``, each cut by up to half at random.
+    """Waiting times that double from ``first_seconds`` to ``most_seconds``, each less up to half at random.
 
-    The jitter keeps the nodes of a cluster from coming back at the same moment after an outage.
     Not thread-safe: each loop has its own.
     """
 
@@ -36,18 +35,20 @@ class Backoff:
         self._next_seconds = first_seconds
 
     def reset(self) -> None:
-        """Start over: the last try went well."""
+        """Start over, after a try that succeeded."""
         self._next_seconds = self._first_seconds
 
     def next_seconds(self, error: DriverError | None = None) -> float:
-        """How long to wait now, in seconds; at least what ``error`` says that the server asks for."""
+        """The seconds to wait now: at least as long as the server asks for in ``error``."""
+        # The jitter keeps the nodes of a cluster from coming back at the same moment after an outage of the
+        # API server.
         seconds = self._next_seconds * (1 - self._jitter() / 2)
         self._next_seconds = min(self._next_seconds * 2, self._most_seconds)
         return max(seconds, asked_seconds(error))
 
 
 def asked_seconds(error: Any) -> float:
-    """The time that the server asked to wait with this error, within bounds; 0 when it asked for none."""
+    """The seconds that the server asks to wait in this error, 60 at most; 0 if it asks for none."""
     if isinstance(error, TooManyRequests | Unreachable):
         return min(error.retry_after_seconds or 0.0, _LONGEST_ASKED_SECONDS)
     return 0.0
@@ -63,9 +64,9 @@ def retry_until(
 ) -> T:
     """The answer of ``call``, which is repeated while it raises a retryable ApiError.
 
-    ``deadline`` is a moment of ``time.monotonic()``, None means none: the last error is raised when
-    the next try would begin after it, when ``stop`` is set, or at once when it is permanent.
-    ``on_failure`` is called with each error and the seconds until the next try.
+    ``deadline`` is a time of ``time.monotonic()``, or None. The last error is raised if the next try would
+    begin after the deadline, if ``stop`` is set, or at once if it is permanent. ``on_failure`` is called with
+    each error and the seconds until the next try.
     """
     backoff = backoff or Backoff()
     while True:
@@ -77,5 +78,6 @@ def retry_until(
             if not error.retryable or too_late:
                 raise
             on_failure(error, wait_seconds)
+            # Waits on the event, so that the end of the process does not wait for the next try.
             if stop.wait(wait_seconds):
                 raise

@@ -1,8 +1,8 @@
-"""Connections that keep to a deadline for the whole of a request, however slowly its answer drips in.
+"""Connections with a deadline for the whole request, however slowly its answer arrives.
 
-A socket's timeout is one for each read: a server, or a proxy before it, that sends a byte now and then
-would hold a thread for ever. Here the timeout that urllib3 gives a request holds from its first byte out
-to the last byte of its answer. Looking up the server's name is not covered.
+A socket's timeout is for each single read. A server, or a proxy before it, that sends a byte now and then
+would hold a thread for ever. Here the timeout that urllib3 gives a request covers everything from the first
+byte of the request to the last byte of the answer. It does not cover looking up the server's name.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 
 class Arriving(io.RawIOBase):
-    """What arrives at a socket until a deadline: the socket's timeout, counted from the making of this.
+    """The bytes that arrive at a socket until a deadline: the socket's timeout after this object was made.
 
-    A read after it raises TimeoutError, as does one that it interrupts.
+    A read after the deadline, or that lasts until then, raises TimeoutError.
     """
 
     def __init__(
         self, connected: socket.socket, raw: io.RawIOBase, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``raw`` is what the socket's ``makefile`` made; it keeps the socket open until this is closed."""
+        """``raw`` is from the socket's ``makefile``; it keeps the socket open until this object is closed."""
         self._socket = connected
         self._raw = raw
         self._clock = clock
@@ -36,11 +36,11 @@ class Arriving(io.RawIOBase):
         self._until = clock() + _seconds(connected.gettimeout())
 
     def allow_pauses(self, idle_seconds: float) -> None:
-        """Let it arrive without a deadline from here on, but never ``idle_seconds`` without a byte."""
+        """From here on there is no deadline, but a read raises TimeoutError after ``idle_seconds``."""
         self._idle_seconds = idle_seconds
 
     def readable(self) -> bool:
-        """It is for reading only."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
@@ -49,20 +49,20 @@ class Arriving(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the stream, and so let go of the socket."""
         self._raw.close()
         super().close()
 
 
 class BoundedHTTPConnection(HTTPConnection):
-    """Connects, sends and receives within the timeout of the request."""
+    """Connects, sends and receives, all within the timeout of the request."""
 
     arriving: Arriving
     """The answer of the latest request."""
     _until: float = math.inf
 
     def connect(self) -> None:
-        """Connect; what that takes is no longer there for the rest."""
+        """Connect; the time that it takes is taken from the rest of the request."""
         began = time.monotonic()
         super().connect()
         if self.timeout is not None:
@@ -74,21 +74,25 @@ class BoundedHTTPConnection(HTTPConnection):
         super().request(*args, **kwargs)
 
     def send(self, data: Any) -> None:
-        """Send a part of the request; an idle connection still has the timeout of the request before."""
+        """Send a part of the request."""
         if self.sock is not None:
+            # An idle connection still has the timeout of the request before.
             _give(self.sock, self._until - time.monotonic())
         super().send(data)
 
+    # http.client calls this attribute like a class to make the answer.
     def response_class(self, connected: socket.socket, *args: Any, **kwargs: Any) -> http.client.HTTPResponse:  # type: ignore[override] # called as the class that it stands for
-        """The answer, which is read from ``arriving``."""
+        """Make the answer, which is read from ``arriving``."""
         response = http.client.HTTPResponse(connected, *args, **kwargs)
         self.arriving = Arriving(connected, response.fp.detach())
+        # http.client reads from ``fp``, so this is the one place through which every byte of the answer
+        # comes.
         response.fp = io.BufferedReader(self.arriving)
         return response
 
 
 class BoundedHTTPSConnection(BoundedHTTPConnection, HTTPSConnection):
-    """The same over TLS, whose handshake is a part of connecting."""
+    """The same over TLS. The handshake is a part of connecting."""
 
 
 class _HTTPPool(HTTPConnectionPool):
@@ -100,7 +104,8 @@ class _HTTPSPool(HTTPSConnectionPool):
 
 
 def bounded(transport: PoolManager) -> PoolManager:
-    """The same manager, whose connections from here on keep to deadlines."""
+    """Give the connections that the manager makes from here on such deadlines; returns the manager."""
+    # urllib3 looks here for the class of new connections.
     transport.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
     return transport
 
@@ -110,7 +115,7 @@ def _seconds(timeout: Any) -> float:
 
 
 def _give(connected: socket.socket, seconds: float) -> None:
-    """Give the next operation on the socket so many seconds; raises TimeoutError when none are left."""
+    """Give the next operation on the socket this many seconds; raises TimeoutError if none are left."""
     if seconds <= 0:
         raise TimeoutError("timed out")
     connected.settimeout(None if seconds == math.inf else seconds)

@@ -1,6 +1,6 @@
-"""Sends requests to the Kubernetes API: JSON objects as dicts, kept whole, and errors as driver.kube.errors.
+"""Sends requests to the Kubernetes API. Objects are plain dicts, errors are those of driver.kube.errors.
 
-It knows verbs and paths, no kinds: a field that a newer server adds survives a read-modify-write.
+It knows verbs and paths, but no kinds. So a field that a newer server adds survives a read-modify-write.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Object = dict[str, Any]
 """A Kubernetes object, a list or a Status as decoded from JSON."""
 
 RequestHook = Callable[[str, str, str, float], None]
-"""Hears each finished request: verb, resource, outcome and seconds.
+"""Is called with each finished request: verb, resource, outcome and seconds.
 
-A watch ends here once it has begun, with the verb WATCH. The outcome is the class of the status, such as 2xx,
-or ``unreachable``.
+A watch counts as finished once it has begun; its verb is WATCH. The outcome is the class of the status, such
+as 2xx, or ``unreachable``.
 """
 
 PatchType = Literal[
@@ -48,24 +48,24 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
+# The headers of a watch's answer come at once, also if there is nothing to report.
 _WATCH_ANSWER_SECONDS = 15.0
-"""A watch's headers come at once, whatever there is to report."""
 
 
 def _no_hook(_verb: str, _resource: str, _outcome: str, _seconds: float) -> None:
-    """Nobody listens."""
+    """Do nothing."""
 
 
+# Made once, since urllib3 would make such an object for each request from a plain False.
 _NO_RETRIES = urllib3.Retry(total=False)
-"""Made once: each request would make its own of a plain False."""
 
 
 class KubeClient:
     """A connection to one API server. Thread-safe; connections are kept alive and shared.
 
-    Every request raises the errors of ``driver.kube.errors``. ``timeout_seconds`` covers the whole
-    request, however slowly the answer drips in. Nothing is retried, except that a GET is sent once more
-    within that time when an idle connection turns out to be closed.
+    Every request raises the errors of ``driver.kube.errors``. ``timeout_seconds`` covers the whole request,
+    however slowly the answer arrives. Nothing is retried, except that a GET is sent once more within that
+    time if an idle connection turns out to be closed.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class KubeClient:
         user_agent: str = "gpu-dra",
         on_request: RequestHook = _no_hook,
     ) -> Self:
-        """A client for the kubeconfig's current context, or for the pod's service account when it is None.
+        """A client for the kubeconfig's current context, or for the pod's service account if it is None.
 
-        Raises ConfigError; the server is not asked yet.
+        Raises ConfigError. No request is sent yet.
         """
         return cls(Credentials(kubeconfig), user_agent, on_request)
 
@@ -110,6 +110,8 @@ class KubeClient:
         until = self._clock() + timeout_seconds
         try:
             return self._request("GET", path, params, timeout_seconds=timeout_seconds, accept=accept)
+        # The server may close an idle connection just as the request is sent. A GET can be sent again safely,
+        # other verbs might have been carried out.
         except _ConnectionWasClosed:
             left_seconds = until - self._clock()
             if left_seconds <= 0:
@@ -117,10 +119,7 @@ class KubeClient:
             return self._request("GET", path, params, timeout_seconds=left_seconds, accept=accept)
 
     def get_metadata(self, path: str) -> Object:
-        """The object at ``path`` without all but its metadata, which spares the server most of a Node.
-
-        It is a PartialObjectMetadata of meta.k8s.io/v1.
-        """
+        """Only the metadata of the object at ``path``, as PartialObjectMetadata of meta.k8s.io/v1."""
         return self.get(path, accept=_METADATA_ONLY)
 
     def text(
@@ -130,7 +129,7 @@ class KubeClient:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> str:
-        """What is at ``path`` as text, the log of a container for example, or metrics."""
+        """The content of ``path`` as text, for example the log of a container, or metrics."""
         timeout = urllib3.Timeout(total=timeout_seconds)
         headers = {"Accept": "application/json, */*"}
         response = self._send("GET", self._url(path, params), None, headers, timeout, preload=True)
@@ -144,18 +143,18 @@ class KubeClient:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> Object:
-        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored.
+        """Create ``body`` in the collection at ``path``, and return the object as it is stored.
 
-        ``params`` may have ``dryRun``, with which nothing is stored.
+        With ``dryRun`` in ``params`` nothing is stored.
         """
         return self._request("POST", path, params, body, timeout_seconds=timeout_seconds)
 
     def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
-        """Replace the object; raises Conflict when it was changed since ``body`` was read."""
+        """Replace the object; raises Conflict if it was changed since ``body`` was read."""
         return self._request("PUT", path, None, body, timeout_seconds=timeout_seconds)
 
     def get_bytes(self, path: str, accept: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> bytes:
-        """The object at ``path`` as it is encoded in this content type."""
+        """The object at ``path``, encoded in this content type."""
         timeout = urllib3.Timeout(total=timeout_seconds)
         return self._send("GET", self._url(path, None), None, {"Accept": accept}, timeout, preload=True).data
 
@@ -168,7 +167,7 @@ class KubeClient:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
-        """As ``replace``, with an object that ``get_bytes`` has read."""
+        """As ``replace``, with an object from ``get_bytes``."""
         timeout = urllib3.Timeout(total=timeout_seconds)
         headers = {"Content-Type": content_type}
         self._send("PUT", self._url(path, params), body, headers, timeout, preload=True)
@@ -184,7 +183,7 @@ class KubeClient:
     ) -> Object:
         """Patch the object; a JSON patch is a list, the other kinds are mappings.
 
-        An apply patch needs ``params`` with ``fieldManager``, and ``force`` to take fields over.
+        An apply patch needs ``fieldManager`` in ``params``, and ``force`` to take over fields of others.
         """
         return self._request(
             "PATCH", path, params, body, content_type=patch_type, timeout_seconds=timeout_seconds
@@ -198,7 +197,8 @@ class KubeClient:
         resource_version: str | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
-        """Delete the object; raises Conflict when it has another UID or resourceVersion than given."""
+        """Delete the object; raises Conflict if it has another UID or resourceVersion than given."""
+        # Without them a delete by name would also hit an object that was made again under that name.
         preconditions = {
             name: value
             for name, value in (("uid", uid), ("resourceVersion", resource_version))
@@ -210,9 +210,9 @@ class KubeClient:
         self._request("DELETE", path, None, options, timeout_seconds=timeout_seconds)
 
     def watch(self, path: str, params: Mapping[str, str], *, idle_seconds: float) -> WatchStream:
-        """Watch the collection; the stream ends with an error after ``idle_seconds`` without a byte.
+        """Watch the collection. The stream raises an error after ``idle_seconds`` without a byte.
 
-        ``params`` are those of a list: selectors, resourceVersion, allowWatchBookmarks, timeoutSeconds.
+        ``params``: selectors, resourceVersion, allowWatchBookmarks, timeoutSeconds.
         """
         url = self._url(path, {**params, "watch": "true"})
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=_WATCH_ANSWER_SECONDS)
@@ -220,29 +220,30 @@ class KubeClient:
         stream = WatchStream(response, f"WATCH {path}", idle_seconds, self._forget)
         with self._lock:
             self._streams.add(stream)
+            # Read under the lock: either close() finds this stream in the set, or it is closed here.
             closed = self._closed
         if closed:
             stream.close()
         return stream
 
     def server_time(self) -> datetime:
-        """The time by the API server's clock, from its last answer; this machine's before the first answer.
-
-        Times in objects are the server's: ours may be off, and objects are compared and shown by theirs.
-        """
+        """The time of the API server's clock, from its last answer; before that, this machine's time."""
         if self._date is not None:
             date, at = self._date
             with suppress(ValueError):
+                # Times in objects are the server's, and this machine's clock may be wrong. Advance the
+                # server's time by the monotonic clock, which nobody sets.
                 return parsedate_to_datetime(date) + timedelta(seconds=self._clock() - at)
         return datetime.now(UTC)
 
     def close(self) -> None:
-        """End all watches at once, now and to come; other requests run to their end."""
+        """End all watches at once, also those that begin later. Other requests run to their end."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)
         for stream in streams:
             stream.close()
+        # Closes idle connections, those in use when their answer is read.
         self._credentials.transport.clear()
 
     def _forget(self, stream: WatchStream) -> None:
@@ -268,6 +269,7 @@ class KubeClient:
             answer = decode_json(response.data)
         except ValueError as error:
             raise Unreachable(
+                # Not JSON: a proxy or another server answered, and the next try may reach the right one.
                 f"{verb} {path} was answered with something else than JSON",
                 "check that the server of the kubeconfig is a Kubernetes API server",
             ) from error
@@ -287,15 +289,17 @@ class KubeClient:
         *,
         preload: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """The answer when it is 2xx; raises otherwise."""
+        """The answer if its status is 2xx; raises otherwise."""
         headers["User-Agent"] = self._user_agent
         headers.setdefault("Accept", _JSON)
+        # For each request, since the token may have been replaced.
         authorization = self._authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
         started = self._clock()
         outcome = "unreachable"
         try:
+            # No redirects: one could carry the token to another server.
             response = self._credentials.transport.urlopen(
                 verb,
                 url,
@@ -310,6 +314,7 @@ class KubeClient:
             if date := response.headers.get("Date"):
                 self._date = date, self._clock()
         except urllib3.exceptions.ProtocolError as error:
+            # urllib3 raises ProtocolError for a connection that ended before the answer.
             closed = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
             raise closed(*_no_answer(verb, url, error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -322,7 +327,9 @@ class KubeClient:
         failure = error_of_response(
             f"{verb} {url}", response.status, response.data, response.headers.get("Retry-After")
         )
+        # The body of an error is read, so the connection can be used again.
         response.release_conn()
+        # Renew for the next request. This one is not repeated, since the caller decides about that.
         if isinstance(failure, Unauthorized):
             self._renew(failure)
         raise failure
@@ -341,9 +348,9 @@ class KubeClient:
 
 
 class _ConnectionWasClosed(Unreachable):
-    """The server closed the connection before it answered: an idle one may just have ended."""
+    """The connection was closed before an answer came. Perhaps the server just ended an idle connection."""
 
 
 def _no_answer(verb: str, url: str, error: Exception) -> tuple[str, str]:
-    """What happened and the way out, for a request without an answer."""
+    """The error's two texts for a request without an answer."""
     return f"{verb} {url} got no answer, {error}", "check that the API server runs and can be reached"

@@ -1,4 +1,4 @@
-"""Finds the API server and the credentials, from a kubeconfig or from the pod, and keeps them fresh."""
+"""Finds the API server and the credentials, in a kubeconfig or in the pod, and keeps them up to date."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from driver.kube.access import Access, access_of_kubeconfig, access_of_pod
 from driver.kube.kubeconfig import Kubeconfig
 from driver.process.log import get_logger
 
+# How long token and authority are used before their files are read again. The kubelet replaces a service
+# account's token at 80 % of its lifetime, so both change with time to spare.
 _TOKEN_SECONDS = 30.0
-"""How long token and authority are used before they are read again; both are replaced with time to spare."""
 
 _RENEWAL_SECONDS = 10.0
-"""The least time between two complete renewals after the server refused the credentials."""
+"""The least time between two complete reloads after the server refused the credentials."""
 
 _log = get_logger(__name__)
 
 
 class Credentials:
-    """Where the API server is, whom to believe there and how to authenticate. Thread-safe.
+    """Where the API server is, which certificates to accept from it and how to authenticate. Thread-safe.
 
-    Raises ConfigError when the kubeconfig, or the pod's service account, cannot be used.
+    Raises ConfigError if the kubeconfig, or the pod's service account, cannot be used.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Credentials:
 
     @property
     def transport(self) -> urllib3.PoolManager:
-        """The connections with their TLS settings; a renewal, or another authority, replaces them."""
+        """The connections with their TLS settings. A reload, or another authority, replaces them."""
         return self._access.transport
 
     @property
@@ -48,10 +49,12 @@ class Credentials:
         return self._access.server
 
     def authorization(self) -> str | None:
-        """The Authorization header, None when a client certificate, or nothing, is presented.
+        """The Authorization header; None if a client certificate or nothing is presented.
 
-        Raises ConfigError when the source of the token went away.
+        Raises ConfigError if the source of the token went away.
         """
+        # Without the lock, since each request comes here. A token that another thread just replaces is still
+        # valid.
         if self._clock() < self._fresh_until:
             return self._authorization
         with self._lock:
@@ -61,11 +64,13 @@ class Credentials:
         return self._authorization
 
     def renew(self) -> None:
-        """Take a fresh token after a 401; when there is none, load everything again, but not in a row."""
+        """After a 401, read the token again. If it is still the same, load everything again."""
         with self._lock:
             refused = self._authorization
             self._read_token()
             unchanged = self._authorization == refused
+            # A new client certificate comes only by a reload. Not at each 401, or a client that is
+            # refused for good would read its files all the time.
             if unchanged and self._clock() >= self._loaded_at + _RENEWAL_SECONDS:
                 self._load()
 
@@ -75,16 +80,16 @@ class Credentials:
         self._read_token()
 
     def _follow_authority(self) -> None:
-        """Load everything again when the authority's file changed: a cluster rotates its authority, too.
-
-        The server then accepts all clients: this client would refuse the server's new certificate.
-        """
+        """Load everything again if the authority's file has changed."""
+        # A cluster may rotate its authority. The server still accepts this client then, but this client would
+        # refuse the server's new certificate.
         authority = self._access.authority
         if authority is None or authority.is_current():
             return
         try:
             self._load()
         except ConfigError as error:
+            # Go on with the old authority: the file may be half written at the moment.
             _log.warning("the API server's authority is not read anew", error=str(error))
             return
         _log.info("the API server's authority was read anew", file=str(authority.path))

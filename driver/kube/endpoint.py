@@ -1,6 +1,6 @@
-"""Where the API server is and how to authenticate there, from plain sources, by the standard library alone.
+"""Where the API server is and how to authenticate there, with the standard library alone.
 
-Plain are a pod's service account, and a kubeconfig with a token or a client certificate.
+It reads plain sources: a pod's service account, and a kubeconfig with a token or a client certificate.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The file that holds the certificates of the cluster's authority, and what it held when it was read."""
+    """The file with the certificates of the cluster's authority, and its content when it was read."""
 
     path: Path
     content: bytes
 
     @classmethod
     def read(cls, path: Path) -> Authority:
-        """The file as it is; raises OSError. Read it before the connections do, and no change is missed."""
+        """Read the file; raises OSError. Call it before the connections do, so that no change is missed."""
         return cls(path, path.read_bytes())
 
     def is_current(self) -> bool:
-        """Whether the file still holds that; one that cannot be read is no reason to trust others."""
+        """Whether the file still has that content. A file that cannot be read counts as unchanged."""
         try:
             return self.path.read_bytes() == self.content
         except OSError:
@@ -57,9 +57,9 @@ class Authority:
 class Endpoint:
     """The server's URL without a slash at its end, how to speak TLS with it, and the Authorization header.
 
-    ``tls`` is None for http. ``authorization`` gives None where nothing or a client certificate is presented;
-    it raises OSError or ValueError when the source of a token went away. ``authority`` is None where no file
-    says whose server certificates are good.
+    ``tls`` is None for http. ``authorization`` returns None if nothing or a client certificate is presented.
+    It raises OSError or ValueError if the source of a token went away. ``authority`` is None if no file says
+    whose server certificates are valid.
     """
 
     server: str
@@ -71,17 +71,20 @@ class Endpoint:
 def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
     """The endpoint of the pod's service account; None outside of a pod, or behind a proxy.
 
-    Raises ConfigError when the service account's files cannot be used.
+    Raises ConfigError if the service account's files cannot be used.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         return None
+    # KUBERNETES_SERVICE_HOST has no brackets around an IPv6 address, a URL needs them.
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
         if is_proxied(server, os.environ):
             return None
         authority = Authority.read(folder / "ca.crt")
         context = ssl.create_default_context(cafile=str(authority.path))
+        # Read once to find out now whether it can be read. Each request reads it again, since the kubelet
+        # replaces it.
         (folder / "token").read_text()
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -92,19 +95,20 @@ def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
 
 
 def endpoint_of_kubeconfig(content: Any) -> Endpoint | None:
-    """The endpoint of a kubeconfig's current context when it is plain; None when it needs more.
+    """The endpoint of a kubeconfig's current context if it is plain; None if it needs more.
 
-    Paths in the content start at the root. Raises OSError or ValueError when a file or a value cannot be
-    used.
+    Paths in the content are absolute. Raises OSError or ValueError if a file or a value cannot be used.
     """
     cluster, user = _current(content, "cluster"), _current(content, "user")
     server = str((cluster or {}).get("server", "")).rstrip("/")
     plain = server.startswith(("https://", "http://")) and not is_proxied(server, os.environ)
     if cluster is None or user is None or not plain:
         return None
+    # Any other key, such as exec, auth-provider, proxy-url or tls-server-name, needs the kubernetes package.
     if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
         return None
     certificate, key = (user.keys() & names for names in _CERTIFICATES)
+    # Half a client certificate: let the kubernetes package say what is wrong with it.
     if bool(certificate) != bool(key):
         return None
     authority = _authority(cluster)
@@ -123,13 +127,14 @@ def _authorization(user: Mapping[str, Any]) -> Callable[[], str | None]:
 
 def _authority(cluster: Mapping[str, Any]) -> Authority | None:
     file = cluster.get("certificate-authority")
+    # Data comes before the file, as in client-go. Data cannot change, so there is nothing to watch.
     if cluster.get("certificate-authority-data") or not file:
         return None
     return Authority.read(Path(file))
 
 
 def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
-    """The cluster or the user of the current context; None when the kubeconfig has another form."""
+    """The cluster or the user of the current context; None if the kubeconfig has another form."""
     try:
         contexts = {entry["name"]: entry["context"] for entry in content["contexts"]}
         context = contexts[content["current-context"]]
@@ -151,6 +156,7 @@ def _context(
     else:
         context = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify") is True:
+        # In this order: Python refuses CERT_NONE while host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if user.keys() & _CERTIFICATES[0]:
@@ -159,8 +165,9 @@ def _context(
 
 
 def _present(context: ssl.SSLContext, user: Mapping[str, Any]) -> None:
-    """Present the client certificate. OpenSSL reads it from files; data lies in one for that moment only."""
-    with tempfile.TemporaryDirectory(prefix="kubeconfig-") as folder:  # only its owner may look into it
+    """Make the context present the user's client certificate."""
+    # OpenSSL reads certificates from files only. The folder has mode 0700 and exists for this moment alone.
+    with tempfile.TemporaryDirectory(prefix="kubeconfig-") as folder:
 
         def path_of(name: str) -> str:
             data = user.get(f"{name}-data")
@@ -178,11 +185,10 @@ def _bearer(token: str) -> str:
 
 
 def is_proxied(server: str, environment: Mapping[str, str]) -> bool:
-    """Whether requests to the URL go to a proxy, by the environment variables and rules of Go's clients.
+    """Whether requests to the URL go through a proxy, by the rules of Go's clients for environment variables.
 
-    kubectl, kubelets and every other client of the cluster read HTTPS_PROXY, HTTP_PROXY and NO_PROXY so
-    (golang.org/x/net/http/httpproxy), and NO_PROXY of a cluster is written for them: it names networks.
-    Raises ValueError for a URL whose port is no port.
+    kubectl, kubelets and all other clients of a cluster read HTTPS_PROXY, HTTP_PROXY and NO_PROXY in this way
+    (golang.org/x/net/http/httpproxy). Raises ValueError for a URL with a port that is not one.
     """
     parts = urlsplit(server)
     name = f"{parts.scheme.upper()}_PROXY"
@@ -190,16 +196,19 @@ def is_proxied(server: str, environment: Mapping[str, str]) -> bool:
         return False
     host, port = (parts.hostname or "").rstrip("."), parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
     address = _address(host)
+    # Go never sends these to a proxy, whatever NO_PROXY says.
     if host == "localhost" or (address is not None and address.is_loopback):
         return False
-    spared = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    return not any(_spares(entry.strip().lower(), host, address, port) for entry in spared.split(","))
+    exempted = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    return not any(_exempts(entry.strip().lower(), host, address, port) for entry in exempted.split(","))
 
 
-def _spares(entry: str, host: str, address: _Address | None, port: int) -> bool:
-    """Whether this entry of NO_PROXY names the host: ``*``, a network, an address or a domain."""
+def _exempts(entry: str, host: str, address: _Address | None, port: int) -> bool:
+    """Whether this entry of NO_PROXY covers the host: ``*``, a network, an address or a domain."""
     if entry in ("", "*"):
         return entry == "*"
+    # A network, which Python's own urllib does not understand in NO_PROXY, but clusters list their networks
+    # there.
     if "/" in entry:
         return address is not None and _is_in(address, entry)
     named, only_port = _split_port(entry)
@@ -210,6 +219,7 @@ def _spares(entry: str, host: str, address: _Address | None, port: int) -> bool:
     domain = named.removeprefix("*")
     if address is not None or not domain:
         return False
+    # ``.example.com`` covers subdomains alone, ``example.com`` also the domain itself.
     return host.endswith(domain) if domain.startswith(".") else f".{host}".endswith(f".{domain}")
 
 
@@ -221,7 +231,7 @@ def _is_in(address: _Address, network: str) -> bool:
 
 
 def _split_port(entry: str) -> tuple[str, str]:
-    """Host and port, which is empty without one; an address of IPv6 with a port is in brackets."""
+    """Host and port; the port is empty if there is none. An IPv6 address with a port is in brackets."""
     if entry.startswith("["):
         host, _, rest = entry[1:].partition("]")
         return host, rest.removeprefix(":")

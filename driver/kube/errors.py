@@ -1,4 +1,4 @@
-"""Translates what the Kubernetes API answers, or fails to answer, into one tree of errors.
+"""Translates answers of the Kubernetes API that are errors, and missing answers, into one tree of errors.
 
     ApiError (driver.errors)
     ├── NotFound           permanent   404: there is no such object, or no such API version
@@ -13,8 +13,8 @@
     └── Unreachable        retryable   no connection, no answer in time, or 5xx
         └── Silent         retryable   a watch on which nothing came for longer than bookmarks are apart
 
-The kind comes from the status code and from ``reason`` of the answered Status (part of the API);
-the server's sentences are shown to people and never matched, because they change between versions.
+The kind comes from the status code and from ``reason`` of the Status in the answer, which is part of the API.
+The server's messages are shown to people and never compared, because they change between versions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Gone(ApiError):
 
 
 class Unauthorized(ApiError):
-    """The credentials are not accepted, at least not any more: they may be renewed meanwhile."""
+    """The credentials are not accepted, perhaps not any more. They may be renewed."""
 
 
 class Forbidden(ApiError):
@@ -59,7 +59,7 @@ class Forbidden(ApiError):
 
 
 class BadRequest(ApiError):
-    """The server does not understand the request; older servers say so of newer field selectors."""
+    """The server does not understand the request. Older servers answer so to newer field selectors."""
 
     retryable = False
 
@@ -71,7 +71,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The server is busy; ``retry_after_seconds`` is the time that it asks to wait, if it says one."""
+    """The server is busy; ``retry_after_seconds`` is the time that it asks to wait, None if it names none."""
 
     def __init__(self, what: str, way_out: str = "", retry_after_seconds: float | None = None) -> None:
         super().__init__(what, way_out)
@@ -81,7 +81,7 @@ class TooManyRequests(ApiError):
 class Unreachable(ApiError):
     """No connection, no answer in time, or the server failed (5xx).
 
-    ``retry_after_seconds`` is set when a 503 or 504 carried Retry-After.
+    ``retry_after_seconds`` is set if a 503 or 504 had the header Retry-After.
     """
 
     def __init__(self, what: str, way_out: str = "", retry_after_seconds: float | None = None) -> None:
@@ -90,7 +90,7 @@ class Unreachable(ApiError):
 
 
 class Silent(Unreachable):
-    """Nothing came on a watch for too long: its other end may be gone, or there are no bookmarks."""
+    """Nothing came on a watch for too long: the other end may be gone, or sends no bookmarks."""
 
 
 _BY_STATUS: dict[int, tuple[type[ApiError], str]] = {
@@ -106,7 +106,7 @@ _BY_STATUS: dict[int, tuple[type[ApiError], str]] = {
 def error_of_status(
     request: str, code: int, status: Mapping[str, Any], retry_after: str | None = None
 ) -> ApiError:
-    """The error for an answered Status.
+    """The error for a Status in an answer.
 
     ``request`` names what was asked, ``GET /api/v1/nodes/a`` for example. ``code`` is the HTTP
     status or the ``code`` of a Status within a watch. ``status`` is the Status object or an empty
@@ -114,27 +114,31 @@ def error_of_status(
     """
     message = str(status.get("message") or "")[:_MAX_MESSAGE_CHARACTERS]
     what = f"{request} was answered {code}" + (f", {message}" if message else "")
+    # 409 has two meanings: on create the name is taken, on update the object was changed.
     if code == 409 and status.get("reason") == "AlreadyExists":
         return AlreadyExists(what, "use the object that is there, or delete it")
+    # The API server's priority and fairness, or an eviction that a disruption budget forbids.
     if code == 429:
         return TooManyRequests(what, "wait", _retry_after_seconds(status, retry_after))
     if code >= 500:
         return Unreachable(what, "look at the API server", _retry_after_seconds(status, retry_after))
+    # All other 4xx are about the object itself. Above all 422: it breaks a rule of validation or admission.
     kind, way_out = _BY_STATUS.get(code, (Invalid, "correct the object"))
     return kind(what, way_out)
 
 
 def error_of_response(request: str, code: int, body: bytes, retry_after: str | None) -> ApiError:
-    """The error for an HTTP answer outside 2xx, whose body need not be a Status: a proxy may answer too."""
+    """The error for an HTTP answer outside 2xx. Its body need not be a Status, since a proxy may answer."""
     try:
         status = decode_json(body)
     except ValueError:
+        # A proxy answers with HTML or plain text: show the beginning of it.
         status = {"message": body[:_MAX_MESSAGE_CHARACTERS].decode(errors="replace")}
     return error_of_status(request, code, status if isinstance(status, dict) else {}, retry_after)
 
 
 def _retry_after_seconds(status: Mapping[str, Any], header: str | None) -> float | None:
-    """The header's seconds, else ``details.retryAfterSeconds``, else None; HTTP dates are not used here."""
+    """The header's seconds, else ``details.retryAfterSeconds``, else None."""
     details = status.get("details")
     stated = details.get("retryAfterSeconds") if isinstance(details, dict) else None
     for value in (header, stated):
@@ -142,6 +146,7 @@ def _retry_after_seconds(status: Mapping[str, Any], header: str | None) -> float
             seconds = float(value) if value is not None else None
         except (TypeError, ValueError):
             continue
+        # NaN and infinity are floats too. The API server sends seconds; an HTTP date of a proxy is not used.
         if seconds is not None and 0 <= seconds < float("inf"):
             return seconds
     return None

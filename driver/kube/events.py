@@ -1,4 +1,4 @@
-"""Posts core/v1 Events about an object, from its own thread, so that no caller waits or fails for one."""
+"""Posts core/v1 Events about objects in a thread of its own, so that no caller waits or fails for one."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from driver.process.log import get_logger
 
 _log = get_logger(__name__)
 
+# The longest message of an Event (events.k8s.io/v1), and the longest name of any object.
 _MAX_MESSAGE_BYTES = 1024
 _MAX_NAME_CHARACTERS = 253
 _QUEUED = 256
 _REMEMBERED = 512
 _SAME_SECONDS = 600.0
-"""An event that is repeated within this time is counted, not written again."""
+"""An event that is repeated within this time raises the count of the first and is not written again."""
 
 _BURST = 25
-"""So many events of one object are posted at once, as by client-go's filter, and then one at intervals."""
+"""This many events of one object are posted at once, as by client-go's filter; later ones at intervals."""
 
 _BURST_OF_NAMESPACE = 250
-"""The same for all objects of a namespace: a fault of the whole node is posted on each claim on it, and on
-its pods. No namespace uses up the events of others."""
+"""The same for all objects of a namespace. A fault of the whole node is posted on each claim on the node, and
+on its pods. No namespace can use up the events of others."""
 
 _SECONDS_PER_EVENT = 2.0
 _GIVE_UP_SECONDS = 60.0
@@ -40,7 +41,7 @@ _GIVE_UP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The object that an event is about; ``namespace`` is empty for a cluster-scoped one."""
+    """The object that an event is about; ``namespace`` is empty for a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -58,7 +59,7 @@ class _Event:
 
 @dataclass(slots=True)
 class _Allowance:
-    """What may be posted still: it grows with time up to the burst, and each event takes one."""
+    """A token bucket: it fills with time up to the burst, and each event takes one token."""
 
     burst: int
     level: float
@@ -66,11 +67,11 @@ class _Allowance:
 
     @classmethod
     def full(cls, burst: int) -> _Allowance:
-        """Nothing was posted yet."""
+        """A full bucket."""
         return cls(burst, float(burst), time.monotonic())
 
     def allows(self) -> bool:
-        """Whether there is one."""
+        """Whether an event may be posted now."""
         now = time.monotonic()
         self.level, self.at = min(self.burst, self.level + (now - self.at) / _SECONDS_PER_EVENT), now
         return self.level >= 1
@@ -86,9 +87,9 @@ class _Posted:
 class EventRecorder:
     """Takes events from any thread and posts them in the thread that calls ``run``.
 
-    The same event within ten minutes raises the count of the first. More than a burst of 25 of one object, or
-    of 250 of one namespace, and then one every two seconds are dropped, which the log says. What cannot be
-    posted is logged.
+    The same event within ten minutes raises the count of the first. One object may have a burst of 25 events,
+    one namespace a burst of 250, and then one every two seconds. More are dropped, which is logged. An event
+    that cannot be posted is logged.
     """
 
     def __init__(self, client: KubeClient, component: str, node: str) -> None:
@@ -101,7 +102,7 @@ class EventRecorder:
         self._allowances: OrderedDict[Reference | str, _Allowance] = OrderedDict()
 
     def post(self, about: Reference, reason: EventReason, message: str) -> None:
-        """Post an event soon; returns at once and never raises. ``message`` is cut to 1024 bytes."""
+        """Queue an event; returns at once and never raises. ``message`` is cut to 1024 bytes."""
         event = _Event(about, reason, _cut(message))
         try:
             self._queue.put_nowait(event)
@@ -109,8 +110,9 @@ class EventRecorder:
             _log.warning("event dropped, too many wait", reason=reason.word, about=about.name)
 
     def run(self) -> None:
-        """Post until ``stop`` is called; what waits then is tried once more."""
-        while not (self._stop.is_set() and self._queue.empty()):  # a full queue takes no word of the end
+        """Post until ``stop`` is called. Events that wait then are tried once."""
+        # A full queue does not take the None that ends it, so the flag counts as well.
+        while not (self._stop.is_set() and self._queue.empty()):
             event = self._queue.get()
             if event is None:
                 return
@@ -126,7 +128,7 @@ class EventRecorder:
                 )
 
     def stop(self) -> None:
-        """Make ``run`` return after the events that wait."""
+        """Make ``run`` return once the events that wait are posted."""
         self._stop.set()
         try:
             self._queue.put(None, timeout=1.0)
@@ -149,7 +151,7 @@ class EventRecorder:
         self._create(event)
 
     def _allowed(self, about: Reference) -> bool:
-        """Take one from the allowances of the object and of its namespace."""
+        """Take a token from the buckets of the object and of its namespace, if both have one."""
         both = self._allowance(about, _BURST), self._allowance(about.namespace, _BURST_OF_NAMESPACE)
         if not all(one.allows() for one in both):
             return False
@@ -158,6 +160,7 @@ class EventRecorder:
         return True
 
     def _allowance(self, of: Reference | str, burst: int) -> _Allowance:
+        # Put it at the end, so that the one that is dropped below is the one used least recently.
         found = self._allowances.pop(of, None) or _Allowance.full(burst)
         self._allowances[of] = found
         if len(self._allowances) > _REMEMBERED:
@@ -165,6 +168,7 @@ class EventRecorder:
         return found
 
     def _create(self, event: _Event) -> None:
+        # Events about cluster-scoped objects, such as Nodes, are in the namespace default, by convention.
         collection = events_path(event.about.namespace or "default")
         body = self._body(event)
         self._retried(lambda: self._client.create(collection, body))
@@ -179,6 +183,7 @@ class EventRecorder:
         patch = {"count": known.count, "lastTimestamp": self._now()}
         try:
             self._retried(lambda: self._client.patch(known.path, patch, "application/merge-patch+json"))
+        # The API server deletes events after an hour by default, or somebody has.
         except NotFound:
             self._create(event)
 
@@ -186,12 +191,14 @@ class EventRecorder:
         retry_until(call, deadline=time.monotonic() + _GIVE_UP_SECONDS, stop=self._stop)
 
     def _now(self) -> str:
-        """The server's time, so that events are in the order in which things happened."""
+        """The server's time, so that events of all nodes are in the right order."""
         return self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _body(self, event: _Event) -> dict[str, Any]:
         about, now = event.about, self._now()
         suffix = f".{secrets.token_hex(8)}"
+        # The name has to be a DNS subdomain and unique. client-go appends the time in hexadecimal, this is
+        # random.
         name = about.name.lower()[: _MAX_NAME_CHARACTERS - len(suffix)].rstrip("-.") + suffix
         involved = {
             "apiVersion": about.api_version,
@@ -218,8 +225,9 @@ class EventRecorder:
 
 
 def _cut(message: str) -> str:
-    """The message in at most 1024 bytes of UTF-8, with an ellipsis where it was cut."""
+    """The message in at most 1024 bytes of UTF-8, with an ellipsis if it was cut."""
     data = message.encode()
     if len(data) <= _MAX_MESSAGE_BYTES:
         return message
+    # The ellipsis has three bytes. A character that is cut in the middle is dropped.
     return data[: _MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

@@ -1,7 +1,7 @@
-"""How to reach the API server by any kubeconfig: the only module that imports the ``kubernetes`` package.
+"""How to reach the API server with any kubeconfig. Only this module imports the ``kubernetes`` package.
 
-The package reads the configuration, runs exec plugins and renews their tokens. One thing it leaves
-out is done here: an exec plugin that fails is an error instead of an anonymous client.
+The package reads the configuration, runs exec plugins and renews their tokens. In one thing this module
+differs: if an exec plugin fails, that is an error, while the package would go on as an anonymous client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def full_access_of_pod() -> Access:
 def full_access_of_kubeconfig(kubeconfig: str, content: Any) -> Access:
     """The access of the current context; ``kubeconfig`` names the content in the ConfigError that it raises.
 
-    Paths in the content start at the root.
+    Paths in the content are absolute.
     """
     configuration = _configuration()
     try:
@@ -51,11 +51,13 @@ def full_access_of_kubeconfig(kubeconfig: str, content: Any) -> Access:
             f"the kubeconfig {kubeconfig} cannot be used: {error}",
             "check its current-context, cluster and user",
         ) from error
+    # The package only logs it if an exec plugin fails.
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
         raise ConfigError(
             f"the exec plugin of the kubeconfig {kubeconfig} gave neither a token nor a certificate",
             "run the command in its user entry by hand",
         )
+    # The package reads the file once. Here it is read for each request, since its owner may replace it.
     token_file = user.get("tokenFile") if "token" not in user else None
     return _access(configuration, Path(token_file) if token_file else None, kubeconfig)
 
@@ -63,6 +65,7 @@ def full_access_of_kubeconfig(kubeconfig: str, content: Any) -> Access:
 def _configuration() -> Configuration:
     configuration = Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
+    # As driver.kube.access sets it up for its own connections.
     configuration.keep_alive = True
     return configuration
 
@@ -70,6 +73,7 @@ def _configuration() -> Configuration:
 def _access(configuration: Configuration, token_file: Path | None, source: str) -> Access:
     file = configuration.ssl_ca_cert
     try:
+        # Before the connections read the file, so that a change in between is noticed.
         authority = Authority.read(Path(file)) if file else None
         transport = bounded(RESTClientObject(configuration).pool_manager)
     except (OSError, ValueError) as error:
@@ -85,6 +89,7 @@ def _header(configuration: Configuration, token_file: Path | None) -> Callable[[
         if token_file is not None:
             return f"Bearer {token_file.read_text().strip()}"
         try:
+            # This also calls the package's hook that runs an exec plugin again when its token has expired.
             token = configuration.get_api_key_with_prefix("BearerToken")
         except ConfigException as error:
             raise ValueError(str(error)) from error
@@ -94,7 +99,7 @@ def _header(configuration: Configuration, token_file: Path | None) -> Callable[[
 
 
 def _current_user(content: Any) -> dict[str, Any]:
-    """The user entry of the current context, empty without one; raises ValueError for no kubeconfig."""
+    """The user entry of the current context, empty if it has none; ValueError: it is not a kubeconfig."""
     if not isinstance(content, dict) or "current-context" not in content:
         raise ValueError("it names no current-context")
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or []}

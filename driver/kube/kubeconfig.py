@@ -1,7 +1,8 @@
-"""Reads kubeconfigs as kubectl does: several files become one, and one of its contexts is chosen.
+"""Reads kubeconfigs like kubectl: several files are merged, and one of the contexts is chosen.
 
-The rules are those of ``clientcmd`` in client-go: of entries with the same name, and of ``current-context``,
-the first counts; a path in a file starts from the folder of that file; of several files some may be missing.
+The rules are those of ``clientcmd`` in client-go. Of several entries with the same name, and of several
+``current-context``, the first counts. A relative path in a file starts at the folder of that file. If there
+are several files, some may be missing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PATHS = {
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The files of a kubeconfig in their order; ``context`` is the chosen one, None means the current one."""
+    """The files of a kubeconfig in their order. ``context`` is the chosen one, None for the current one."""
 
     files: tuple[Path, ...]
     context: str | None = None
@@ -37,8 +38,8 @@ class Kubeconfig:
     def read(self) -> Any:
         """The content, merged, with absolute paths, and the chosen context as ``current-context``.
 
-        What is no kubeconfig comes back as it is. Raises ConfigError for files that cannot be read, and for
-        a context that is not there.
+        Content that is not a kubeconfig is returned unchanged. Raises ConfigError for files that cannot be
+        read, and for a context that does not exist.
         """
         documents = [(file, _document(file)) for file in self.files if self._is_needed(file)]
         if not documents:
@@ -53,7 +54,7 @@ class Kubeconfig:
         return merged
 
     def namespace(self) -> str | None:
-        """The namespace of the chosen context, None where it names none; raises as ``read`` does."""
+        """The namespace of the chosen context, None if it has none; raises the same errors as ``read``."""
         content = self.read()
         entries = content["contexts"] if isinstance(content, dict) else ()
         for entry in entries:
@@ -62,6 +63,7 @@ class Kubeconfig:
         return None
 
     def _is_needed(self, file: Path) -> bool:
+        # A single file was named by the user and must exist, several come from $KUBECONFIG.
         return len(self.files) == 1 or file.exists()
 
     def _choose(self, merged: dict[str, Any]) -> None:
@@ -76,6 +78,7 @@ class Kubeconfig:
 
 def _document(file: Path) -> Any:
     try:
+        # JSON is YAML as well, so both forms are read.
         return yaml.safe_load(file.read_bytes())
     except OSError as error:
         raise ConfigError(
@@ -96,6 +99,7 @@ def _merged(documents: list[tuple[Path, dict[str, Any]]], kind: str) -> list[Any
     found: dict[str, Any] = {}
     for file, document in documents:
         for name, entry in _entries(file, document, kind):
+            # The first of each name counts, also if a later file has more.
             found.setdefault(name, entry)
     return list(found.values())
 
@@ -110,7 +114,7 @@ def _entries(file: Path, document: Mapping[str, Any], kind: str) -> Iterator[tup
 
 
 def _with_paths(value: Any, kind: str, folder: Path) -> Any:
-    """The entry with paths that start at the root; other values stay as they are."""
+    """The entry with absolute paths; other values stay as they are."""
     if not isinstance(value, dict):
         return value
     resolved = {
@@ -118,7 +122,7 @@ def _with_paths(value: Any, kind: str, folder: Path) -> Any:
         for key, held in value.items()
     }
     plugin = resolved.get("exec")
-    # A bare name is looked for on the PATH, anything else is a path (GetAuthInfoFileReferences of clientcmd).
+    # A bare name is searched on the PATH, anything else is a path (GetAuthInfoFileReferences of clientcmd).
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
         resolved["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
     return resolved

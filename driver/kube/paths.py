@@ -9,12 +9,12 @@ NODES = "/api/v1/nodes"
 
 
 def object_path(collection: str, name: str) -> str:
-    """The path of one object in a collection; the name is quoted, whatever it holds."""
+    """The path of one object in a collection; the name is quoted."""
     return f"{collection}/{quote(name, safe='')}"
 
 
 def claim_path(namespace: str, name: str) -> str:
-    """The path of a ResourceClaim; both parts may come from outside and are quoted."""
+    """The path of a ResourceClaim; namespace and name may come from outside, and are quoted."""
     namespaced = f"/apis/resource.k8s.io/v1/namespaces/{quote(namespace, safe='')}"
     return object_path(f"{namespaced}/resourceclaims", name)
 
@@ -25,13 +25,14 @@ def events_path(namespace: str) -> str:
 
 
 def resource_of(url: str) -> str:
-    """The resource that a URL is about, in the plural: ``resourceclaims``; empty for one about none.
+    """The resource of a URL, in the plural: ``resourceclaims``; empty if it has none.
 
-    Of the forms of the API's paths, ``/api/v1/…`` and ``/apis/GROUP/VERSION/…``, with or without a namespace.
+    API paths are ``/api/v1/…`` or ``/apis/GROUP/VERSION/…``, with or without a namespace.
     """
     parts = urlsplit(url).path.strip("/").split("/")
     start = {"api": 2, "apis": 3}.get(parts[0])
     rest = parts[start:] if start is not None else []
+    # ``/namespaces/NAME`` itself is the Namespace object, and so a resource.
     if len(rest) > 2 and rest[0] == "namespaces":
         rest = rest[2:]
     return rest[0] if rest else ""

@@ -1,8 +1,8 @@
-"""Keeps a local copy of a collection of the Kubernetes API true: list, watch, and begin again when it must.
+"""Keeps a local copy of a collection of the Kubernetes API up to date, by list and watch.
 
-Rules: after a 410 it lists again; any other end of a watch resumes from the last resourceVersion, which
-bookmarks keep fresh. Every failure, and every watch that ends young, whatever it said, waits with
-exponential back-off, at least as long as the server asks for. Nothing here spins.
+After a 410 it lists again. After any other end of a watch it watches from the last resourceVersion, which
+bookmarks keep recent. After each failure, and after each watch that ended early, it waits with exponential
+back-off, at least as long as the server asks for.
 """
 
 from __future__ import annotations
@@ -16,32 +16,30 @@ from typing import Any, Literal
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient
+from driver.kube.client import KubeClient, Object
 from driver.kube.errors import BadRequest, Gone, Silent
 from driver.kube.watch import WatchStream
 
-Object = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _PAGE_SIZE = 500
 _WATCH_SECONDS = 300
+# How long a watch may be silent. API servers send a bookmark each minute (defaultBookmarkFrequency). If none
+# comes, the server may be gone although the connection is alive, since TCP keep-alive reaches only a proxy in
+# between.
 _IDLE_SECONDS = 120.0
-"""How long a watch may stay silent: API servers send a bookmark each minute (defaultBookmarkFrequency).
-
-The other end of a silent one may be gone without a word, and keep-alive probes a proxy in between at most.
-"""
 _MOST_BACKOFF_SECONDS = 10.0
-_GROWN_SECONDS = _MOST_BACKOFF_SECONDS
-"""A watch that lived as long as the longest wait is followed by the next one at once."""
+# A watch that lasted as long as the longest wait is followed by the next one at once.
+_LASTING_SECONDS = _MOST_BACKOFF_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects: the path of a collection and what their fields have to be.
+    """The selected objects: the path of their collection, and the values of their fields.
 
-    ``fields`` maps dotted paths to values, ``{"spec.nodeName": "a"}``, and the server selects by them.
-    ``newer_fields`` likewise, but where an older server answers 400 they are looked at on this side
-    only (a ResourceSlice has ``spec.pool.name`` from Kubernetes 1.37 on).
+    ``fields`` maps dotted paths to values, ``{"spec.nodeName": "a"}``; the server selects by them.
+    ``newer_fields`` are alike, but if an older server answers 400, only this side checks them (ResourceSlices
+    can be selected by ``spec.pool.name`` from Kubernetes 1.37 on).
     """
 
     path: str
@@ -52,11 +50,11 @@ class Selection:
 class Reflector:
     """A local copy of the selected objects, by namespace and name.
 
-    ``run`` does the work in the caller's thread until ``stop`` is set and ``wake`` was called; ``on_event``
-    is called there after each change of the copy, ``on_list`` with the number of objects after each list,
+    ``run`` works in the caller's thread until ``stop`` is set and ``wake`` was called. There it calls
+    ``on_event`` after each change of the copy, ``on_list`` with the number of objects after each list, and
     ``on_failure`` with each error and the seconds until the next try. ``synced`` is set after the first
-    complete list. Objects for which ``concerns`` is false are left out. The objects are shared: callers must
-    not change them. Reading is thread-safe.
+    complete list. Objects for which ``concerns`` is false are left out. Callers must not change the objects.
+    Reading is thread-safe.
     """
 
     def __init__(
@@ -91,12 +89,12 @@ class Reflector:
         self.synced = threading.Event()
 
     def snapshot(self) -> tuple[list[Object], str]:
-        """The objects, and the resourceVersion up to which every change of them has been seen."""
+        """The objects, and the resourceVersion up to which all their changes have been seen."""
         with self._lock:
             return list(self._objects.values()), self._seen
 
     def wake(self) -> None:
-        """End the running watch at once; with ``stop`` set, ``run`` returns."""
+        """End the current watch at once; if ``stop`` is set, ``run`` returns."""
         with self._lock:
             stream = self._stream
         if stream is not None:
@@ -111,6 +109,7 @@ class Reflector:
                     self._list()
                 if self._watch():
                     continue
+            # 410: the server no longer has the changes since that resourceVersion, so only a list helps.
             except Gone as gone:
                 self._seen, error = "", gone
             except BadRequest as refused:
@@ -136,7 +135,7 @@ class Reflector:
         return self._concerns(item) and all(_field(item, path) == value for path, value in wanted.items())
 
     def _list(self) -> None:
-        """Read all pages and take over what they hold; a page that is too old raises Gone."""
+        """Read all pages and replace the copy. Raises Gone if the list expired between two pages."""
         found: dict[tuple[str, str], Object] = {}
         params = {**self._params(), "limit": str(_PAGE_SIZE)}
         while True:
@@ -144,6 +143,7 @@ class Reflector:
             group_version = answer.get("apiVersion")
             kind = str(answer.get("kind", "")).removesuffix("List")
             for item in answer.get("items") or []:
+                # The items of a list have neither apiVersion nor kind, unlike those of a watch.
                 item.setdefault("apiVersion", group_version)
                 item.setdefault("kind", kind)
                 if self._selects(item):
@@ -157,10 +157,11 @@ class Reflector:
         self._on_list(len(found))
 
     def _replace(self, found: dict[tuple[str, str], Object], version: str) -> None:
-        """Make the copy what a list says, and tell the differences."""
+        """Make the copy equal to a list, and report the differences."""
         with self._lock:
             before, self._objects, self._seen = self._objects, found, version
         for key, old in before.items():
+            # Another UID under the same name: the object was deleted and made again meanwhile.
             if key not in found or _uid(found[key]) != _uid(old):
                 self._on_event("DELETED", old)
         for key, item in found.items():
@@ -171,10 +172,8 @@ class Reflector:
                 self._on_event("MODIFIED", item)
 
     def _watch(self) -> bool:
-        """Follow the changes until the watch ends; whether the next one may begin at once.
-
-        One that lived for a while ends the slowness after failures, however it ends.
-        """
+        """Follow the changes until the watch ends. Returns whether the next one may begin at once."""
+        # As in client-go: at random, so that the watches of many nodes do not all end at the same time.
         seconds = _WATCH_SECONDS + random.randrange(_WATCH_SECONDS)  # noqa: S311 # spreads load, no secret
         params = {
             **self._params(),
@@ -182,33 +181,39 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
-        started, grown = self._clock(), False
+        started, is_lasting = self._clock(), False
         stream = self._client.watch(self._selection.path, params, idle_seconds=self._idle_seconds)
         with self._lock:
             self._stream = stream
+        # wake() may have come before the stream was there.
         if self._stop.is_set():
             stream.close()
         try:
             for kind, item in stream:
                 self._take(kind, item)
         except Silent:
-            pass  # it lived for as long as one may be silent
+            # Not a failure: it lasted for as long as a watch may be silent.
+            pass
         finally:
             with self._lock:
                 self._stream = None
-            grown = self._clock() - started >= _GROWN_SECONDS
-            if grown:
+            # A watch that lasted ends the back-off, however it ended: the failures before it are over.
+            is_lasting = self._clock() - started >= _LASTING_SECONDS
+            if is_lasting:
                 self._backoff.reset()
-        return grown
+        return is_lasting
 
     def _take(self, kind: str, item: Object) -> None:
-        """Apply one event of the watch to the copy, and tell it."""
+        """Apply one event of the watch to the copy, and report it."""
         key = _key(item)
         with self._lock:
+            # Bookmarks have a resourceVersion and nothing else. They keep it recent while no object changes.
             self._seen = _version(item)
             if kind == "BOOKMARK":
                 return
             known = key in self._objects
+            # An object that no longer matches stays in the watch if only this side selects. For the copy it
+            # is gone.
             gone = kind == "DELETED" or not self._selects(item)
             if gone:
                 self._objects.pop(key, None)
@@ -234,7 +239,7 @@ def _version(item: Object) -> str:
 
 
 def _field(item: Object, path: str) -> str:
-    """The value at a dotted path as the server's selectors see it: a string, empty when absent."""
+    """The value at a dotted path as the server's selectors see it: a string, empty if it is absent."""
     value: Any = item
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""Reads the events of one watch request as they arrive, and can be ended from another thread."""
+"""Reads the events of one watch request as they arrive. Another thread can end it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CHUNK_BYTES = 65536
 class WatchStream:
     """The events of a watch, as pairs of type (ADDED, MODIFIED, DELETED, BOOKMARK) and object.
 
-    Iterate once, in one thread; ``close`` may be called from any. Iterating ends when the server ends
-    the watch in good order or ``close`` is called. It raises the error of an ERROR event (Gone when
-    the resourceVersion is too old), Silent when nothing comes for ``idle_seconds``, and Unreachable when
-    the connection breaks.
+    Iterate once, in one thread; ``close`` may be called from any thread. The iteration ends if the server
+    ends the watch properly or ``close`` is called. It raises the error of an ERROR event (Gone if the
+    resourceVersion is too old), Silent if nothing comes for ``idle_seconds``, and Unreachable if the
+    connection breaks.
     """
 
     def __init__(
@@ -34,22 +34,26 @@ class WatchStream:
         self._request = request
         self._on_close = on_close
         self._closed = False
+        # From here on the answer may take for ever, but must not pause for too long.
         if isinstance(response.connection, BoundedHTTPConnection):
             response.connection.arriving.allow_pauses(idle_seconds)
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events, see the class."""
+        """The events, as the class describes them."""
         try:
             for line in self._lines():
+                # A watch is a stream of JSON documents, one a line, of type WatchEvent.
                 event = decode_json(line)
                 if event["type"] == "ERROR":
                     status = event.get("object") or {}
+                    # An error after the headers cannot be a status code any more, so it comes as an event
+                    # with a Status.
                     raise error_of_status(self._request, int(status.get("code") or 500), status)
                 yield event["type"], event["object"]
         except urllib3.exceptions.ReadTimeoutError as error:
             raise Silent(f"nothing came on {self._request} for too long", "watch again") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
-            # ValueError and its kin also come from a socket that close() shut meanwhile.
+            # ValueError and the like also come from a socket that close() has shut down.
             if not self._closed:
                 raise Unreachable(f"{self._request} broke off, {error}", "watch again") from error
         finally:
@@ -59,6 +63,7 @@ class WatchStream:
     def _lines(self) -> Iterator[bytes]:
         rest = b""
         for chunk in self._response.stream(_CHUNK_BYTES, decode_content=True):
+            # A chunk of HTTP may end in the middle of a line.
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 if self._closed:
@@ -67,10 +72,12 @@ class WatchStream:
                     yield line
 
     def close(self) -> None:
-        """End the watch now; a blocked read returns."""
+        """End the watch now. A blocked read returns."""
         self._closed = True
         try:
+            # Shuts down the reading side of the socket, which wakes a thread that is blocked in recv(2).
+            # Closing it from here would not.
             self._response.shutdown()
         except (OSError, ValueError, RuntimeError):
-            # Nothing is left to wake: the stream has ended by itself.
+            # The stream has ended by itself.
             self._on_close(self)

@@ -1,1 +1,1 @@
-"""The NVML edge: the Protocol, the real binding, the stateful fake and the deadlines."""
+"""NVML: its protocols with the values that they use, the real binding, and deadlines for calls."""

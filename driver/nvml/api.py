@@ -1,7 +1,7 @@
-"""What the driver asks of NVML: two protocols over plain values, and the errors that a call can end in.
+"""The NVML calls that the driver makes, as two protocols, and the errors that a call can end with.
 
-The real binding and the fake implement them and pass the same contract tests. Nothing here knows
-pynvml: handles are objects, enums are words, memory is in bytes, addresses are PciAddress.
+The real binding and the fake implement both protocols and pass the same contract tests. Nothing here imports
+pynvml: handles are objects, enum values are words, memory is in bytes, addresses are PciAddress.
 """
 
 from __future__ import annotations
@@ -26,17 +26,25 @@ class Code(IntEnum):
 
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
+    # The GPU, its mode or the driver does not have the feature. Most optional calls end so somewhere.
     NOT_SUPPORTED = 3
+    # The NVIDIA kernel module asks for CAP_SYS_ADMIN, not for user 0.
     NO_PERMISSION = 4
     NOT_FOUND = 6
+    # The library is there, and no nvidia kernel module answers it.
     DRIVER_NOT_LOADED = 9
+    # nvmlEventSetWait ends with this when no event came, which is not an error.
     TIMEOUT = 10
     LIBRARY_NOT_FOUND = 12
+    # From the binding, not from NVML: the installed library has no such symbol, so it is older than the call.
     FUNCTION_NOT_FOUND = 13
+    # The GPU does not answer on the PCI bus any more. Only a reset or a reboot brings it back.
     GPU_IS_LOST = 15
     RESET_REQUIRED = 16
     OPERATING_SYSTEM = 17
+    # The library and the loaded kernel module are of different versions, as in a half-done upgrade.
     LIB_RM_VERSION_MISMATCH = 18
+    # A process has the GPU or the instance open, or an instance still contains others.
     IN_USE = 19
     INSUFFICIENT_RESOURCES = 23
     GPU_NOT_FOUND = 28
@@ -62,7 +70,7 @@ class NvmlCallFailed(NvmlError):
 
 
 class NotSupported(NvmlCallFailed):
-    """The GPU or the installed NVIDIA driver does not know what was asked; asking again cannot help."""
+    """The GPU or the installed NVIDIA driver does not have this feature. A retry cannot help."""
 
     retryable = False
     default_way_out = "treat the value as unknown"
@@ -93,7 +101,7 @@ class NoMemoryLimits(NotFound):
 
 
 class DriverNotLoaded(NvmlCallFailed):
-    """The NVML library or the NVIDIA kernel driver is not there (yet)."""
+    """The NVML library or the NVIDIA kernel driver is not installed or not loaded (yet)."""
 
     default_way_out = "install or load the NVIDIA driver; it is noticed without a restart"
 
@@ -105,18 +113,20 @@ class SessionLost(NvmlCallFailed):
 
 
 class NvmlTimeout(NvmlCallFailed):
-    """The call did not come back within its deadline and is still under way."""
+    """The call did not return within its deadline and is still running in the kernel."""
 
     default_way_out = "the GPU or its driver hangs; it is used again as soon as the call returns"
 
     def __init__(self, call: str, subject: str, deadline_seconds: float) -> None:
         super().__init__(call, Code.TIMEOUT, subject)
+        # No code of NVML says this: the call is still in the kernel and may return one later.
         self.what = f"{call} of {subject} did not return within {deadline_seconds:g} s"
 
 
 _ERRORS: dict[int, type[NvmlCallFailed]] = {
     Code.UNINITIALIZED: SessionLost,
     Code.NOT_SUPPORTED: NotSupported,
+    # An old library and an old GPU are the same for callers: the value cannot be had here.
     Code.FUNCTION_NOT_FOUND: NotSupported,
     Code.NOT_FOUND: NotFound,
     Code.GPU_NOT_FOUND: NotFound,
@@ -149,7 +159,8 @@ def code_name(code: int) -> str:
 
 
 def failure(call: str, code: int, subject: str = "") -> NvmlCallFailed:
-    """The error for an NVML return code: the one place where codes become errors."""
+    """The error for an NVML return code. No other place turns codes into errors."""
+    # NVML has one NOT_FOUND for a GPU, an instance and a limit. What is missing follows from the call alone.
     if code == Code.NOT_FOUND and call in _INSTANCE_CALLS:
         return InstanceNotFound(call, code, subject)
     if code == Code.NOT_FOUND and call == MEMORY_CALLS["memory_limits"]:
@@ -178,7 +189,7 @@ FabricInfoState = Literal["not-supported", "not-started", "in-progress", "comple
 
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
-    """A GPU's place in a multi-node NVLink fabric; ``cluster_uuid`` is all zero where there is none."""
+    """A GPU's place in an NVLink fabric; ``cluster_uuid`` is all zero in a fabric of a single node."""
 
     state: FabricInfoState
     cluster_uuid: str
@@ -187,16 +198,12 @@ class FabricInfo:
 
 Virtualization = Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"]
 AddressingMode = Literal["HMM", "ATS", "None"]
-TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
-P2pStatus = Literal[
-    "ok", "chipset", "gpu", "topology", "disabled-by-regkey", "not-supported", "unknown"
-]  # fmt: skip
 
 
 class NvmlDevice(ModeCalls, MigCalls, MemoryCalls, HealthCalls, UseCalls, Protocol):
-    """One GPU's handle, good until the session that gave it ends; every call may raise NvmlError.
+    """One GPU's handle, valid until its session ends; every call may raise NvmlError.
 
-    A value that the GPU cannot tell raises NotSupported; one that NVML calls unknown is None.
+    A value that the GPU does not report raises NotSupported. A value that NVML reports as unknown is None.
     """
 
     def uuid(self) -> str:
@@ -204,7 +211,7 @@ class NvmlDevice(ModeCalls, MigCalls, MemoryCalls, HealthCalls, UseCalls, Protoc
         ...
 
     def minor(self) -> int:
-        """The N of /dev/nvidiaN (nvmlDeviceGetMinorNumber); it moves with resets and reboots."""
+        """The N of /dev/nvidiaN (nvmlDeviceGetMinorNumber); a reset or a reboot may change it."""
         ...
 
     def index(self) -> int:
@@ -242,8 +249,8 @@ class NvmlDevice(ModeCalls, MigCalls, MemoryCalls, HealthCalls, UseCalls, Protoc
     def numa_node(self) -> int:
         """The NUMA node that the GPU is attached to (nvmlDeviceGetMemoryAffinity).
 
-        NotSupported where NVML names none or several. nvmlDeviceGetNumaNodeId is another thing: the
-        node that the GPU's own memory makes up.
+        NotSupported where NVML names none or several. nvmlDeviceGetNumaNodeId is not the same: it gives the
+        node that consists of the GPU's own memory.
         """
         ...
 
@@ -260,38 +267,36 @@ class NvmlDevice(ModeCalls, MigCalls, MemoryCalls, HealthCalls, UseCalls, Protoc
         ...
 
     def module_id(self) -> int:
-        """The GPU's place on its baseboard, from 1 (nvmlDeviceGetModuleId); NotSupported off a baseboard."""
+        """The GPU's slot on its baseboard, from 1; NotSupported without one (nvmlDeviceGetModuleId)."""
         ...
 
     def virtualization(self) -> Virtualization | None:
-        """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
+        """How the GPU is virtualized, seen from this machine (nvmlDeviceGetVirtualizationMode).
+
+        ``vgpu`` means that this machine is a guest with a vGPU.
+        """
         ...
 
     def vgpu_types(self) -> tuple[VgpuType, ...]:
         """The vGPUs that a host can make of the GPU, sorted by id (nvmlDeviceGetSupportedVgpus).
 
-        What is there already changes nothing about it, the MIG mode does. NotSupported on a machine that is
-        no vGPU host.
+        vGPUs that exist already do not change the list; the MIG mode does. NotSupported on a machine that is
+        not a vGPU host.
         """
         ...
 
     def licensable_features(self) -> tuple[LicensableFeature, ...]:
-        """What takes a license in a vGPU guest (nvmlDeviceGetGridLicensableFeatures_v4).
+        """The features that need a license in a vGPU guest (nvmlDeviceGetGridLicensableFeatures_v4).
 
-        Empty where the NVIDIA driver knows no licensing, as on bare metal.
+        Empty where the NVIDIA driver has no licensing, as on bare metal.
         """
         ...
 
     def process_ids(self) -> tuple[int, ...]:
-        """Who computes or draws on the GPU, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3)."""
-        ...
+        """The processes that compute or draw on the GPU, as sorted ids of the host.
 
-    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
-        """How near another GPU is on the PCI tree (nvmlDeviceGetTopologyCommonAncestor)."""
-        ...
-
-    def p2p_read(self, other: PciAddress) -> P2pStatus:
-        """Whether the GPU can read another one's memory (nvmlDeviceGetP2PStatus, index READ)."""
+        (nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses_v3)
+        """
         ...
 
 
@@ -299,11 +304,11 @@ class Nvml(Protocol):
     """NVML on this node. All calls may raise NvmlError; before ``init`` they raise SessionLost."""
 
     def init(self) -> None:
-        """Begin a session; DriverNotLoaded where there is no NVIDIA driver. One ``shutdown`` ends it."""
+        """Start a session, which one ``shutdown`` ends. DriverNotLoaded without an NVIDIA driver."""
         ...
 
     def shutdown(self) -> None:
-        """End the session: all handles are void, and the kernel driver can be unloaded."""
+        """End the session. All handles become invalid, and the kernel driver can be unloaded."""
         ...
 
     def driver_version(self) -> str:
@@ -311,7 +316,7 @@ class Nvml(Protocol):
         ...
 
     def cuda_driver_version(self) -> str:
-        """The newest CUDA that the driver serves, ``12.8`` (nvmlSystemGetCudaDriverVersion_v2)."""
+        """The newest CUDA version that the driver supports, ``12.8`` (nvmlSystemGetCudaDriverVersion_v2)."""
         ...
 
     def device_count(self) -> int:
@@ -329,12 +334,14 @@ class Nvml(Protocol):
     def watch_events(self, devices: Sequence[NvmlDevice]) -> EventSet:
         """The events of these GPUs from now on, until ``shutdown`` (nvmlEventSetCreate).
 
-        A GPU that reports nothing, or is lost, is left out: see ``EventSet.watched``. One incident comes
-        once, also from a driver that reports it in two forms.
+        A GPU that reports no events, or is lost, is left out: see ``EventSet.watched``. Each incident is
+        delivered once, even by a driver that reports it in two forms.
         """
         ...
 
 
+# The names are written down here rather than taken from the binding: errors, metrics and the deadlines use
+# them, and none of those may import pynvml.
 NODE_CALLS: dict[str, str] = {
     "init": "nvmlInitWithFlags",
     "shutdown": "nvmlShutdown",
@@ -344,7 +351,7 @@ NODE_CALLS: dict[str, str] = {
     "watch_events": "nvmlEventSetCreate",
     "wait_events": "nvmlEventSetWait_v2",
 }
-"""The calls that belong to no GPU: method of Nvml -> C function; the last one is ``EventSet.wait``."""
+"""The calls that are not about one GPU: method of Nvml -> C function; the last is ``EventSet.wait``."""
 
 GPU_CALLS: dict[str, str] = {
     "device_by_index": "nvmlDeviceGetHandleByIndex_v2",
@@ -368,12 +375,10 @@ GPU_CALLS: dict[str, str] = {
     "vgpu_types": "nvmlDeviceGetSupportedVgpus",
     "licensable_features": "nvmlDeviceGetGridLicensableFeatures_v4",
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
-    "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
-    "p2p_read": "nvmlDeviceGetP2PStatus",
     **MODE_CALLS,
     **MEMORY_CALLS,
     **MIG_CALLS,
     **HEALTH_CALLS,
     **USE_CALLS,
 }
-"""The calls about one GPU: method of Nvml or NvmlDevice -> C function that errors name."""
+"""The calls about one GPU: method of Nvml or NvmlDevice -> the C function that errors name."""

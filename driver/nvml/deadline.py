@@ -1,8 +1,9 @@
-"""Runs NVML calls under a deadline, so that a call that hangs never blocks its caller.
+"""Makes NVML calls in worker threads under a deadline, so that a call that hangs never blocks its caller.
 
-A call into a wedged kernel driver cannot be interrupted, only abandoned. Each GPU, and the node, has a
-worker: one daemon thread that makes its calls in turn. A worker whose call is overdue refuses at once until
-that call has returned, so a worker never has more than one hung thread, and recovers by itself.
+A call into a wedged kernel driver cannot be interrupted, only abandoned. Each GPU has a worker, and so has
+the node: one daemon thread that makes its calls one after the other. While a call of a worker is overdue, the
+worker refuses new jobs at once. So a GPU never has more than one hung thread, and its worker recovers by
+itself when the call returns.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 5.0
-"""A healthy call takes microseconds."""
+"""How long one call may take. A healthy call takes microseconds."""
 
 LONG_CALLS = frozenset(
     {
@@ -43,24 +44,25 @@ LONG_CALLS = frozenset(
         "destroy_compute_instance",
     }
 )
-"""Calls that change MIG or initialise a GPU: they take seconds on a healthy one, and are given more time."""
+"""Calls that change MIG or initialise a GPU. They take seconds on a healthy GPU and get more time."""
 
 LONG_FACTOR = 6
-"""How many deadlines such a call is given, and one that is made patiently."""
+"""How many times the deadline a long call, or a patient one, may take."""
 
-_TOLD_CALL = "set_mig_mode"
-"""The one call that is announced: while it runs, calls of other processes into the GPU wait."""
+# While the kernel changes the MIG mode, calls of other processes into the GPU wait. The plugin tells the
+# controller, so that it does not take the GPU for a hung one.
+_ANNOUNCED_CALL = "set_mig_mode"
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
 
 class _Abandoned(BaseException):
-    """Ends a job whose caller no longer waits; no ``except`` of the job may catch it."""
+    """Ends a job whose caller no longer waits; no ``except Exception`` of the job can catch it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One job of a worker; ``done`` is locked until it has ended."""
+    """One job in a worker's queue. ``done`` is locked until the job has ended."""
 
     job: Callable[[Watch], object]
     done: Lock = field(default_factory=Lock)
@@ -70,7 +72,7 @@ class _Run:
 
 
 class Watch:
-    """Makes the calls of a job: each one gets the full deadline of its own."""
+    """Makes the NVML calls of one job. Each call has the whole deadline for itself."""
 
     __slots__ = ("_run", "_worker")
 
@@ -79,22 +81,23 @@ class Watch:
         self._run = run
 
     def __call__(self, name: str, call: Callable[[], T], *, patient: bool = False) -> T:
-        """Make the call; ``name`` is its method in driver.nvml.api, for the message of a timeout.
+        """Make a call and return its answer. ``name`` is its method in driver.nvml.api.
 
-        ``patient``: it may take long on a healthy GPU, as the first call of a session does on a GPU without
-        persistence mode, which the kernel initialises then.
+        ``patient`` gives it more time, for a call that may be slow on a healthy GPU. Without persistence
+        mode, the kernel initialises a GPU at the first call of a session, which takes seconds.
         """
         if self._run.abandoned:
+            # The caller has had its NvmlTimeout. The job must not go on and change hardware behind its back.
             raise _Abandoned
         self._worker.begin(name, patient=patient)
         try:
-            if name != _TOLD_CALL:
+            if name != _ANNOUNCED_CALL:
                 return call()
-            self._worker.tell(begins=True)
+            self._worker.announce(begins=True)
             try:
                 return call()
             finally:
-                self._worker.tell(begins=False)
+                self._worker.announce(begins=False)
         finally:
             self._worker.ended(name)
 
@@ -110,6 +113,8 @@ class _Worker:
         self.patient = False
         self.since = 0.0
         self.busy = False
+        # A daemon, since a thread in a hung call can never be joined and must not keep the process from
+        # ending.
         self.thread = Thread(target=self._work, name=f"nvml {key}", daemon=True)
         self.thread.start()
 
@@ -117,30 +122,32 @@ class _Worker:
         self.since = time.monotonic()
         self.call = call
         self.patient = patient
+        # Last, since other threads read these fields without a lock: they look at them only while it is true.
         self.busy = True
 
-    def tell(self, *, begins: bool) -> None:
-        """Tell the guard's listener that the change of MIG mode begins, or that it is over or overdue."""
-        self._guard.listener(self.key, begins)
+    def announce(self, *, begins: bool) -> None:
+        """Report that a change of MIG mode begins, or that it has ended or is overdue."""
+        self._guard.on_mode_change(self.key, begins)
 
     def ended(self, call: str) -> None:
-        """Tell the guard's counter how long a call took."""
-        self._guard.counter(call, time.monotonic() - self.since)
+        """Report how long a call took."""
+        self._guard.on_call(call, time.monotonic() - self.since)
 
     def overdue_in(self, deadline_seconds: float) -> float:
-        """Seconds until the current call is overdue; a full deadline while there is none."""
+        """Seconds until the current call is overdue; the full deadline if there is no call."""
         if not self.busy:
             return deadline_seconds
         return self.since + self.allowed_seconds(deadline_seconds) - time.monotonic()
 
     def allowed_seconds(self, deadline_seconds: float) -> float:
-        """How long the call under way may take."""
+        """How long the current call may take."""
         is_long = self.patient or self.call in LONG_CALLS
         return deadline_seconds * LONG_FACTOR if is_long else deadline_seconds
 
     def _work(self) -> None:
         while (run := self.queue.get()) is not None:
             if not run.abandoned:
+                # The job itself, between its calls, has a deadline as well.
                 self.begin("")
                 try:
                     run.result = run.job(Watch(self, run))
@@ -148,11 +155,13 @@ class _Worker:
                     run.error = error
                 self.busy = False
             run.done.release()
+            # queue.get() may block for hours. Without this the thread would keep the last result alive
+            # meanwhile.
             del run
 
 
 class Pending(Generic[T]):
-    """A job that was given to a worker."""
+    """A job that a worker does or will do."""
 
     def __init__(self, worker: _Worker, run: _Run, deadline_seconds: float) -> None:
         self._worker = worker
@@ -163,12 +172,16 @@ class Pending(Generic[T]):
         """The job's result or its exception; NvmlTimeout once a call of the worker is overdue."""
         while True:
             left = self._worker.overdue_in(self._deadline_seconds)
+            # A lock rather than an Event or a Future: one is made for every job, and a bare lock costs the
+            # least.
             if self._run.done.acquire(timeout=max(left, 0.0)):
                 break
+            # Check again: each call of the job has the whole deadline, and earlier jobs of the worker come
+            # first.
             if self._worker.overdue_in(self._deadline_seconds) <= 0:
                 self._run.abandoned = True
-                if self._worker.call == _TOLD_CALL:
-                    self._worker.tell(begins=False)
+                if self._worker.call == _ANNOUNCED_CALL:
+                    self._worker.announce(begins=False)
                 raise _timeout(self._worker, self._deadline_seconds)
         if self._run.error is not None:
             raise self._run.error
@@ -176,29 +189,29 @@ class Pending(Generic[T]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has ended; its result is still there to be taken."""
+        """Whether the job has ended. ``result`` may still be called."""
         if self._run.done.acquire(blocking=False):
             self._run.done.release()
             return True
         return False
 
     def call_seconds(self) -> float:
-        """For how long the worker's current call has not returned; 0 without one."""
+        """For how long the worker's current call has been running; 0 if there is none."""
         return time.monotonic() - self._worker.since if self._worker.busy else 0.0
 
     def give_up(self) -> NvmlTimeout:
-        """Wait no longer: the job ends with its current call. The timeout to report for that call."""
+        """Stop waiting: the job ends with its current call. Returns the timeout to report for that call."""
         self._run.abandoned = True
         call = self._worker.call
         return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), self._worker.key, self._deadline_seconds)
 
 
 class Guard:
-    """The workers of one process. Threads start with the first use of a worker and end with ``close``.
+    """The workers of one process. A worker's thread starts with its first job and ends with ``close``.
 
-    ``listener`` is called with the worker's key when a change of MIG mode begins, and when it has ended or is
-    overdue; from other threads, perhaps twice. ``counter`` is called with the seconds of
-    each call that returned.
+    ``on_mode_change`` is called with a worker's key when a change of MIG mode begins, and again when it has
+    ended or is overdue, perhaps twice, from any thread. ``on_call`` is called with the name and the seconds
+    of each call that returned.
     """
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
@@ -206,11 +219,11 @@ class Guard:
         self._workers: dict[str, _Worker] = {}
         self._lock = Lock()
         self._closed = False
-        self.listener: Callable[[str, bool], None] = lambda _key, _begins: None
-        self.counter: Callable[[str, float], None] = lambda _call, _seconds: None
+        self.on_mode_change: Callable[[str, bool], None] = lambda _key, _begins: None
+        self.on_call: Callable[[str, float], None] = lambda _call, _seconds: None
 
     def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
-        """Give the worker a job; raises NvmlTimeout at once while a call of that worker is overdue."""
+        """Give a worker a job. Raises NvmlTimeout at once if a call of that worker is overdue."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the guard is closed")
@@ -220,16 +233,17 @@ class Guard:
             if worker.overdue_in(self.deadline_seconds) <= 0:
                 raise _timeout(worker, self.deadline_seconds)
             run = _Run(job)
+            # Taken here and released by the worker, which a plain Lock allows.
             run.done.acquire()
             worker.queue.put(run)
         return Pending(worker, run, self.deadline_seconds)
 
     def run(self, key: str, job: Callable[[Watch], T]) -> T:
-        """Have the worker do a job and wait for it; raises what the job raises, or NvmlTimeout."""
+        """Give a worker a job and wait for its result. Raises what the job raises, or NvmlTimeout."""
         return self.start(key, job).result()
 
     def side_by_side(self, jobs: Mapping[str, Callable[[Watch], T]]) -> dict[str, T | NvmlCallFailed]:
-        """Do jobs in their workers all at once; the result of each, or its error."""
+        """Do jobs at the same time, each in its worker. Returns the result or the error of each."""
         found: dict[str, T | NvmlCallFailed] = {}
         pending: dict[str, Pending[T]] = {}
         for key, job in jobs.items():
@@ -245,17 +259,18 @@ class Guard:
         return found
 
     def forget(self, key: str) -> None:
-        """Let a worker's thread end after the jobs it has; the next job gets another worker.
+        """End a worker's thread after the jobs that it has. A later job gets a new worker.
 
-        A claim may name any address, and each address would keep a thread for ever.
+        Claims may name any address, and without this every address would keep a thread for ever.
         """
         with self._lock:
+            # A hung thread ends too, once its call returns: the None waits in its queue.
             worker = self._workers.pop(key, None)
             if worker is not None:
                 worker.queue.put(None)
 
     def hung(self) -> tuple[str, ...]:
-        """The workers whose call is overdue now, sorted."""
+        """The keys of the workers whose call is overdue now, sorted."""
         with self._lock:
             workers = list(self._workers.values())
         return tuple(
@@ -263,27 +278,32 @@ class Guard:
         )
 
     def close(self) -> None:
-        """Let every worker's thread end after the jobs it has; a hung one is left behind as a daemon."""
+        """End every worker's thread after the jobs that it has. A hung thread is left behind as a daemon."""
         with self._lock:
             self._closed = True
             workers = list(self._workers.values())
         for worker in workers:
             worker.queue.put(None)
         for worker in workers:
+            # Wait only as long as a call may still take. A hung one would never end.
             worker.thread.join(timeout=max(worker.overdue_in(self.deadline_seconds), 0.0))
 
 
 class Workers:
-    """The jobs of one check after another, each in its worker of the guard. Used by one thread at a time."""
+    """Does the jobs of one check of all GPUs, each in its worker, and remembers which calls were abandoned.
+
+    Not thread-safe.
+    """
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._slow: dict[str, Pending[None]] = {}
 
     def finish(self, jobs: Mapping[str, Job], *, is_first: bool) -> dict[str, NvmlError]:
-        """Do the jobs and wait for all of them; errors by worker. ``is_first``: the first check in a session.
+        """Do the jobs, wait for all of them and return their errors by worker.
 
-        Raises SessionLost and DriverNotLoaded, which concern the whole node.
+        ``is_first`` is true for the first check of a session. Raises SessionLost and DriverNotLoaded, which
+        concern the whole node.
         """
         ended = SimpleQueue[str]()
         started = {worker: self._start(worker, job, ended) for worker, job in jobs.items()}
@@ -295,6 +315,7 @@ class Workers:
                 if isinstance(one, NvmlTimeout):
                     raise one
                 one.result()
+            # Without a session no GPU can answer: the caller opens a new one and repeats the whole check.
             except (SessionLost, DriverNotLoaded):
                 raise
             except NvmlError as error:
@@ -302,49 +323,49 @@ class Workers:
         return failures
 
     def unanswered(self) -> tuple[str, ...]:
-        """The workers with an abandoned call that has not returned."""
+        """The workers with an abandoned call that has not returned yet."""
         return tuple(worker for worker, one in self._slow.items() if not one.has_ended)
 
     def _start(self, worker: str, job: Job, ended: SimpleQueue[str]) -> Pending[None] | NvmlTimeout:
-        """Begin a job, whose worker is put into ``ended`` when it is over.
+        """Start a job. When it ends, its worker is put into ``ended``."""
 
-        While a call that was given up is under way in its worker, none is begun: it may have much time left.
-        """
-
-        def told(watch: Watch) -> None:
+        def reporting_its_end(watch: Watch) -> None:
             try:
                 job(watch)
             finally:
                 ended.put(worker)
 
+        # The abandoned call counts as long or patient in the guard, so the guard would not refuse a job yet.
         slow = self._slow.pop(worker, None)
         if slow is not None and not slow.has_ended:
             self._slow[worker] = slow
             return slow.give_up()
         try:
-            return self._guard.start(worker, told)
+            return self._guard.start(worker, reporting_its_end)
         except NvmlTimeout as overdue:
             return overdue
 
     def _wait_for_first(
         self, started: dict[str, Pending[None] | NvmlTimeout], ended: SimpleQueue[str]
     ) -> None:
-        """Wait for the first jobs of a session, for as long as one after the other ends; give up the rest.
+        """Wait for the first jobs of a session as long as they end one after the other; abandon the rest.
 
-        The kernel initialises a GPU without persistence mode with its first handle, which takes seconds, one
-        GPU at a time. So the first to answer is waited for with patience, and each of the others for as long
-        after the one before, and the time of a call. GPUs that have answered by then are offered, the others
-        when a later check finds them ready.
+        Without persistence mode the kernel initialises a GPU at its first handle. That takes seconds, and it
+        does one GPU at a time. So the first job gets a long wait. Each later one gets as long as the first
+        took, plus the deadline of a call, counted from the end of the job before. GPUs that have answered by
+        then are offered now, the others when a later check finds them ready.
         """
         waiting = {worker: one for worker, one in started.items() if isinstance(one, Pending)}
         began, deadline_seconds = time.monotonic(), self._guard.deadline_seconds
-        wait_seconds, nobody_yet = deadline_seconds * LONG_FACTOR, True
+        wait_seconds, is_first = deadline_seconds * LONG_FACTOR, True
         while waiting:
             try:
                 del waiting[ended.get(timeout=wait_seconds)]
-                if nobody_yet:
-                    wait_seconds, nobody_yet = deadline_seconds + time.monotonic() - began, False
+                if is_first:
+                    wait_seconds, is_first = deadline_seconds + time.monotonic() - began, False
             except Empty:
+                # A job that waits in the kernel behind others has a call that is younger. Wait on while any
+                # is.
                 if all(one.call_seconds() >= wait_seconds for one in waiting.values()):
                     break
         for worker, pending in waiting.items():

@@ -1,7 +1,7 @@
-"""Finds the NVIDIA driver's libraries, and the file that NVML is loaded from; ``real`` hands it to pynvml.
+"""Finds and loads the NVML library of the driver that is installed now; ``real`` passes it to pynvml.
 
-The dynamic linker alone would not do: it keeps a library for ever that it has found by its soname, whatever
-lies in its place since, and never looks again into a folder that was not there at its first look.
+The dynamic linker alone cannot follow an upgrade. It never replaces a library that it has loaded by its
+soname, and it never searches a folder again that was missing the first time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from driver.roots.root import SLASH, Root
 
 SONAME = "libnvidia-ml.so.1"
 _FIRST_CALL = "nvmlInitWithFlags"
+# ``e_machine`` of elf.h.
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-"""``e_machine`` of elf.h."""
 
 
 class LibraryUnusable(DriverNotLoaded):
-    """NVML's library is there, and the dynamic linker refuses it; ``words`` are the linker's."""
+    """NVML's library exists, but the dynamic linker refuses it; ``words`` is the linker's message."""
 
     default_way_out = (
         "install the NVIDIA driver anew, for this machine's architecture; it is noticed by itself"
@@ -37,7 +37,7 @@ class LibraryUnusable(DriverNotLoaded):
 
 
 class NoDriverToLoad(DriverNotLoaded):
-    """No driver root is there to load NVML's library from."""
+    """There is no driver root from which to load NVML's library."""
 
     def __init__(self, error: NodeIncomplete) -> None:
         super().__init__(f"finding {SONAME}", Code.LIBRARY_NOT_FOUND)
@@ -46,17 +46,18 @@ class NoDriverToLoad(DriverNotLoaded):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A library as ``load`` gave it; ``file`` says which file it was, and in which state."""
+    """A loaded library. ``file`` identifies the file: its path, device, inode and time of change."""
 
     library: object
     file: tuple[object, ...]
 
 
 class NvmlLibrary:
-    """The library of the driver below the root that counts now.
+    """The NVML library below the current driver root.
 
-    Below the root of this machine itself, what lies in none of the known folders is left to the linker to
-    find. ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
+    If the driver root is this machine's own ``/`` and no known folder has the library, the linker searches
+    for it. ``load`` opens a library by path or soname and raises OSError; tests pass another one than
+    ctypes.CDLL.
     """
 
     def __init__(self, roots: DriverRoots, load: Callable[[str], object] = ctypes.CDLL) -> None:
@@ -66,9 +67,9 @@ class NvmlLibrary:
         self._linked_folder: Path | None = None
 
     def current(self) -> Loaded:
-        """The library to use now: the same object as before unless another file lies there since.
+        """The library to use now: the same object as before unless the file was replaced.
 
-        Raises LibraryUnusable when none of the files can be loaded, DriverNotLoaded when there are none.
+        Raises LibraryUnusable if none of the files can be loaded, DriverNotLoaded if there are none.
         """
         try:
             root = self._roots.current()
@@ -79,7 +80,9 @@ class NvmlLibrary:
             try:
                 return self._from(path)
             except OSError as error:
+                # A broken file must not hide a good one in another folder. All refusals are named at the end.
                 refused.append(f"{_with_path(path, error)}{_built_for(path)}")
+        # Below a foreign root the linker of this container would find the container's own library, if any.
         if root.seen == SLASH:
             return self._from_linker(refused)
         if refused:
@@ -87,12 +90,13 @@ class NvmlLibrary:
         raise DriverNotLoaded(f"finding {SONAME} below {root.seen}", Code.LIBRARY_NOT_FOUND)
 
     def _files(self, root: Root) -> Iterator[Path]:
-        """The files that may be it, the likeliest first.
+        """The candidates, the likeliest first.
 
-        Links are followed to the file that has the driver's version in its name: the linker takes a path
-        that it has loaded before for the same library, whatever lies there by then.
+        Links are followed to the file with the driver's version in its name. If a link's own path were loaded
+        again after an upgrade, the linker would return the library that it loaded from there before.
         """
         seen: set[Path] = set()
+        # Several folders may be links to one another, usr/lib64 and lib64 for example.
         for file in self._found(root):
             if file is not None and file.is_file() and file not in seen:
                 seen.add(file)
@@ -109,6 +113,8 @@ class NvmlLibrary:
 
     def _from(self, path: Path) -> Loaded:
         """The library in this file; raises OSError."""
+        # The linker keys a loaded library by device and inode, but an inode can be used again: the time tells
+        # the files apart.
         status = path.stat()
         file = (str(path), status.st_dev, status.st_ino, status.st_mtime_ns)
         if self._loaded is None or self._loaded.file != file:
@@ -116,7 +122,7 @@ class NvmlLibrary:
         return self._loaded
 
     def _from_linker(self, refused: list[str]) -> Loaded:
-        """The library that only the linker finds, in a folder of /etc/ld.so.conf for example."""
+        """The library in a folder that only the linker knows, from /etc/ld.so.conf for example."""
         if self._loaded is None or self._loaded.file != (SONAME,):
             try:
                 self._loaded = Loaded(self._opened(SONAME), (SONAME,))
@@ -124,13 +130,16 @@ class NvmlLibrary:
                 if refused:
                     raise LibraryUnusable("; ".join(refused)) from error
                 raise DriverNotLoaded(f"loading {SONAME}", Code.LIBRARY_NOT_FOUND) from error
+            # From here on this folder is looked into by path: for a soname that it has loaded once, dlopen(3)
+            # returns the loaded library for ever, whatever file is there now.
             self._linked_folder = _folder_of(self._loaded.library)
         return self._loaded
 
     def _opened(self, name: str) -> object:
-        """The library, loaded; raises OSError, for a file that is no NVML as well."""
+        """Load a library; raises OSError, also for a file that is not NVML."""
         library = self._load(name)
         try:
+            # A file of that name need not be NVML. dlopen accepts any shared object.
             getattr(library, _FIRST_CALL)
         except AttributeError as error:
             raise OSError(str(error)) from error
@@ -138,12 +147,13 @@ class NvmlLibrary:
 
 
 def _with_path(path: Path, error: OSError) -> str:
+    # If a dependency is missing, the linker names the dependency and not the library that needs it.
     words = str(error)
     return words if str(path) in words else f"{path}: {words}"
 
 
 def _built_for(path: Path) -> str:
-    """Says that a library is another machine's; of that the linker only says that there is no such file."""
+    """Says for which machine a library is built, if not for this one: the linker's message does not."""
     try:
         theirs, ours = _machine(path), _machine(Path("/proc/self/exe"))
     except OSError:
@@ -157,6 +167,7 @@ def _machine(path: Path) -> int | None:
     """``e_machine`` of an ELF file, None for any other."""
     with path.open("rb") as file:
         head = file.read(20)
+    # The identification has 16 bytes, e_type 2, then comes e_machine. Byte 5 (EI_DATA) is the byte order.
     if len(head) < 20 or head[:4] != b"\x7fELF":
         return None
     return int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
@@ -174,14 +185,14 @@ class _Found(ctypes.Structure):
 
 
 def _folder_of(library: object) -> Path | None:
-    """The folder in which the linker has found a library, None when that is not known.
-
-    It is asked by the address of a function: other versions may still be mapped from before.
-    """
+    """The folder in which the linker found a library, None if that is not known."""
     found = _Found()
     try:
+        # Ask by the address of a function and not by name: after an upgrade the old version may still be
+        # mapped under the same soname.
         address = ctypes.cast(getattr(library, _FIRST_CALL), ctypes.c_void_p)
-        told = ctypes.CDLL(None).dladdr(address, ctypes.byref(found))
+        is_known = ctypes.CDLL(None).dladdr(address, ctypes.byref(found))
     except (AttributeError, ctypes.ArgumentError):
-        return None  # a C library without dladdr, or no library of C
-    return Path(os.fsdecode(found.file)).parent if told and found.file else None
+        # The C library has no dladdr, or ``library`` is an object of a test.
+        return None
+    return Path(os.fsdecode(found.file)).parent if is_known and found.file else None

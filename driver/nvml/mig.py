@@ -1,7 +1,8 @@
 """NVML's calls about MIG, and their values: profiles, placements, instances and their names.
 
-An instance is named by its id, never by a handle: ids can be written down and read again by another
-process. Slices are of two kinds: compute slices make up a profile's number, memory slices its place.
+Instances are identified by id, never by handle, since another process can use an id that was written down.
+There are two kinds of slices. A profile's number counts compute slices, a GPU instance's placement counts
+memory slices.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+# By nvml.h's index of the profile, since NVML gives names only while MIG is on.
 _ATTRIBUTES: dict[int, tuple[str, ...]] = {
     0x7: ("+me",), 0x8: ("+me",), 0xA: ("+gfx",), 0xB: ("+gfx",), 0xC: ("+gfx",), 0x11: ("+gfx",),
     0xD: ("-me",), 0xE: ("-me",), 0xF: ("+me.all",), 0x10: ("+me.all",),
@@ -26,7 +28,7 @@ MigActivation = Literal["done", "in-use", "reset-required"]
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """How many engines of each kind an instance has, or shares where it is a compute instance."""
+    """How many engines of each kind a GPU instance has, or a compute instance shares."""
 
     copy: int
     decoders: int
@@ -37,7 +39,7 @@ class Engines:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an instance lies: a GPU instance in memory slices, a compute instance in compute slices."""
+    """An instance's place: a GPU instance's in memory slices, a compute instance's in compute slices."""
 
     start: int
     size: int
@@ -49,26 +51,28 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:
-    """One kind of GPU instance that a GPU offers.
+    """One kind of GPU instance that a GPU offers."""
 
-    ``index`` is the constant of nvml.h that finds it, ``id`` the number that all other calls take and
-    ``nvidia-smi mig -lgip`` shows. ``slices`` counts compute slices. ``name`` is ``1g.10gb+me``;
-    ``attributes`` are the suffixes of the name: ``+me`` (one of each media engine), ``+me.all`` (all of
-    them), ``-me`` (none), ``+gfx`` (graphics APIs).
-    """
-
+    # The constant of nvml.h by which the profile is looked up.
     index: int
+    # The number that all other calls take, and ``nvidia-smi mig -lgip`` shows.
     id: int
+    # ``1g.10gb+me``
     name: str
+    # Compute slices.
     slices: int
     memory_bytes: int
     multiprocessors: int
     engines: Engines
+    # How many an empty GPU has room for.
     most_instances: int
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The suffixes of the name."""
+        """The suffixes of the name.
+
+        ``+me``: one of each media engine; ``+me.all``: all of them; ``-me``: none; ``+gfx``: graphics APIs.
+        """
         return _ATTRIBUTES.get(self.index, ())
 
 
@@ -104,7 +108,7 @@ class ComputeInstance:
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """What CUDA sees: one compute instance. The UUID is the same each time at the same place of a GPU."""
+    """What CUDA sees: one compute instance. An instance made again at the same place has the same UUID."""
 
     uuid: str
     parent_uuid: str
@@ -112,7 +116,6 @@ class MigDevice:
     compute_instance_id: int
     memory_bytes: int
     multiprocessors: int
-    gpu_instance_slices: int
     compute_instance_slices: int
     engines: Engines
 
@@ -127,78 +130,76 @@ class MigProcess:
 
 
 def profile_name(index: int, slices: int, profile_bytes: int, gpu_bytes: int) -> str:
-    """The name of a profile: ``1g.10gb+me``, the same with MIG on and off and with every driver.
+    """The name of a profile, like ``1g.10gb+me``; the same with MIG on and off and with every driver.
 
-    NVML tells names only with MIG on. NVIDIA's own tools (go-nvlib) take the memory in whole eighths
-    of the GPU, rounded up, and the GPU in whole GiB, rounded up; halves of the product round up.
+    The rule is that of NVIDIA's own tools (go-nvlib): the profile's memory in eighths of the GPU, rounded up,
+    times the GPU's memory in GiB, rounded up; the product is rounded, halves up.
     """
+    # NVML's own names exist only while MIG is on, and a device's name must not depend on the mode.
     eighths = -(-8 * profile_bytes // gpu_bytes)
     gigabytes = (2 * eighths * -(-gpu_bytes // 2**30) + 8) // 16
     return f"{slices}g.{gigabytes}gb{''.join(_ATTRIBUTES.get(index, ()))}"
 
 
 def partition_name(profile: GpuInstanceProfile, compute_slices: int) -> str:
-    """The name of a MIG device: the profile's own, or ``1c.3g.40gb`` where it is only a part of it."""
+    """The name of a MIG device: the profile's, or ``1c.3g.40gb`` for a part of a GPU instance."""
     return profile.name if compute_slices == profile.slices else f"{compute_slices}c.{profile.name}"
 
 
 class MigCalls(Protocol):
     """The MIG part of a GPU's handle; every call may raise NvmlError.
 
-    NotSupported: the GPU has no MIG, or its mode is off (calls about instances), or this is a vGPU guest
-    (calls that change something).
-    Changes need root; what they end in is in NvmlCallFailed.code: IN_USE (a process, or an instance
-    inside), INSUFFICIENT_RESOURCES (slices or engines are taken), INVALID_ARGUMENT (no such profile or
-    placement), NO_PERMISSION. InstanceNotFound: there is no instance of that id.
+    NotSupported: the GPU has no MIG, or MIG mode is off (calls about instances), or this is a vGPU guest
+    (calls that change something). Changes need root. If they fail, NvmlCallFailed.code says why: IN_USE (by a
+    process, or there is an instance inside), INSUFFICIENT_RESOURCES (slices or engines are taken),
+    INVALID_ARGUMENT (no such profile or placement), NO_PERMISSION. InstanceNotFound: there is no instance of
+    that id.
     """
 
     def set_mig_mode(self, enabled: bool) -> MigActivation:
-        """Turn MIG on or off (nvmlDeviceSetMigMode); off takes all instances with it.
+        """Turn MIG on or off (nvmlDeviceSetMigMode); turning it off removes all instances.
 
-        Where the GPU needs a reset for it, ``mig_mode`` shows the mode as pending until then.
+        If the GPU needs a reset for it, ``mig_mode`` shows the mode as pending until then.
         """
         ...
 
     def mig_without_reset(self) -> bool:
-        """Whether MIG mode changes without a reset (field 184); NotSupported: the driver cannot tell."""
+        """Whether MIG mode changes without a reset (field 184); NotSupported: the driver does not say."""
         ...
 
     def gpu_instance_profiles(self) -> tuple[GpuInstanceProfile, ...]:
-        """What the GPU offers, in the order of indexes (nvmlDeviceGetGpuInstanceProfileInfo)."""
+        """The profiles of the GPU in the order of indexes (nvmlDeviceGetGpuInstanceProfileInfo)."""
         ...
 
     def gpu_instance_placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where such an instance can lie on an empty GPU (nvmlDeviceGetGpuInstancePossiblePlacements_v2)."""
+        """The possible places on an empty GPU (nvmlDeviceGetGpuInstancePossiblePlacements_v2)."""
         ...
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
-        """All compute instances of the GPU as CUDA sees them, in the order of ids; none without MIG.
+        """All compute instances of the GPU as CUDA sees them, in the order of ids; empty without MIG.
 
         (nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetAttributes_v2)
         """
         ...
 
     def gpu_instances(self) -> tuple[GpuInstance, ...]:
-        """All that exist, also those of others, in the order of ids (nvmlDeviceGetGpuInstances)."""
-        ...
-
-    def gpu_instance_capacity(self, profile_id: int) -> int:
-        """How many more of a profile have room now (nvmlDeviceGetGpuInstanceRemainingCapacity)."""
+        """All that exist, whoever made them, in the order of ids (nvmlDeviceGetGpuInstances)."""
         ...
 
     def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstance:
         """Make an instance at one place (nvmlDeviceCreateGpuInstanceWithPlacement).
 
-        After an error, ``gpu_instances`` tells whether there is one at the place nevertheless.
+        It may exist even after an error: look in ``gpu_instances``.
         """
         ...
 
+    # Instances are nested, so they are destroyed from the inside out: NVML answers IN_USE otherwise.
     def destroy_gpu_instance(self, gpu_instance_id: int) -> None:
         """Destroy an instance that has no compute instance any more (nvmlGpuInstanceDestroy)."""
         ...
 
     def compute_instance_profiles(self, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
-        """What a GPU instance offers (nvmlGpuInstanceGetComputeInstanceProfileInfo)."""
+        """The profiles in a GPU instance (nvmlGpuInstanceGetComputeInstanceProfileInfo)."""
         ...
 
     def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
@@ -214,9 +215,9 @@ class MigCalls(Protocol):
         ...
 
     def mig_processes(self) -> tuple[MigProcess, ...]:
-        """Who uses which instance, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3).
+        """Which process uses which instance, sorted; empty without MIG.
 
-        None without MIG.
+        (nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses_v3)
         """
         ...
 
@@ -228,7 +229,6 @@ MIG_CALLS: dict[str, str] = {
     "gpu_instance_placements": "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
     "mig_devices": "nvmlDeviceGetMigDeviceHandleByIndex",
     "gpu_instances": "nvmlDeviceGetGpuInstances",
-    "gpu_instance_capacity": "nvmlDeviceGetGpuInstanceRemainingCapacity",
     "create_gpu_instance": "nvmlDeviceCreateGpuInstanceWithPlacement",
     "destroy_gpu_instance": "nvmlGpuInstanceDestroy",
     "compute_instance_profiles": "nvmlGpuInstanceGetComputeInstanceProfileInfo",

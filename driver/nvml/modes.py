@@ -13,15 +13,15 @@ class ModeCalls(Protocol):
     def compute_mode(self) -> ComputeMode | None:
         """How many processes may compute on the GPU (nvmlDeviceGetComputeMode).
 
-        None is a mode that CUDA knows no longer (EXCLUSIVE_THREAD).
+        None is a mode that CUDA no longer has (EXCLUSIVE_THREAD).
         """
         ...
 
     def set_compute_mode(self, mode: ComputeMode) -> None:
-        """Set it at once, until the kernel driver is loaded again (nvmlDeviceSetComputeMode); needs root.
+        """Set it until the kernel driver is loaded again (nvmlDeviceSetComputeMode); needs root.
 
-        Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, where the
-        mode stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
+        Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, and the mode
+        stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
         """
         ...
 
@@ -33,10 +33,10 @@ class ModeCalls(Protocol):
         ...
 
     def set_persistence_mode(self, on: bool) -> None:
-        """Set it at once, until the kernel driver lets go of the GPU (nvmlDeviceSetPersistenceMode).
+        """Set it until the kernel driver lets go of the GPU (nvmlDeviceSetPersistenceMode).
 
-        Where nvidia-persistenced runs, NVML has it open or close the GPU. NvmlCallFailed with NO_PERMISSION:
-        not root.
+        If nvidia-persistenced runs, NVML asks that daemon to open or close the GPU. NvmlCallFailed with
+        NO_PERMISSION: not root.
         """
         ...
 

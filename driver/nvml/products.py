@@ -1,4 +1,4 @@
-"""What NVML's numbers of brands and architectures are called in words."""
+"""NVML's numbers of brands and architectures, as words."""
 
 from __future__ import annotations
 

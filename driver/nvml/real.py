@@ -1,4 +1,7 @@
-"""The real NVML through pynvml, which no other module imports: plain values out, our errors out."""
+"""The real NVML through pynvml. It returns plain values and raises our errors.
+
+No other module imports pynvml.
+"""
 
 # ruff: noqa: D102 - the protocols of driver.nvml.api document these methods
 from __future__ import annotations
@@ -8,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -27,9 +29,7 @@ from driver.nvml.api import (
     NvmlCallFailed,
     NvmlDevice,
     NvmlTimeout,
-    P2pStatus,
     SessionLost,
-    TopologyLevel,
     Virtualization,
     code_name,
     failure,
@@ -51,24 +51,20 @@ T = TypeVar("T")
 
 # 16 words of 64 bits hold every NUMA node that Linux can have (1024).
 _NODE_SET_WORDS = 16
-_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
+# INVALID_GPU_INSTANCE_PROFILE_ID of nvml.h: the vGPU type is time-sliced.
+_NO_PROFILE = 0xFFFFFFFF
 _ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
 _VIRTUALIZATION: dict[int, Virtualization] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
 }  # fmt: skip
 # The binding's own NVML_GRID_LICENSE_EXPIRY_VALID is a tuple by mistake.
 _EXPIRY_VALID = 2
+# 1 is EXCLUSIVE_THREAD, which CUDA no longer has.
 _COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
-_LEVELS: dict[int, TopologyLevel] = {
-    0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system",
-}  # fmt: skip
-_P2P: dict[int, P2pStatus] = {
-    0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled-by-regkey", 5: "not-supported",
-}  # fmt: skip
 
 
 def _ask(call: str, subject: str, function: Callable[..., Any], *arguments: object) -> Any:
-    """Make one pynvml call; the one place where its errors become ours."""
+    """Make one pynvml call and translate its errors into ours."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -76,9 +72,9 @@ def _ask(call: str, subject: str, function: Callable[..., Any], *arguments: obje
 
 
 class RealNvml:
-    """NVML of the driver below the root that counts (``driver.nvml.library``), by default this machine's own.
+    """NVML of the driver below the current driver root (``driver.nvml.library``), by default ``/``.
 
-    ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
+    ``load`` opens a library by path or soname and raises OSError; tests pass another one than ctypes.CDLL.
     """
 
     def __init__(self, roots: DriverRoots | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
@@ -89,19 +85,23 @@ class RealNvml:
         self._still_open = False
 
     def init(self) -> None:
+        # A session that could not be ended is still NVML's. A second nvmlInit would only count it up.
         if self._still_open:
             self._still_open = False
             return
         self._load_library()
+        # This initialises no GPU. NVML does that with a GPU's first handle (nvml.h, nvmlInit_v2).
         _ask(NODE_CALLS["init"], "", pynvml.nvmlInitWithFlags, 0)
 
     def shutdown(self) -> None:
-        """End the session, and its event sets first.
+        """Close the event sets, then end the session.
 
-        A thread that hangs in a wait keeps the session open, since NVML would free what that thread uses; the
-        next ``init`` takes it over. Raises NvmlTimeout then.
+        If a thread hangs in a wait, the session stays open and NvmlTimeout is raised. The next ``init`` then
+        takes over the open session.
         """
         try:
+            # NVML frees event sets with the session, while another thread may be in nvmlEventSetWait on one
+            # of them. So wait for such threads first.
             while self._event_sets:
                 self._event_sets[-1].close()
                 self._event_sets.pop()
@@ -109,8 +109,9 @@ class RealNvml:
             self._still_open = True
             raise
         self._mig_profiles.forget()
-        for sample in self._samples.taken():
-            with suppress(NvmlCallFailed):  # the session takes with it what cannot be freed
+        for sample in self._samples.take_all():
+            # The memory of samples is NVML's. Whatever cannot be freed here goes with the session.
+            with suppress(NvmlCallFailed):
                 _ask("nvmlGpmSampleFree", "", pynvml.nvmlGpmSampleFree, sample)
         _ask(NODE_CALLS["shutdown"], "", pynvml.nvmlShutdown)
 
@@ -119,6 +120,7 @@ class RealNvml:
 
     def cuda_driver_version(self) -> str:
         number = int(_ask(NODE_CALLS["cuda_driver_version"], "", pynvml.nvmlSystemGetCudaDriverVersion_v2))
+        # 12080 is CUDA 12.8.
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def device_count(self) -> int:
@@ -133,19 +135,18 @@ class RealNvml:
         return RealDevice(_handle_at(pci), str(pci), self._samples, self._mig_profiles)
 
     def watch_events(self, devices: Sequence[NvmlDevice]) -> RealEventSet:
-        events = RealEventSet(pynvml, _ask, _told_apart(devices))
+        events = RealEventSet(pynvml, _ask, _handles_and_uuids(devices))
+        # A process makes many sets in its life: forget those that are freed.
         self._event_sets = [*(one for one in self._event_sets if not one.is_freed), events]
         return events
 
     def _load_library(self) -> None:
-        """Hand pynvml the library, again when another file is there since the last time.
-
-        pynvml would look for the soname on its own, and keeps the functions that it has found for
-        ever, those of a library that a driver upgrade has replaced included.
-        """
+        """Give pynvml the library to use, also if the file has changed since the last session."""
         loaded = self._library.current()
         if self._loaded is loaded and pynvml.nvmlLib is not None:
             return
+        # pynvml would load the soname on its own. It also caches function pointers for ever, those of a
+        # library that an upgrade has replaced included.
         with pynvml.libLoadLock:
             pynvml.nvmlLib = loaded.library
             pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no way to unload
@@ -158,12 +159,13 @@ def _handle_at(pci: PciAddress) -> Any:
 
 
 def _pci(info: Any) -> PciAddress:
-    """nvmlPciInfo_t names no function: a GPU is always function 0 of its device."""
+    """The address in an nvmlPciInfo_t."""
+    # nvmlPciInfo_t has no function number: a GPU is always function 0 of its device.
     return PciAddress(int(info.domain), int(info.bus), int(info.device), 0)
 
 
-def _told_apart(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str]]:
-    """The handle and the UUID of each GPU that tells its UUID."""
+def _handles_and_uuids(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str]]:
+    """The handle and the UUID of each GPU; a GPU whose UUID cannot be read is left out."""
     for device in devices:
         if not isinstance(device, RealDevice):
             raise TypeError(f"{device!r} is no GPU of the real NVML")
@@ -186,7 +188,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
 
     @property
     def handle(self) -> Any:
-        """What NVML knows the GPU by."""
+        """NVML's handle of the GPU."""
         return self._handle
 
     def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
@@ -233,7 +235,8 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
         function = pynvml.nvmlDeviceGetMemoryLimits_v1
         self._ask("memory_limits", f" for {cgroup}", function, self._handle, limits)
         found = MemoryLimits(int(limits.softLimit), int(limits.hardLimit), int(limits.currentUsed))
-        if (found.soft_bytes, found.hard_bytes) == (0, NO_LIMIT_BYTES):  # no limit is set (nvml.h)
+        # These are the values that clear limits (nvml.h), so they mean the same as NOT_FOUND.
+        if (found.soft_bytes, found.hard_bytes) == (0, NO_LIMIT_BYTES):
             call = GPU_CALLS["memory_limits"]
             raise failure(call, Code.NOT_FOUND, f"{self._subject} for {cgroup}")
         return found
@@ -244,31 +247,31 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
     def numa_node(self) -> int:
         scope = pynvml.NVML_AFFINITY_SCOPE_NODE
         words = self._get("numa_node", pynvml.nvmlDeviceGetMemoryAffinity, _NODE_SET_WORDS, scope)
+        # The binding gives words of 64 bits, the lowest nodes first.
         mask = sum(int(word) << 64 * position for position, word in enumerate(words))
         if mask.bit_count() != 1:
             raise NotSupported(GPU_CALLS["numa_node"], Code.NOT_SUPPORTED, self._subject)
         return mask.bit_length() - 1
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        links = self._link_states("nvlinks")
-        return tuple(self._link_end(link) for link, active in links if active)
-
-    def _link_states(self, method: str) -> Iterator[tuple[int, bool]]:
-        """The numbers of the links, and whether they are up; NotSupported when no link answers at all."""
-        answered = False
+        found_any, ends = False, []
+        # NVML has no count of links. A link that the GPU lacks is NOT_SUPPORTED, a number past its last link
+        # INVALID_ARGUMENT.
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
             try:
-                active = self._get(method, pynvml.nvmlDeviceGetNvLinkState, link)
+                active = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkState, link)
             except NotSupported:
                 continue
             except NvmlCallFailed as error:
-                if error.code == Code.INVALID_ARGUMENT:  # past the last link of this GPU
+                if error.code == Code.INVALID_ARGUMENT:
                     break
                 raise
-            answered = True
-            yield link, bool(active)
-        if not answered:
-            raise NotSupported(GPU_CALLS[method], Code.NOT_SUPPORTED, self._subject)
+            found_any = True
+            if active:
+                ends.append(self._link_end(link))
+        if not found_any:
+            raise NotSupported(GPU_CALLS["nvlinks"], Code.NOT_SUPPORTED, self._subject)
+        return tuple(ends)
 
     def _link_end(self, link: int) -> NvLinkEnd:
         kind = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
@@ -288,6 +291,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
         cluster, clique = str(UUID(bytes=bytes(info.clusterUuid))), int(info.cliqueId)
         match int(info.state):
             case pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+                # The status is that of the fabric and counts only once it is COMPLETED.
                 if info.status != pynvml.NVML_SUCCESS:
                     raise self._fabric_failed(int(info.status))
                 return FabricInfo("completed", cluster, clique)
@@ -299,10 +303,9 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
                 return FabricInfo("not-supported", cluster, clique)
 
     def _fabric_failed(self, status: int) -> NvmlCallFailed:
-        """What the fabric says of itself, though in NVML's codes: the call itself has succeeded.
-
-        So 1 is no session that was lost, and 15 no GPU.
-        """
+        """The error for a fabric that was set up with an error; the call itself has succeeded."""
+        # The status is one of NVML's return codes, but says nothing about this session: 1 does not mean that
+        # it is lost, nor 15 that the GPU is. So it must not become SessionLost or GpuLost.
         error = NvmlCallFailed(
             GPU_CALLS["fabric"], status, self._subject, "look at the log of nvidia-fabricmanager"
         )
@@ -326,6 +329,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
 
         profile = int(ask(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, number))
         try:
+            # 0 and NOT_SUPPORTED both mean that the type has no limit.
             frames = int(ask(pynvml.nvmlVgpuTypeGetFrameRateLimit, number)) or None
         except NotSupported:
             frames = None
@@ -345,6 +349,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
         self._get("licensable_features", _licensable_features, found)
         if not found.isGridLicenseSupported:
             return ()
+        # Trust the array's length more than the count: the memory behind it is not ours.
         count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))
         return tuple(_licensable_feature(found.gridLicensableFeatures[place]) for place in range(count))
 
@@ -362,25 +367,11 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
         self._get("set_persistence_mode", pynvml.nvmlDeviceSetPersistenceMode, int(on))
 
     def process_ids(self) -> tuple[int, ...]:
-        compute = self._get("process_ids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
-        try:
-            graphics = self._get("process_ids", pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3)
-        except NotSupported:
-            graphics = []
-        return tuple(sorted({int(process.pid) for process in chain(compute, graphics)}))
-
-    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
-        level = self._get("common_ancestor", pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle_at(other))
-        return _LEVELS[int(level)]
-
-    def p2p_read(self, other: PciAddress) -> P2pStatus:
-        # The binding's own NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; READ is 0.
-        status = self._get("p2p_read", pynvml.nvmlDeviceGetP2PStatus, _handle_at(other), 0)
-        return _P2P.get(int(status), "unknown")
+        return tuple(sorted({int(process.pid) for process in self._running_processes("process_ids")}))
 
 
 def _licensable_features(handle: Any, found: Any) -> None:
-    """Call the function that the binding does not wrap; raises its NVMLError."""
+    """Call a function that the binding does not wrap; raises the binding's NVMLError."""
     name = GPU_CALLS["licensable_features"]
     code = pynvml._nvmlGetFunctionPointer(name)(handle, ctypes.byref(found))  # noqa: SLF001 - as its own wrappers
     pynvml._nvmlCheckReturn(code)  # noqa: SLF001 - likewise
@@ -396,14 +387,16 @@ def _licensable_feature(feature: Any) -> LicensableFeature:
 
 
 def _text(value: bytes | str) -> str:
+    # The structs of the binding decode their strings, plain ctypes structs do not.
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _expiry(told: Any) -> datetime | None:
-    """When a license ends, in UTC; None where the status says that this is not known, or not meant."""
-    if int(told.status) != _EXPIRY_VALID:
+def _expiry(expiry: Any) -> datetime | None:
+    """When a license ends, in UTC; None unless the status says that the date is valid."""
+    if int(expiry.status) != _EXPIRY_VALID:
         return None
     try:
-        return datetime(told.year, told.month, told.day, told.hour, told.min, told.sec, tzinfo=UTC)
-    except ValueError:  # no such date
+        time = (expiry.year, expiry.month, expiry.day, expiry.hour, expiry.min, expiry.sec)
+        return datetime(*time, tzinfo=UTC)
+    except ValueError:
         return None

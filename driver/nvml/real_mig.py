@@ -1,4 +1,7 @@
-"""The MIG calls of the real NVML: ids in, plain values out; handles of instances are looked up each time.
+"""The MIG calls of the real NVML. They take ids and return plain values.
+
+Handles of instances are looked up by id for each call, since somebody else may destroy an instance at any
+time.
 
 The functions of the binding come from driver.nvml.real, the only module that imports it.
 """
@@ -8,13 +11,13 @@ The functions of the binding come from driver.nvml.real, the only module that im
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import astuple
-from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
-from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
+from driver.nvml.api import GPU_CALLS, Code, NvmlCallFailed, failure
+from driver.nvml.gpu_handle import SUCCESS, GpuHandle, handle_number, instance_id
 from driver.nvml.mig import (
     COMPUTE_PROFILE_COUNT,
     GPU_PROFILE_COUNT,
@@ -30,60 +33,44 @@ from driver.nvml.mig import (
     profile_name,
 )
 
-_SUCCESS = 0
 _ACTIVATIONS: dict[int, MigActivation] = {
-    _SUCCESS: "done",
+    SUCCESS: "done",
     Code.IN_USE: "in-use",
     Code.RESET_REQUIRED: "reset-required",
 }
 _RESETLESS_MIG_FIELD = 184
-_NO_INSTANCE = 0xFFFFFFFF
-_EMPTY_PLACE = (Code.NOT_FOUND, Code.INVALID_ARGUMENT)
 _ABSENT_PROFILE = (Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT)
-# Versions 2 and 3 of the profile structs need MIG mode, add a name that is composed here, and
-# capabilities that the index tells already.
+# Versions 2 and 3 of the profile structs need MIG mode. They add a name, which is composed here, and
+# capabilities, which follow from the index.
 _PROFILE_VERSION = 1
 
 
 class MigProfiles:
-    """The profiles that GPUs and GPU instances offer, as NVML's structs, kept for one session.
-
-    Only another driver offers others. A list of instances has to name each profile, and to walk through the
-    profiles for each list would be most of the calls of a check.
-    """
+    """The profiles of GPUs and GPU instances, as NVML's structs, remembered for one session."""
 
     def __init__(self) -> None:
+        # NVML lists instances by profile, so every list needs the profiles. Only another driver has other
+        # profiles, and reading them each time would be most of the calls of a check.
         self._known: dict[tuple[int, int | None], list[tuple[int, Any]]] = {}
 
     def of(
         self, gpu: int, gpu_instance_profile: int | None, read: Callable[[], list[tuple[int, Any]]]
     ) -> list[tuple[int, Any]]:
-        """Those of a GPU, or of its GPU instances of one profile; read when they are not known."""
+        """Those of a GPU, or of its GPU instances of one profile; they are read the first time."""
         key = (gpu, gpu_instance_profile)
         if key not in self._known:
             self._known[key] = read()
         return self._known[key]
 
     def forget(self) -> None:
-        """Read all again next time: the session ends."""
+        """Forget all: the session ends."""
         self._known.clear()
 
 
-class RealMigCalls(ABC):
-    """What RealDevice asks about MIG."""
+class RealMigCalls(GpuHandle):
+    """The MIG calls of RealDevice."""
 
-    _pynvml: ClassVar[Any]
-    _handle: Any
-    _subject: str
     _mig_profiles: MigProfiles
-
-    @abstractmethod
-    def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function on the GPU's handle; errors name the GPU and the method's C function."""
-
-    @abstractmethod
-    def _ask(self, method: str, inside: str, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function on other handles; ``inside`` names the part of the GPU in errors."""
 
     @abstractmethod
     def uuid(self) -> str: ...
@@ -93,6 +80,8 @@ class RealMigCalls(ABC):
 
     def set_mig_mode(self, enabled: bool) -> MigActivation:
         status = int(self._get("set_mig_mode", self._pynvml.nvmlDeviceSetMigMode, int(enabled)))
+        # nvmlDeviceSetMigMode returns SUCCESS once the mode is noted. Its second status says whether it is
+        # active.
         if status not in _ACTIVATIONS:
             raise failure(GPU_CALLS["set_mig_mode"], status, self._subject)
         return _ACTIVATIONS[status]
@@ -100,7 +89,7 @@ class RealMigCalls(ABC):
     def mig_without_reset(self) -> bool:
         function = self._pynvml.nvmlDeviceGetFieldValues
         field = self._get("mig_without_reset", function, [_RESETLESS_MIG_FIELD])[0]
-        if field.nvmlReturn != _SUCCESS:
+        if field.nvmlReturn != SUCCESS:
             raise failure(GPU_CALLS["mig_without_reset"], int(field.nvmlReturn), self._subject)
         return bool(field.value.uiVal)
 
@@ -111,6 +100,7 @@ class RealMigCalls(ABC):
 
     def gpu_instance_placements(self, profile_id: int) -> tuple[Placement, ...]:
         function = self._pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
+        # The first call gives the number alone, the second fills the array.
         count = ctypes.c_uint()
         self._get("gpu_instance_placements", function, profile_id, None, ctypes.byref(count))
         array = (self._pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
@@ -118,37 +108,26 @@ class RealMigCalls(ABC):
         return tuple(_placement(array[position]) for position in range(count.value))
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
-        method, parent = "mig_devices", self.uuid()
-        try:
-            count = int(self._get(method, self._pynvml.nvmlDeviceGetMaxMigDeviceCount))
-        except NotSupported:
-            return ()
-        devices = []
-        for index in range(count):
-            try:
-                handle = self._get(method, self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex, index)
-            except NvmlCallFailed as error:
-                if error.code not in _EMPTY_PLACE:
-                    raise
-                continue
-            devices.append(self._mig_device(handle, index, parent))
-        return tuple(sorted(devices, key=_place))
+        parent = self.uuid()
+        devices = [
+            self._mig_device(handle, index, parent) for index, handle in self._mig_handles("mig_devices")
+        ]
+        return tuple(sorted(devices, key=lambda one: (one.gpu_instance_id, one.compute_instance_id)))
 
     def gpu_instances(self) -> tuple[GpuInstance, ...]:
         found = []
         function = self._pynvml.nvmlDeviceGetGpuInstances
         for _, info in self._profile_infos("gpu_instances"):
+            # NVML fills the array without knowing its size: it needs room for as many as the profile can
+            # have.
             array, count = (self._pynvml.c_nvmlGpuInstance_t * info.instanceCount)(), ctypes.c_uint()
             self._get("gpu_instances", function, int(info.id), array, ctypes.byref(count))
             found += [self._gpu_instance("gpu_instances", array[i]) for i in range(count.value)]
         return tuple(sorted(found, key=lambda instance: instance.id))
 
-    def gpu_instance_capacity(self, profile_id: int) -> int:
-        function = self._pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity
-        return int(self._get("gpu_instance_capacity", function, profile_id))
-
     def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstance:
         function = self._pynvml.nvmlDeviceCreateGpuInstanceWithPlacement
+        # With a placement, since otherwise NVML chooses one, and the published device names a place.
         place = self._pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
         handle = self._get("create_gpu_instance", function, profile_id, ctypes.byref(place))
         return self._gpu_instance("create_gpu_instance", handle)
@@ -190,21 +169,15 @@ class RealMigCalls(ABC):
         self._ask(method, inside, self._pynvml.nvmlComputeInstanceDestroy, handle)
 
     def mig_processes(self) -> tuple[MigProcess, ...]:
-        method = "mig_processes"
-        compute = self._get(method, self._pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
-        try:
-            graphics = self._get(method, self._pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3)
-        except NotSupported:
-            graphics = []
         found = {
             MigProcess(int(process.pid), int(process.gpuInstanceId), int(process.computeInstanceId))
-            for process in chain(compute, graphics)
-            if process.gpuInstanceId != _NO_INSTANCE
+            for process in self._running_processes("mig_processes")
+            if instance_id(process.gpuInstanceId) is not None
         }
         return tuple(sorted(found, key=astuple))
 
     def _profile_infos(self, method: str) -> list[tuple[int, Any]]:
-        """Index and struct of all profiles; raises NotSupported where there is none."""
+        """Index and struct of all profiles; raises NotSupported if there is none."""
         function = self._pynvml.nvmlDeviceGetGpuInstanceProfileInfo
 
         def read() -> list[tuple[int, Any]]:
@@ -221,12 +194,14 @@ class RealMigCalls(ABC):
         self, method: str, gpu_instance: Any, gpu_instance_id: int
     ) -> list[tuple[int, Any]]:
         function = self._pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
+        # The only engine profile of nvml.h: compute instances share the engines of their GPU instance.
         shared = self._pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
 
         def ask(index: int) -> Any:
             inside = _inside(gpu_instance_id)
             return self._ask(method, inside, function, gpu_instance, index, shared, _PROFILE_VERSION)
 
+        # GPU instances of one profile offer the same compute instances, so they are kept by profile.
         profile_id = self._gpu_instance(method, gpu_instance).profile_id
         return self._mig_profiles.of(
             handle_number(self._handle), profile_id, lambda: _walk(COMPUTE_PROFILE_COUNT, ask)
@@ -254,29 +229,23 @@ class RealMigCalls(ABC):
             parent_uuid=parent,
             gpu_instance_id=int(ask(self._pynvml.nvmlDeviceGetGpuInstanceId)),
             compute_instance_id=int(ask(self._pynvml.nvmlDeviceGetComputeInstanceId)),
+            # NVML says MB and means MiB.
             memory_bytes=int(attributes.memorySizeMB) * 2**20,
             multiprocessors=int(attributes.multiprocessorCount),
-            gpu_instance_slices=int(attributes.gpuInstanceSliceCount),
             compute_instance_slices=int(attributes.computeInstanceSliceCount),
             engines=_shared_engines(attributes),
         )
 
 
-def handle_number(handle: Any) -> int:
-    """What tells a GPU's handle from others."""
-    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
-
-
 def _walk(count: int, ask: Callable[[int], Any]) -> list[tuple[int, Any]]:
-    """Index and struct of the profiles that there are.
-
-    A profile that the GPU lacks says NOT_SUPPORTED, one that the driver does not know INVALID_ARGUMENT.
-    """
+    """Index and struct of the profiles that exist."""
     found = []
     for index in range(count):
         try:
             found.append((index, ask(index)))
         except NvmlCallFailed as error:
+            # The GPU lacks this profile (NOT_SUPPORTED), or the driver is older than the index
+            # (INVALID_ARGUMENT).
             if error.code not in _ABSENT_PROFILE:
                 raise
     return found
@@ -284,10 +253,6 @@ def _walk(count: int, ask: Callable[[int], Any]) -> list[tuple[int, Any]]:
 
 def _inside(gpu_instance_id: int) -> str:
     return f" GPU instance {gpu_instance_id}"
-
-
-def _place(device: MigDevice) -> tuple[int, int]:
-    return device.gpu_instance_id, device.compute_instance_id
 
 
 def _placement(place: Any) -> Placement:

@@ -1,4 +1,4 @@
-"""What NVML tells of vGPUs, as values: the types that a host can make, and the licenses of a guest."""
+"""What NVML reports of vGPUs, as values: the types that a host can make, and the licenses of a guest."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ _VENDOR_WORDS = ("GRID ", "NVIDIA ")
 
 @dataclass(frozen=True, slots=True)
 class VgpuType:
-    """A kind of vGPU that a physical GPU supports, whether one can be made now or not.
+    """A vGPU type that a physical GPU supports, whether a vGPU of it can be made now or not."""
 
-    ``id`` is NVML's number, which the kernel uses as well. ``name`` is as NVML prints it: ``NVIDIA L40S-8Q``.
-    ``most`` is how many a physical GPU takes of it, while it has no other. ``gpu_instance_profile`` is the id
-    of the MIG profile that it lies on, None for one that shares the GPU by time. ``frames_per_second`` is
-    its frame rate limit, None where it has none.
-    """
-
+    # NVML's number, which the kernel uses as well.
     id: int
+    # As NVML prints it: ``NVIDIA L40S-8Q``.
     name: str
     class_name: str
     memory_bytes: int
+    # How many fit on a physical GPU without other vGPUs.
     most: int
+    # The id of the MIG profile of its GPU instance, None for a time-sliced type.
     gpu_instance_profile: int | None = None
+    # None without a limit.
     frames_per_second: int | None = None
 
     @property
@@ -34,6 +33,7 @@ class VgpuType:
 
 def vgpu_profile(name: str) -> str:
     """The profile in a name that NVML prints: ``GRID A100-10C`` is ``A100-10C``."""
+    # NVML prints GRID before the profiles of older boards, such as A100 and T4, and NVIDIA before others.
     for word in _VENDOR_WORDS:
         if name.startswith(word):
             return name.removeprefix(word)
@@ -44,9 +44,9 @@ def vgpu_profile(name: str) -> str:
 class LicensableFeature:
     """A feature of NVIDIA's vGPU software that takes a license (nvmlGridLicensableFeature_t).
 
-    ``product`` is the name of what is licensed, such as ``NVIDIA Virtual Compute Server``. ``enabled`` is
-    whether this machine uses the feature, ``licensed`` whether it has a license for it now. ``expires`` is
-    when that ends unless it is renewed, in UTC; None where it never ends, or NVML does not tell.
+    ``product`` is the licensed product, such as ``NVIDIA Virtual Compute Server``. ``enabled`` is whether
+    this machine uses the feature, ``licensed`` whether it has a license for it now. ``expires`` is when the
+    license ends unless it is renewed, in UTC; None if it never ends, or NVML does not report it.
     """
 
     product: str

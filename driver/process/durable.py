@@ -1,8 +1,8 @@
-"""Writes files whole, so that they outlive the end of the process, or a power cut as well.
+"""Writes files as a whole, so that they survive the end of the process, or also a power cut.
 
-What means something only within one boot has to outlive the process alone: a temporary file and a rename
-do, since the kernel keeps what it was given. What has to outlive a power cut needs fsync as well, of the
-file and of its folder, which takes the disk's time.
+A file that is needed only within one boot has to survive the process alone. A temporary file and a rename are
+enough for that, since the kernel keeps what was written. A file that has to survive a power cut also needs
+fsync, of the file and of its folder, which waits for the disk.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from driver.errors import StorageError
 
 TEMPORARY_PREFIX = ".tmp-"
-"""Names of unfinished files start so; whatever lists a folder skips them."""
+"""Names of unfinished files start with this; code that lists a folder skips them."""
 
 _RANDOM_BYTES = 6
 
 
 @contextmanager
 def storage_errors(path: str | Path, doing: str) -> Iterator[None]:
-    """Translate the operating system's refusal of ``doing`` something into an error with the way out."""
+    """Translate OSError, raised while ``doing`` something with the path, into StorageError with a way out."""
     try:
         yield
     except OSError as error:
@@ -33,13 +33,14 @@ def storage_errors(path: str | Path, doing: str) -> Iterator[None]:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder of ours if it is not there, with those above it; raises StorageError."""
+    """Make a folder that only we may enter, and missing folders above it; raises StorageError."""
     with storage_errors(folder, "making"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def fsync_folder(folder: str | Path) -> None:
-    """Make renames and removals inside ``folder`` outlive a power cut."""
+    """Make renames and removals in ``folder`` survive a power cut."""
+    # A rename or an unlink is a change of the folder. It is on the disk once the folder itself is synced.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -48,27 +49,29 @@ def fsync_folder(folder: str | Path) -> None:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; a disk that is nearly full may take a part only, and then refuses the rest."""
+    """Write every byte."""
+    # write(2) may take a part only, on a disk that is nearly full for example, and fails with ENOSPC only
+    # when it can take nothing.
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def write_atomically(path: str | Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at ``path`` by ``data``; whenever the process ends, the old or the new one is there.
+    """Replace the file at ``path``. Whenever the process ends, the file is either the old or the new one.
 
-    After a power cut the file may be the old one, the new one, a part of it, or missing. Raises
-    StorageError, with the old file untouched.
+    After a power cut it may be the old one, the new one, a part of it, or missing. Raises StorageError; the
+    old file is untouched then.
     """
     with storage_errors(path, "writing"):
         _replace(path, data, mode, lasting=False)
 
 
 def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at ``path`` by ``data`` so that also a power cut leaves the old file or the new one.
+    """Replace the file at ``path`` so that even a power cut leaves either the old file or the new one.
 
-    Once this returns it leaves the new one. Raises StorageError, with the old file untouched, or with the
-    new one there that a power cut may undo.
+    Once this has returned, the new one stays. Raises StorageError; the file is then the old one, or a new one
+    that a power cut may undo.
     """
     with storage_errors(path, "writing"):
         _replace(path, data, mode, lasting=True)
@@ -76,20 +79,26 @@ def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None:
-    # Text rather than paths: every claim comes here three times.
+    # Plain text rather than Path objects, since every claim comes here three times.
     folder, name = os.path.split(path)
+    # In the same folder, since rename(2) works within one file system only. The random part keeps two writers
+    # apart.
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(_RANDOM_BYTES).hex()}")  # noqa: PTH118 - text
     try:
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
         )
         try:
-            os.fchmod(descriptor, mode)  # open(2) takes away what the umask has
+            # open(2) takes the umask's bits away from the mode.
+            os.fchmod(descriptor, mode)
             _write_all(descriptor, data)
             if lasting:
+                # Before the rename. Otherwise a power cut may leave the new name with an empty file, since
+                # file systems may write the rename before the data.
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        # rename(2) replaces the old file in one step: readers see the old or the new one, never none.
         os.rename(temporary, path)  # noqa: PTH104 - text
     except BaseException:
         with suppress(FileNotFoundError):
@@ -98,16 +107,13 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None
 
 
 def remove(path: str | Path) -> None:
-    """Remove the file at ``path`` if it is there; a power cut may bring it back. Raises StorageError."""
+    """Remove the file at ``path`` if it exists; a power cut may bring it back. Raises StorageError."""
     with storage_errors(path, "removing"), suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108 - text
 
 
 def remove_durably(path: str | Path) -> None:
-    """Remove the file at ``path`` if it is there, so that it stays removed after a power cut.
-
-    Raises StorageError.
-    """
+    """Remove the file at ``path`` if it exists; it stays removed after a power cut. Raises StorageError."""
     with storage_errors(path, "removing"):
         try:
             os.unlink(path)  # noqa: PTH108 - text
@@ -117,12 +123,11 @@ def remove_durably(path: str | Path) -> None:
 
 
 def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable[[], bool]) -> int:
-    """Remove the temporary files that a process which is gone has left in ``folder``; how many they were.
+    """Remove the temporary files that a dead process left in ``folder``, and return their number.
 
     ``ours(name)`` says whether the finished file would have been ours. ``alone()`` says whether no other
-    process lives that may be writing such files; it is asked once they are listed, so that none of a
-    process that has just begun is among them. Raises StorageError for one that cannot be removed, once all
-    others are.
+    living process may be writing such files. Raises StorageError for a file that cannot be removed, after all
+    others are removed.
     """
     try:
         names = [path.name for path in folder.iterdir() if ours(_finished_name(path.name))]
@@ -130,8 +135,10 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable
         return 0
     except OSError as error:
         raise StorageError(f"listing {folder} failed: {error.strerror}", "check the disk") from error
+    # Ask only after listing, so that no file of a process that has just started is in the list.
     if not names or not alone():
         return 0
+    # The stack runs all removals even if one fails, and raises its error at the end.
     with ExitStack() as stack:
         for name in names:
             stack.callback(remove, folder / name)
@@ -139,7 +146,7 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable
 
 
 def _finished_name(name: str) -> str:
-    """The name that an unfinished file was to get; empty for any other file's name."""
+    """The name that an unfinished file was to get; empty if the file is not an unfinished one."""
     finished, dash, token = name.removeprefix(TEMPORARY_PREFIX).rpartition("-")
     if not name.startswith(TEMPORARY_PREFIX) or not dash or len(token) != 2 * _RANDOM_BYTES:
         return ""
@@ -147,7 +154,7 @@ def _finished_name(name: str) -> str:
 
 
 def put_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, over the one that was there before; where it lies now.
+    """Rename a damaged file to ``*.unreadable``, replacing an earlier one, and return its new path.
 
     Raises StorageError.
     """

@@ -1,9 +1,8 @@
-"""A small HTTP server at ``host:port``, for numbers and probes; what it answers is the handler's.
+"""A small HTTP server at ``host:port``, for metrics and probes. The handler decides what it answers.
 
-It keeps its open connections few, so that clients who hold them open cannot lock others out. A client may
-open as many connections as it likes. When all places are taken, the host that has most of them loses
-its oldest; so a host with a single connection, as a kubelet has, keeps it. A request that is not read in time
-ends with its connection.
+The number of open connections is limited, and no client can lock others out by holding connections open. When
+all places are taken, the host with the most connections loses its oldest. So a host with a single connection,
+like a kubelet, keeps it. If a request does not arrive in time, its connection is closed.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ ANSWER_SECONDS = 10.0
 """How long a client may take to read the answer."""
 
 MOST_CONNECTIONS = 32
-"""How many may be open, each with a thread."""
+"""How many connections may be open. Each has a thread."""
 
 _log = get_logger(__name__)
 
 
 @dataclass(eq=False)
 class Place:
-    """An open connection, the host it came from, and when; ``is_read`` once its whole request has arrived."""
+    """An open connection, its host, and when it began; ``is_read`` once its whole request has arrived."""
 
     host: str
     connection: socket.socket
@@ -45,8 +44,10 @@ class Place:
 
     def end(self) -> None:
         """End the connection, whatever its thread does with it at the moment."""
-        with suppress(OSError):  # it has ended already
-            # That of a TLS connection would also take away what its thread reads with.
+        # It may have ended already.
+        with suppress(OSError):
+            # Not the shutdown() of SSLSocket: it drops the TLS object, which the thread may just be using.
+            # shutdown(2) wakes a thread that is blocked in recv on the connection; close(2) would not.
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
 
 
@@ -65,20 +66,21 @@ class Places:
         """In the order in which they came."""
 
     def take(self, host: str, connection: socket.socket) -> Place:
-        """Give a connection a place; another one ends for it when all are taken."""
+        """Give a connection a place; if all are taken, another connection is ended for it."""
         place = Place(host, connection, self._clock())
         with self._lock:
-            gives_way = self._who_gives_way(host) if len(self._taken) >= self._most else None
-            if gives_way is not None:
-                self._taken.remove(gives_way)
+            ended = self._connection_to_end(host) if len(self._taken) >= self._most else None
+            if ended is not None:
+                self._taken.remove(ended)
             self._taken.append(place)
-        if gives_way is not None:
-            gives_way.end()
+        if ended is not None:
+            ended.end()
         return place
 
     def leave(self, place: Place) -> None:
         """Free the place of a connection that is over."""
-        with self._lock, suppress(ValueError):  # it had to give way before
+        # A connection that had to give way is not in the list any more.
+        with self._lock, suppress(ValueError):
             self._taken.remove(place)
 
     def has_read(self, connection: socket.socket) -> None:
@@ -96,16 +98,17 @@ class Places:
         for place in late:
             place.end()
 
-    def _who_gives_way(self, newcomer: str) -> Place:
-        """The oldest of the host that has most, with the one that comes; the lock is held."""
+    def _connection_to_end(self, newcomer: str) -> Place:
+        """The oldest connection of the host with the most, counting the newcomer. The lock is held."""
         counted = Counter([newcomer, *(place.host for place in self._taken)])
-        return max(self._taken, key=lambda place: counted[place.host])  # the first of equals
+        # The list is in the order of arrival, and max() returns the first of equals: the oldest.
+        return max(self._taken, key=lambda place: counted[place.host])
 
 
 class Server(HTTPServer):
-    """Serves each connection in a thread; a handler tells ``places`` when it has read its whole request."""
+    """Serves each connection in a thread. A handler reports to ``places`` that its request is complete."""
 
-    # How many connections the kernel keeps until they are accepted: a burst must not cost a probe a second.
+    # listen(2)'s backlog. If it is full, the kernel drops SYNs, and a client sends the next after a second.
     request_queue_size = 128
 
     def __init__(
@@ -116,23 +119,25 @@ class Server(HTTPServer):
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         """Bind; an empty host is all interfaces of both families. Raises OSError or OverflowError."""
+        # An IPv6 socket serves both families, if the kernel has IPv6.
         if ":" in address[0] or (not address[0] and socket.has_dualstack_ipv6()):
             self.address_family = socket.AF_INET6
         self.places = Places(most_connections, request_seconds)
-        # Those that gave way take a moment to end, those that wait for an answer of ours may take longer.
+        # More threads than connections: a thread whose connection gave way takes a moment to end.
         self._threads = threading.BoundedSemaphore(2 * most_connections)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind; HTTPServer's own way also asks the name service for the host's full name, which can hang."""
+        """Bind, without HTTPServer's look-up of the host's full name."""
         if self.address_family == socket.AF_INET6:
-            # Whether "::" means IPv4 as well depends on a setting of the machine, unless it is said.
+            # Otherwise net.ipv6.bindv6only of the machine decides whether "::" includes IPv4.
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(self.server_address[0] != ""))
+        # HTTPServer.server_bind calls socket.getfqdn(), which asks the name service and can hang.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own; none of them keeps the process from ending."""
+        """Serve a connection in a daemon thread of its own."""
         if not self._threads.acquire(blocking=False):
             _log.warning("connection closed: all threads are at work")
             self.shutdown_request(request)
@@ -140,18 +145,20 @@ class Server(HTTPServer):
         place = self.places.take(str(client_address[0]), request)
         threading.Thread(target=self._serve, args=(place, client_address), daemon=True).start()
 
+    # serve_forever calls this after each turn of its loop, every half second.
     def service_actions(self) -> None:
         """End requests that take too long; called twice a second."""
         self.places.end_late()
 
     def secure(self, place: Place) -> None:
-        """Put the connection to read from in its place. Raises OSError."""
+        """Replace the connection in its place by a secure one, for subclasses with TLS. Raises OSError."""
 
     def _serve(self, place: Place, client_address: Any) -> None:
         try:
             self.secure(place)
             self.finish_request(place.connection, client_address)
-        except OSError as error:  # the client went away, took too long, or had to give way
+        except OSError as error:
+            # The client went away, was too slow, or had to give way.
             _log.debug("connection failed", error=type(error).__name__)
         except Exception:  # noqa: BLE001 - the next connection must be served whatever this one did
             _log.exception("request failed")
@@ -169,8 +176,8 @@ class HttpEndpoint:
     ) -> None:
         """Bind ``host:port``, ``[address]:port`` of IPv6, or ``:port`` for all interfaces of both families.
 
-        Port 0 is any free one. Messages name what is served, and the flag that gives the address. Raises
-        ConfigError when the address is none or cannot be bound.
+        Port 0 is any free port. Messages say what is served, and which flag gives the address. Raises
+        ConfigError if the address is not valid or cannot be bound.
         """
         try:
             self._server = server(_host_and_port(address, what))
@@ -191,6 +198,8 @@ class HttpEndpoint:
 
     def stop(self) -> None:
         """End ``run``, which must be running or about to run."""
+        # serve_forever notices it within half a second. Without a running serve_forever this would wait for
+        # ever.
         self._server.shutdown()
 
 

@@ -1,8 +1,6 @@
-"""Keeps a long-running process small; imported by its ``__main__`` before anything else.
+"""Keeps a long-running process small. Its ``__main__`` imports this module before anything else.
 
-Importing this module has two effects. glibc gives threads two heaps instead of eight for each core,
-which otherwise grow to several MiB each (mallopt(3), M_ARENA_MAX). And rich stays out: structlog
-imports it for its console output, which a service never uses, wherever it is installed.
+Importing it is all that is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +11,11 @@ from typing import Any, cast
 
 _M_ARENA_MAX = -8
 
+# By default glibc makes up to eight heaps for each core, which grow to several MiB each (mallopt(3),
+# M_ARENA_MAX). Two are enough for threads that mostly wait. Other C libraries have no mallopt.
 if hasattr(_libc := ctypes.CDLL(None), "mallopt"):
     _libc.mallopt(_M_ARENA_MAX, 2)
+# structlog imports rich if it is installed, for console output that a service never writes. None in
+# sys.modules makes the import fail as if it were not installed.
 if "rich" not in sys.modules:
     cast("dict[str, Any]", sys.modules)["rich"] = None

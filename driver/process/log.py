@@ -1,7 +1,7 @@
-"""Writes one JSON object a line to stderr, with the operation's id on every line of a call.
+"""Writes one JSON object per line to stderr, with the operation's id on every line of a call.
 
-``event`` is a short phrase in lower case; everything that varies is a field beside it. Lines of
-libraries that use the standard logging module come out in the same form.
+``event`` is a short phrase in lower case; everything that varies is a field of its own. Lines of libraries
+that use the standard logging module get the same form.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ _LIBRARIES_LEVEL = logging.WARNING
 
 
 class _Lines:
-    """Writes whole lines to a stream from many threads; a line that cannot be written is dropped.
-
-    A log whose reader has gone must not make a claim fail.
-    """
+    """Writes whole lines to a stream from many threads. A line that cannot be written is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -50,15 +47,18 @@ class _Lines:
         try:
             with self._lock:
                 self._stream.write(line + "\n")
+                # One write and flush under the lock, so that lines of several threads do not mix in the pipe.
                 self._stream.flush()
+        # The reader of the log has gone, or the stream is closed. No claim may fail for that.
         except (OSError, ValueError):
             return
 
+    # structlog calls the method named after the level on whatever the logger factory returned.
     msg = debug = info = warning = error = critical = exception = write
 
 
 class _LibraryHandler(logging.Handler):
-    """Gives the standard logging records of libraries the form of our own lines."""
+    """Writes the standard logging records of libraries in the form of our own lines."""
 
     def __init__(self, lines: _Lines, processors: list[Processor]) -> None:
         super().__init__()
@@ -69,7 +69,8 @@ class _LibraryHandler(logging.Handler):
         """Write the record as one line."""
         try:
             event: EventDict = {"event": record.getMessage(), "module": record.name}
-        except (TypeError, ValueError):  # the library's arguments do not fit its own format
+        # The library's arguments may not fit its own format string.
+        except (TypeError, ValueError):
             self.handleError(record)
             return
         if record.exc_info:
@@ -81,7 +82,7 @@ class _LibraryHandler(logging.Handler):
 
 
 def configure(level: Level, stream: TextIO | None = None) -> None:
-    """Log lines of ``level`` and above to ``stream``, stderr when absent; may be called again."""
+    """Log lines of ``level`` and above to ``stream``, by default stderr; may be called again."""
     lines = _Lines(stream if stream is not None else sys.stderr)
     processors: list[Processor] = [
         merge_contextvars,
@@ -97,12 +98,14 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_args: lines,
         cache_logger_on_first_use=False,
     )
-    # gRPC's core writes lines that are no JSON to stderr, unless it is told to say errors alone.
+    # gRPC's C core writes plain text to stderr. It reads this variable when it starts.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     root = logging.getLogger()
+    # Called again, by a test or after the flags are read: do not write each line twice.
     for handler in [one for one in root.handlers if isinstance(one, _LibraryHandler)]:
         root.removeHandler(handler)
     root.addHandler(_LibraryHandler(lines, processors))
+    # Libraries say too much below warning, whatever our own level is.
     root.setLevel(max(threshold, _LIBRARIES_LEVEL))
 
 
@@ -114,18 +117,19 @@ def get_logger(name: str) -> FilteringBoundLogger:
 
 @contextmanager
 def operation(name: str, **bound: object) -> Iterator[str]:
-    """Put a fresh operation id, and ``bound``, on every line that this thread logs inside the block.
+    """Put a new operation id, and ``bound``, on every line that this thread logs inside the block.
 
-    Gives the id. Logs begin and end at debug; a DriverError at warning, any other exception with
-    its traceback at error, and lets both pass. Inside another operation the line also carries the
-    outer one's id as ``within``. Threads that are started inside need ``contextvars.copy_context``.
+    Returns the id. Begin and end are logged at debug, a DriverError at warning, and any other exception at
+    error with its traceback; exceptions are raised again. Inside another operation the lines also have the
+    outer id as ``within``. Threads that are started inside need ``contextvars.copy_context``.
     """
     op_id = os.urandom(4).hex()
     outer = get_contextvars().get("op")
     if outer is not None:
         bound["within"] = outer
     started = time.perf_counter()
-    log = _log.bind()  # once: the logger that has to be configured first binds anew at each line
+    # Bind once: before that, structlog's lazy logger assembles a new one for each line.
+    log = _log.bind()
     with bound_contextvars(op=op_id, operation=name, **bound):
         log.debug("operation begins")
         try:
@@ -141,8 +145,8 @@ def _log_failure(error: Exception, duration_ms: float) -> None:
     if outcome == "internal":
         _log.error("operation failed", outcome=outcome, duration_ms=duration_ms, exc_info=error)
     else:
-        said = error.logged if isinstance(error, DriverError) else str(error)
-        _log.warning("operation failed", outcome=outcome, duration_ms=duration_ms, error=said)
+        text = error.logged if isinstance(error, DriverError) else str(error)
+        _log.warning("operation failed", outcome=outcome, duration_ms=duration_ms, error=text)
 
 
 def _milliseconds_since(started: float) -> float:
@@ -150,8 +154,10 @@ def _milliseconds_since(started: float) -> float:
 
 
 def _render(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    # time, level and event come first, so that people can read raw lines.
     first = {key: event.pop(key) for key in ("time", "level", "event") if key in event}
     line = str(_as_json(logger, method, {**first, **_without_secrets(event)}))
+    # Last, over the whole line: a token may also be in the middle of a library's message.
     return _SECRET_TEXT.sub(lambda match: (match[1] or "") + "***", line)
 
 

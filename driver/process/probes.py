@@ -1,7 +1,8 @@
 """Answers the probes of a kubelet over plain HTTP: ``/startupz``, ``/livez`` and ``/readyz``.
 
-200 says yes, 503 no; the body is one line that says why. A kubelet ends a container that is not alive, so
-that must depend on nothing that a restart does not mend: no GPU, no NVML, no API server, no disk.
+200 means yes and 503 no; the body is one line with the reason. A kubelet restarts a container that is not
+alive, so liveness must not depend on anything that a restart does not repair: no GPU, no NVML, no API server,
+no disk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from driver.process.log import get_logger
 from driver.process.service import Service
 
 Question = Callable[[], str]
-"""Answers why not, in one line; empty means yes."""
+"""Returns the reason for a no in one line; empty means yes."""
 
 _log = get_logger(__name__)
 _SERVED = ("/startupz", "/livez", "/readyz")
@@ -24,7 +25,7 @@ _SERVED = ("/startupz", "/livez", "/readyz")
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What a process answers: whether it has started, whether it is alive, whether it does its job."""
+    """The questions of a process: whether it has started, whether it is alive, whether it does its job."""
 
     started: Question
     alive: Question
@@ -33,12 +34,15 @@ class Probes:
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
+    # http.server sets this as the socket's timeout, which ends a client that does not read its answer.
     timeout = ANSWER_SECONDS
+    # The header Server: by default it would name http.server and Python with their versions.
     server_version = "gpu-dra"
     sys_version = ""
     questions: dict[str, Question]
 
     def do_GET(self) -> None:
+        # A GET has no body, so the request is complete here and cannot be too late any more.
         self.server.places.has_read(self.connection)
         question = self.questions.get(self.path.partition("?")[0])
         if question is None:
@@ -49,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, "ok")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""
 
     def _answer(self, status: HTTPStatus, line: str) -> None:
         body = f"{line}\n".encode()
@@ -63,12 +67,13 @@ class _Handler(BaseHTTPRequestHandler):
 def endpoint(address: str, probes: Probes) -> HttpEndpoint:
     """The endpoint of these probes at ``host:port``, bound; raises ConfigError."""
     questions = dict(zip(_SERVED, (probes.started, probes.alive, probes.ready), strict=True))
+    # http.server makes a handler for each request from the class alone, so the questions are in a class.
     handler = type("_Handler", (_Handler,), {"questions": questions})
     return HttpEndpoint(address, lambda place: Server(place, handler), what="probes", flag="--health-addr")
 
 
 def serve(service: Service, address: str, probes: Probes) -> None:
-    """Answer probes as long as the service lives; an empty address answers none. Raises ConfigError."""
+    """Answer probes as long as the service lives; with an empty address, none. Raises ConfigError."""
     if address:
         served = endpoint(address, probes)
         _log.info("probes are answered", port=served.port)

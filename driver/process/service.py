@@ -1,7 +1,7 @@
-"""Owns every long-lived thread of a process: starts them, waits for the end, stops them in reverse.
+"""Owns every long-lived thread of a process: starts them, waits for the end, stops them in reverse order.
 
-A process wires its parts with ``spawn``, ``repeat``, ``pool`` and ``on_stop`` and then calls
-``run``, which returns after SIGTERM or SIGINT and raises when a thread failed.
+A process connects its parts with ``spawn``, ``repeat``, ``pool`` and ``on_stop``, and then calls ``run``,
+which returns after SIGTERM or SIGINT and raises if a thread failed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from driver.process.log import get_logger
 from driver.process.pulse import HUNG_SECONDS, Pulse
 
 STOP_SECONDS = 10.0
-"""How long ``stop`` waits for all threads together; Kubernetes kills the process after 30 s."""
+"""How long ``stop`` waits for all threads together. Kubernetes kills the process after 30 s."""
 
 FIRST_BACK_OFF_SECONDS = 1.0
 LAST_BACK_OFF_SECONDS = 60.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_FAILED = b"\0"  # is no signal's number
+# Beside the numbers of signals, of which none is 0.
+_FAILED = b"\0"
 _log = get_logger(__name__)
 
 
 class Service:
     """The threads of one process and the order in which they end.
 
-    ``stop_event`` is set first when the process ends: loops wait on it instead of sleeping. ``pulse`` knows
-    what the loops are at.
+    ``stop_event`` is set first when the process ends: loops wait for it instead of sleeping. ``pulse`` knows
+    what the loops are doing.
     """
 
     def __init__(self, hung_seconds: float = HUNG_SECONDS) -> None:
-        """Start nothing yet; work that takes longer than ``hung_seconds`` hangs."""
+        """Start nothing yet. Work that takes longer than ``hung_seconds`` counts as hung."""
         self.stop_event = threading.Event()
         self.pulse = Pulse(hung_seconds)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -54,6 +55,7 @@ class Service:
 
         ``stop`` makes ``fn`` return; a function that watches ``stop_event`` needs none.
         """
+        # Daemons, so that a thread that does not end in time cannot keep the process from ending.
         thread = threading.Thread(target=self._guarded, args=(name, fn), name=name, daemon=True)
         self.on_stop(name, lambda: self._end(thread, stop))
         thread.start()
@@ -65,16 +67,16 @@ class Service:
         fn: Callable[[], object],
         now: threading.Event | None = None,
     ) -> None:
-        """Call ``fn`` now and every so many seconds, in a thread of that name; at once when ``now`` is set.
+        """Call ``fn`` now, every ``every_seconds``, and when ``now`` is set, in a thread of that name.
 
-        A DriverError is logged and tried again with a doubling delay; anything else is a fault of
-        ours and ends the service.
+        After a DriverError, which is logged, it is called again with a delay that doubles. Any other
+        exception is a fault of this driver and ends the service.
         """
         wake = now or threading.Event()
         self.spawn(name, lambda: self._repeat(name, every_seconds, fn, wake), wake.set)
 
     def pool(self, name: str, workers: int) -> ThreadPoolExecutor:
-        """A thread pool that ends with the service: work that has not begun by then is cancelled."""
+        """A thread pool that ends with the service. Work that has not begun by then is cancelled."""
         executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=name)
         self.on_stop(name, lambda: executor.shutdown(wait=False, cancel_futures=True))
         return executor
@@ -85,9 +87,10 @@ class Service:
             self._stops.append((name, stop))
 
     def catch_signals(self) -> None:
-        """Keep signals for ``run`` from now on, which otherwise begins to; for the main thread.
+        """Catch signals from now on and keep them for ``run``. To be called in the main thread.
 
-        Until ``run`` they would end the process at once, its sockets left behind.
+        Without this they are caught only in ``run``, and before it they end the process at once and leave its
+        sockets behind.
         """
         if self._signals is None:
             self._signals = self._caught.enter_context(self._signals_as_bytes())
@@ -108,9 +111,9 @@ class Service:
             raise reason
 
     def stop(self) -> None:
-        """Set ``stop_event`` and end everything in reverse order; what has ended is not ended again.
+        """Set ``stop_event`` and stop everything in reverse order, each part once.
 
-        An error of one part is logged and the others are still stopped.
+        If a part raises, that is logged and the others are stopped all the same.
         """
         self.stop_event.set()
         self._deadline = time.monotonic() + STOP_SECONDS
@@ -118,6 +121,7 @@ class Service:
             with self._lock:
                 if not self._stops:
                     return
+                # One at a time, so that no part is stopped twice.
                 name, stop = self._stops.pop()
             try:
                 stop()
@@ -130,6 +134,7 @@ class Service:
         except BaseException as error:  # noqa: BLE001 - run() raises it in the main thread
             _log.error("thread failed", thread=name, exc_info=error)
             self._failures.put(error)
+            # run() waits for a byte, so a failure has to write one, too.
             if self._waker is not None:
                 self._waker.send(_FAILED)
 
@@ -153,11 +158,14 @@ class Service:
                 failures += 1
                 _log.warning("service loop failed", loop=name, failures=failures, error=str(error))
             wake.wait(delay_seconds(every_seconds, failures))
-            wake.clear()  # before the next call, which sees what has happened so far
+            # Before the next call: what happens during that call sets it again.
+            wake.clear()
 
     def _reason(self) -> BaseException | signal.Signals:
-        """Wait for a signal or the first thread that failed, perhaps before this was called."""
+        """Wait for a signal, or for the first thread that fails or has failed already."""
         while self._failures.empty() and self._signals is not None:
+            # A blocking recv in the main thread. The kernel may deliver a signal to any thread, or just
+            # before the wait begins. A lock or an event could miss it then, but the byte stays in the socket.
             number = self._signals.recv(1)[0]
             if number in _SIGNALS:
                 return signal.Signals(number)
@@ -165,15 +173,13 @@ class Service:
 
     @contextmanager
     def _signals_as_bytes(self) -> Iterator[socket.socket]:
-        """Numbers of signals arrive as bytes at the socket.
-
-        The kernel may hand a signal to any thread, or to the main one just before it begins to wait;
-        a lock would miss both, and the process would never end. A byte that was written is not missed.
-        """
+        """A socket at which the numbers of signals arrive as bytes."""
         reader, writer = socket.socketpair()
         with reader, writer:
-            writer.settimeout(0)  # set_wakeup_fd asks for a socket that never blocks
-            # First the socket: a signal between the two would find a handler that does nothing with it.
+            # set_wakeup_fd refuses a descriptor that may block.
+            writer.settimeout(0)
+            # The socket first: a signal that came between the two lines would otherwise be lost.
+            # Python's own C handler writes the number of each signal, in whichever thread it arrives.
             wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             before = {number: signal.signal(number, _leave_to_the_socket) for number in _SIGNALS}
             self._waker = writer
@@ -187,17 +193,18 @@ class Service:
 
 
 def _leave_to_the_socket(_number: int, _frame: object) -> None:
-    """A handler has to be there, so that the signal is written to the socket and does nothing else."""
+    """A handler that does nothing: Python writes to the socket only for signals that have a handler."""
 
 
 def delay_seconds(every_seconds: float, failures: int) -> float:
-    """How long a loop waits after so many failures in a row; without any, its own interval.
+    """How long a loop waits after this many failures in a row; without failures, its own interval.
 
-    The first retry comes after a second, or the interval if that is shorter; the delay doubles
-    up to a minute, or the interval if that is longer.
+    The first retry comes after a second, or after the interval if that is shorter. The delay doubles up to a
+    minute, or up to the interval if that is longer.
     """
     if failures == 0:
         return every_seconds
     first = min(FIRST_BACK_OFF_SECONDS, every_seconds)
     last = max(LAST_BACK_OFF_SECONDS, every_seconds)
+    # The exponent is bounded, since a loop may fail for weeks.
     return float(min(first * 2 ** min(failures - 1, 30), last))

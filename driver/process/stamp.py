@@ -1,4 +1,4 @@
-"""Tells a file from the one that was there before, without reading it."""
+"""Tells whether a file was replaced, without reading it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ _YOUNG_NS = 100_000_000
 
 
 def stamp_of(path: str | Path) -> Stamp | None:
-    """What no later file of this name has; None for one that is younger than a tenth of a second.
+    """A stamp that no later file of this name has; None if the file is younger than a tenth of a second.
 
-    The file that replaces the next one may get the inode of this one again, and the times of files advance in
-    steps of some milliseconds: files that follow each other so fast can look the same. Raises OSError.
+    Raises OSError.
     """
     status = os.stat(path)  # noqa: PTH116 - on every write
+    # The kernel gives free inodes to new files again, and file times advance in steps of some milliseconds.
+    # So files that follow each other quickly can have the same stamp, and such a stamp is worth nothing.
     if time.time_ns() - status.st_mtime_ns < _YOUNG_NS:
         return None
+    # Inode, time and size together: each of them alone may be the same for another file.
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 

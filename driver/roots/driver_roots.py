@@ -1,4 +1,4 @@
-"""The driver root that counts now: the one that was named, or the first place that has a driver."""
+"""The current driver root: the one from the flag, or the first place that has a driver."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from threading import Lock
 from driver.errors import NodeIncomplete
 from driver.process.log import get_logger
 from driver.roots.places import PLACES
-from driver.roots.probe import Looked, Probe, probe, prove
+from driver.roots.probe import Probe, ProbedPlace, probe, prove
 from driver.roots.root import Root
 
 Proof = tuple[int, ...]
-"""Device and inode of the root's folder and of its library, and when that was written."""
+"""Device and inode of the root's folder and of its library, and the library's time of change."""
 
 _log = get_logger(__name__)
 
 
 class NoDriverRoot(NodeIncomplete):
-    """No place has an NVIDIA driver that can work."""
+    """No place has a usable NVIDIA driver."""
 
-    def __init__(self, looked: tuple[Looked, ...]) -> None:
+    def __init__(self, looked: tuple[ProbedPlace, ...]) -> None:
         reasons = "; ".join(f"{one.path}: {one.reason}" for one in looked)
         super().__init__(
             f"no NVIDIA driver was found on this node ({reasons})",
@@ -30,10 +30,7 @@ class NoDriverRoot(NodeIncomplete):
 
 
 class DriverRoots:
-    """Gives the driver root to all that read files of the driver: they see the same one, or none.
-
-    Safe to use from several threads.
-    """
+    """Gives the same driver root to all code that reads files of the driver. Thread-safe."""
 
     def __init__(self, given: Root | None, host_root: Path, sysfs_root: Path) -> None:
         self._given = given
@@ -45,35 +42,34 @@ class DriverRoots:
 
     @classmethod
     def fixed(cls, seen: Path, on_host: Path | None = None) -> DriverRoots:
-        """The root that was named by a flag; it counts whether a driver is there or not."""
+        """The root from a flag; it is used whether a driver is there or not."""
         return cls(Root.given(seen, on_host), seen, seen)
 
     @classmethod
     def probed(cls, host_root: Path, sysfs_root: Path) -> DriverRoots:
-        """The first of the known places, below where this process sees the host's root."""
+        """The first of the known places with a driver, below the host's root as this process sees it."""
         return cls(None, host_root, sysfs_root)
 
     @property
     def host_root(self) -> Path | None:
-        """Where this process sees the root of the host, None where it was not given."""
+        """The folder at which this process sees the host's root; None if the driver root is from a flag."""
         return None if self._given is not None else self._host_root
 
     def current(self) -> Root:
-        """The root that counts now; raises NoDriverRoot when no place has a driver.
-
-        All places are looked at only when what proved the last one has changed, since every prepare asks.
-        """
+        """The root to use now; raises NoDriverRoot if no place has a driver."""
         if self._given is not None:
             return self._given
         with self._lock:
+            # Every prepare comes here. Two stat calls replace a look at all places, unless something has
+            # changed.
             if self._proof is None or _proof(self._found) != self._proof:
                 self._look()
             if self._found.root is None:
                 raise NoDriverRoot(self._found.looked)
             return self._found.root
 
-    def look(self) -> tuple[Looked, ...]:
-        """Look at all places now: which was used, and why each of the others is passed over."""
+    def look(self) -> tuple[ProbedPlace, ...]:
+        """Look at all places now; return which one is used, and why each of the others is not."""
         if self._given is not None:
             return (prove(self._given)[0],)
         with self._lock:
@@ -81,13 +77,14 @@ class DriverRoots:
             return self._found.looked
 
     def state(self) -> tuple[Root | None, Proof | None]:
-        """What tells the driver that was found last from any other: it changes when that is replaced."""
+        """What identifies the driver that was found last. It changes if that driver is replaced."""
         with self._lock:
             return self._found.root, self._proof
 
     def _look(self) -> None:
         """Look at all places; the lock is held."""
         found = probe(PLACES, self._host_root, self._sysfs_root)
+        # Log changes only, since the places may be probed every second.
         if found.looked != self._found.looked:
             _log.info(
                 "driver root",
@@ -99,13 +96,13 @@ class DriverRoots:
 
 
 def _proof(found: Probe) -> Proof | None:
-    """The stamps of what proves a root, None where something of it is gone."""
+    """The proof that a root is still the same; None if a part of it is gone."""
     if found.root is None or found.library is None:
         return None
     try:
-        # os.stat, since every prepare asks.
+        # os.stat and not Path.stat, which is slower: every prepare comes here.
         folder, library = (os.stat(path) for path in (found.root.seen, found.library))  # noqa: PTH116
     except OSError:
         return None
-    # An inode may be used again: the time tells the next file from the one that had it.
+    # Inodes are used again. The time tells a new file from the old one with the same inode.
     return folder.st_dev, folder.st_ino, library.st_dev, library.st_ino, library.st_mtime_ns

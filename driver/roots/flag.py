@@ -1,4 +1,4 @@
-"""Reads the flags that say where the NVIDIA driver is: ``--driver-root`` and what belongs to it."""
+"""Reads the flags that say where the NVIDIA driver is: ``--driver-root`` and those that belong to it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HOST_ROOT_HELP = "Where this process sees the root of the host's file system."
 def roots_from_flags(
     driver_root: str, host_root: Path, sysfs_root: Path, host_driver_root: Path | None = None
 ) -> DriverRoots:
-    """The roots of ``auto``, or that at a path, which the host has at ``host_driver_root``.
+    """The driver roots for ``auto``, or for a path, which the host has at ``host_driver_root``.
 
-    Raises ConfigError where flags contradict each other, or the host's root is not there.
+    Raises ConfigError if flags contradict each other, or the host's root does not exist.
     """
     if driver_root != AUTO:
         return DriverRoots.fixed(Path(driver_root).absolute(), host_driver_root)
@@ -38,7 +38,7 @@ def roots_from_flags(
 
 
 def checked_folder(driver_root: str) -> str:
-    """The flag's value as it is; raises click.BadParameter for a path that is no folder."""
+    """The flag's value unchanged; raises click.BadParameter for a path that is not a folder."""
     if driver_root != AUTO and not Path(driver_root).is_dir():
         raise click.BadParameter(f"{driver_root!r} is neither {AUTO} nor a folder that is there")
     return driver_root

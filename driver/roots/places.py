@@ -25,10 +25,10 @@ LIBRARY_FOLDERS = (
     "usr/local/lib64",
     "usr/local/lib",
 )
-"""Where the driver's libraries lie below a driver root.
+"""The folders with the driver's libraries below a driver root.
 
-NVML is loaded from there, and containers are given what lies there. ``nvidia/tesla`` is Bottlerocket's
-(bottlerocket-kernel-kit, kmod-*-nvidia), ``usr/local`` Talos' (siderolabs/extensions, nvidia-gpu).
+NVML is loaded from there, and containers get the libraries there. ``nvidia/tesla`` is from Bottlerocket
+(bottlerocket-kernel-kit, kmod-*-nvidia), ``usr/local`` from Talos (siderolabs/extensions, nvidia-gpu).
 """
 
 PROGRAM_FOLDERS = (
@@ -43,16 +43,19 @@ PROGRAM_FOLDERS = (
     "usr/libexec/nvidia/tesla/bin",
     "usr/local/glibc/usr/bin",
 )
-"""Where the driver's programs lie below a driver root."""
+"""The folders with the driver's programs below a driver root."""
 
 Moved = tuple[tuple[str, str], ...]
-"""Folders below a driver root, each with the folder that it is in containers."""
+"""Folders below a driver root, each with its folder in containers."""
 
+# Of Bottlerocket and Talos, whose folders no container searches.
 _TO_USUAL_FOLDERS: Moved = (
     ("/usr/lib/nvidia/tesla", "/usr/lib"),
     ("/usr/libexec/nvidia/tesla/bin", "/usr/bin"),
     ("/usr/local/glibc", ""),
 )
+# Google's folders are not root file systems: ``lib64`` and ``bin`` are directly in them. Its device plugin
+# mounts them at /usr/local/nvidia, which CUDA's images search by LD_LIBRARY_PATH and PATH.
 _BUNDLE: Moved = (("", "/usr/local/nvidia"),)
 
 
@@ -60,9 +63,9 @@ _BUNDLE: Moved = (("", "/usr/local/nvidia"),)
 class Place:
     """One place: its ``path`` on the host, and what installs a driver there.
 
-    Absolute links in it lead below the place where it is a root file system of its own (``own_links``), and
-    below the host's root otherwise. A file has the same path in a container as below the place, unless one of
-    the folders in ``moved`` is above it: no linker and no PATH searches those.
+    If it is a root file system of its own (``own_links``), its absolute links lead to files below the place,
+    otherwise to files below the host's root. A file has the same path in a container as below the place,
+    unless it is below one of the folders in ``moved``, which no linker and no PATH of a container searches.
     """
 
     name: str
@@ -81,14 +84,10 @@ PLACES = (
     Place("Container-Optimized OS", "/var/lib/nvidia", moved=_BUNDLE),
     Place("GKE on Ubuntu", "/opt/nvidia", moved=_BUNDLE),
 )
-"""docs/driver-root.md gives the reason of each, and of the order.
-
-Google's folders are no root file systems: ``lib64`` and ``bin`` lie directly below them. Its device plugin
-mounts them at /usr/local/nvidia, and CUDA's images search that by LD_LIBRARY_PATH and PATH.
-"""
+"""The known places, in the order of a probe. docs/driver-root.md explains each, and the order."""
 
 
 def place_at(path: str) -> Place:
-    """The known place at a path of the host; for any other path, a root file system of its own."""
+    """The known place at a path of the host; any other path is taken for a root file system of its own."""
     known = (place for place in PLACES if place.path == path)
     return next(known, Place("--driver-root", path, own_links=True))

@@ -1,4 +1,4 @@
-"""Looks at the places where an NVIDIA driver may be installed, and says of each why it is passed over."""
+"""Looks at the places where an NVIDIA driver may be installed, and says why each is used or not."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from driver.roots.places import LIBRARY_FOLDERS, Place
 from driver.roots.root import Root, below
 
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
-"""Every installation of the driver has these links; they lead to the files of the version in use."""
+"""Links that every installation of the driver has. They lead to the files of the version in use."""
 
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What was found at one place: ``path`` is the host's, ``version`` that of the driver that lies there.
+class ProbedPlace:
+    """What was found at one place. ``path`` is on the host; ``version`` is that of the driver there.
 
-    ``reason`` says why the place is passed over; it is empty for the one that is used.
+    ``reason`` says why the place is not used; it is empty for the place that is used.
     """
 
     name: str
@@ -33,30 +33,28 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The result of probing all places: the root to use, if there is one, and what was found where.
+    """The result of probing all places: the root to use, if there is one, and what was found at each place.
 
-    ``library`` is where this process finds the library that proves the root.
+    ``library`` is the path, for this process, of the library that proves the root.
     """
 
-    looked: tuple[Looked, ...]
+    looked: tuple[ProbedPlace, ...]
     root: Root | None = None
     library: Path | None = None
 
 
 def probe(places: Sequence[Place], host_root: Path, sysfs_root: Path) -> Probe:
-    """Look at each place below ``host_root``; the first with a driver that can work is used.
-
-    The kernel driver takes libraries of its own version alone (NVML_ERROR_LIB_RM_VERSION_MISMATCH), so a
-    place with another one cannot work while it is loaded: it is left over, or half of it is replaced.
-    """
+    """Look at each place below ``host_root``. The first one with a usable driver is used."""
     loaded = loaded_version(sysfs_root)
-    looked: list[Looked] = []
-    used: Looked | None = None
+    looked: list[ProbedPlace] = []
+    used: ProbedPlace | None = None
     result: tuple[Root, Path] | None = None
     for place in places:
         here, found = look_at(place, host_root)
         if found is not None and used is not None:
             here = replace(here, reason=f"{used.path} comes before it")
+        # The kernel driver works only with libraries of its own version (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
+        # A place with another version is a leftover, or is just being replaced.
         elif found is not None and loaded not in (None, here.version):
             here = replace(here, reason=f"the kernel has version {loaded} of the driver loaded")
         elif found is not None:
@@ -66,25 +64,27 @@ def probe(places: Sequence[Place], host_root: Path, sysfs_root: Path) -> Probe:
     return Probe(tuple(looked), root, library)
 
 
-def look_at(place: Place, host_root: Path) -> tuple[Looked, tuple[Root, Path] | None]:
-    """Look at one place alone; with a driver in it, its root and the library that proves it."""
+def look_at(place: Place, host_root: Path) -> tuple[ProbedPlace, tuple[Root, Path] | None]:
+    """Look at one place. If it has a driver, also return its root and the library that proves it."""
+    # Links of the path itself are the host's, also if the place is a root file system of its own.
     real = below(host_root, place.path)
     if real is None or not os.path.isdir(real):  # noqa: PTH112 - raises nothing, as its cousins do
-        return Looked(place.name, place.path, reason="there is no such folder"), None
+        return ProbedPlace(place.name, place.path, reason="there is no such folder"), None
     links = real if place.own_links else host_root
     # The place may be a link itself, /opt/nvidia/current for example.
     root = Root(place, real, Path("/") / real.relative_to(host_root), links)
     return prove(root)
 
 
-def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
-    """Look for a library that proves that a driver is installed below a root."""
-    here = Looked(root.place.name, root.place.path)
+def prove(root: Root) -> tuple[ProbedPlace, tuple[Root, Path] | None]:
+    """Look for a library which proves that a driver is installed below a root."""
+    here = ProbedPlace(root.place.name, root.place.path)
     broken: list[str] = []
     for path in _paths(root):
         file = root.at(path)
         if file is None:
             broken.append(f"{path} leads nowhere")
+        # An installer that was interrupted may leave empty files.
         elif not _is_filled(file):
             broken.append(f"{path} is empty")
         elif (version := _VERSION.search(file.name)) is None:
@@ -97,8 +97,9 @@ def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
 
 
 def _is_filled(file: Path) -> bool:
-    """Whether something is in the file; a driver that is being removed may take it away meanwhile."""
+    """Whether it is a regular file with content."""
     try:
+        # The driver may be removed at this moment, so the file that was just found may be gone.
         status = file.stat()
     except OSError:
         return False
@@ -106,7 +107,7 @@ def _is_filled(file: Path) -> bool:
 
 
 def _why_none(root: Root) -> str:
-    """Why no library is below a root."""
+    """Why there is no library below a root."""
     try:
         is_empty = not any(root.seen.iterdir())
     except OSError as error:
@@ -115,8 +116,9 @@ def _why_none(root: Root) -> str:
 
 
 def loaded_version(sysfs_root: Path) -> str | None:
-    """The version of the NVIDIA kernel driver that is loaded, None where none is or sysfs does not tell."""
+    """The version of the loaded NVIDIA kernel driver; None if none is loaded, or sysfs does not show it."""
     try:
+        # Modules show their MODULE_VERSION here while they are loaded.
         return (sysfs_root / "module/nvidia/version").read_text().strip() or None
     except (OSError, UnicodeDecodeError):
         return None

@@ -1,4 +1,4 @@
-"""A driver root as a value: where this process sees it, where the host has it, and what lies where in it."""
+"""A driver root as a value: its path for this process and for the host, and the paths of files in it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from driver.roots.places import Place, place_at
 
 SLASH = Path("/")
 
+# Linux follows as many links before it answers ELOOP (path_resolution(7)).
 _MOST_LINKS = 40
-"""As many as Linux follows before it answers ELOOP (path_resolution(7))."""
 
 
 def below(root: Path, path: str) -> Path | None:
-    """Where ``path`` really lies, all links followed below ``root``, which none leaves, as chroot(2) has it.
+    """The real path of ``path`` below ``root``. Links are followed as after chroot(2): none leads out of it.
 
-    A driver root is another system's: its absolute links mean files below it, not files of this container.
-
-    None where nothing lies there, or a link leads nowhere or in a circle.
+    None if nothing is there, or a link leads nowhere or in a circle.
     """
+    # A driver root belongs to another system. Its absolute links mean files below it, where the kernel, asked
+    # by this process, would follow them into this container's own files.
     base = str(root).rstrip("/")
     parts = [part for part in path.split("/") if part][::-1]
     found: list[str] = []
@@ -31,15 +31,17 @@ def below(root: Path, path: str) -> Path | None:
         if part == ".":
             continue
         if part == "..":
+            # At the top ``..`` stays at the top, as in a chroot.
             found = found[:-1]
             continue
         here = "/".join((base, *found, part))
         try:
-            target = os.readlink(here)  # noqa: PTH115 - text: every look follows some hundred
+            target = os.readlink(here)  # noqa: PTH115 - text: every probe follows some hundred
         except OSError as error:
+            # EINVAL: it exists and is not a link. Anything else, ENOENT above all: there is nothing.
             if error.errno != errno.EINVAL:
                 return None
-            found.append(part)  # it is there, and no link
+            found.append(part)
             continue
         links += 1
         if links > _MOST_LINKS:
@@ -52,10 +54,10 @@ def below(root: Path, path: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The folder below which the NVIDIA driver is installed; paths below it are absolute, as ``/usr/lib64``.
+    """The folder below which the NVIDIA driver is installed. Paths below it begin with ``/``: ``/usr/lib64``.
 
-    ``seen`` is where this process has it, ``on_host`` where the host has it. ``links`` is the folder of this
-    process below which absolute links lead: the root itself, or that of the host.
+    ``seen`` is its path for this process, ``on_host`` its path on the host. ``links`` is the folder, for this
+    process, below which its absolute links lead: the root itself, or the host's root.
     """
 
     place: Place
@@ -65,12 +67,12 @@ class Root:
 
     @classmethod
     def given(cls, seen: Path, on_host: Path | None = None) -> Root:
-        """The root that was named by a flag; its links lead below itself, for nothing is known above it."""
+        """The root from a flag. Its links lead to files below it, since nothing is known of what is above."""
         on_host = on_host or seen
         return cls(place_at(str(on_host)), seen, on_host, seen)
 
     def at(self, path: str) -> Path | None:
-        """Where this process really finds what lies at a path below the root; None where nothing does."""
+        """The real path, for this process, of a path below the root; None if nothing is there."""
         if self.links == self.seen:
             return below(self.seen, path)
         return below(self.links, f"{self.seen.relative_to(self.links)}/{path}")
@@ -83,10 +85,9 @@ class Root:
         return path
 
     def for_host(self, path: str) -> str:
-        """The path below the root by which the host finds the same file.
-
-        Absolute links in a root file system of its own would lead the host astray, so they are followed here.
-        """
+        """The path below the root by which the host finds the same file."""
+        # The runtime of the host opens this path without a chroot, so it would follow absolute links of a
+        # foreign root file system into the host's own files. Such links are followed here.
         if self.links != self.seen or self.seen == self.on_host == SLASH:
             return path
         real = self.at(path)

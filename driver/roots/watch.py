@@ -1,9 +1,6 @@
 """Notices that the NVIDIA driver comes, goes or is replaced.
 
-The kernel reports mounts: it wakes a process that polls mountinfo (proc(5)), also for mounts that the host
-passes on to this container, such as a driver container's root or a system extension. Nothing reports the
-rest together: files that an installer writes into folders that are not there yet, the module, its version. So
-while no driver is there the places are probed every second, some hundred system calls.
+The kernel reports changes of mounts, and the rest is found by probing the places again and again.
 """
 
 from __future__ import annotations
@@ -16,17 +13,19 @@ from pathlib import Path
 from driver.process.service import Service
 from driver.roots.driver_roots import DriverRoots
 
+# Nothing reports an installer that writes files into folders that do not exist yet, nor the kernel module or
+# its version. A probe is some hundred system calls, which is cheap enough for each second.
 MISSING_SECONDS = 1.0
-"""How often is looked while no driver is there."""
+"""How often the places are probed while no driver is there."""
 
 SETTLE_SECONDS = 0.5
-"""How long no mount is answered after another: each pod that starts on the node has some."""
+"""How long further mounts are ignored after one. Each pod that starts on the node makes some."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
 
 class RootWatch:
-    """Calls ``changed`` whenever another driver is there than before, or none any more.
+    """Calls ``changed`` whenever the driver has come, gone or been replaced.
 
     While a driver is there and no mount changes, the places are probed every ``every_seconds``.
     """
@@ -36,15 +35,20 @@ class RootWatch:
         self._changed = changed
         self._every_seconds = every_seconds
         self._before = roots.state()
+        # Closing the writing end wakes poll() with POLLHUP, which no timeout delays.
         self._wake, self._woken = os.pipe()
 
     def run(self) -> None:
         """Watch until ``stop``."""
         try:
+            # Unbuffered, and never read: only the descriptor is polled.
             with MOUNTS.open("rb", buffering=0) as mounts:
                 poll = select.poll()
                 poll.register(self._wake, select.POLLIN)
-                poll.register(mounts, select.POLLPRI)  # POLLERR comes unasked
+                # The kernel wakes whoever polls mountinfo when a mount changes (proc(5)), with POLLPRI and
+                # POLLERR, also for mounts that the host propagates into this container: a driver container's
+                # root, or a system extension.
+                poll.register(mounts, select.POLLPRI)
                 while not self._stopped(poll, self._wait_seconds()):
                     self.look()
                     if self._stopped_within(SETTLE_SECONDS):
@@ -53,7 +57,7 @@ class RootWatch:
             os.close(self._wake)
 
     def look(self) -> None:
-        """Look once."""
+        """Probe once."""
         self._roots.look()
         now = self._roots.state()
         if now != self._before:
@@ -61,7 +65,7 @@ class RootWatch:
             self._changed()
 
     def stop(self) -> None:
-        """Let ``run`` return."""
+        """Make ``run`` return."""
         os.close(self._woken)
 
     def _wait_seconds(self) -> float:
@@ -80,9 +84,9 @@ class RootWatch:
 def watch_roots(
     service: Service, roots: DriverRoots, every_seconds: float, *changed: Callable[[], object]
 ) -> None:
-    """Probe for the driver now, and go on in a thread of the service where its root is probed.
+    """Probe for the driver now, and go on in a thread of the service. Does nothing with a root from a flag.
 
-    The functions are called in their order whenever another driver is there, or none any more.
+    The functions are called in their order whenever the driver has come, gone or been replaced.
     """
     if roots.host_root is None:
         return

@@ -12,7 +12,6 @@ from driver.nvml.health.calls import (
     EccErrors,
     FabricHealth,
     GpuEvent,
-    NvLinkState,
     RecoveryAction,
     RemappedRows,
 )
@@ -75,19 +74,13 @@ class FakeHealthCalls:
             raise self._cannot("fabric_health", Code.NOT_SUPPORTED)
         return health.fabric
 
-    def nvlink_states(self) -> tuple[NvLinkState, ...]:
-        state, gpu = self._asked("nvlink_states")
+    def links_up(self) -> tuple[bool, ...]:
+        """Whether each NVLink is up, by its number; MIG mode cuts some."""
+        state, gpu = self._asked("nvlinks")
         if not self._slot.links:
-            raise self._cannot("nvlink_states", Code.NOT_SUPPORTED)
-        return self.links_of(state, gpu)
-
-    def links_of(self, state: MachineState, gpu: GpuState) -> tuple[NvLinkState, ...]:
-        """All links of the slot: up but for those that MIG mode cuts, and that a test has taken down."""
-        differing = {link.link: link for link in gpu.health.links}
-        links = range(len(self._slot.links))
-        found = [differing.get(link, NvLinkState(link, active=True)) for link in links]
+            raise self._cannot("nvlinks", Code.NOT_SUPPORTED)
         cut = self._links_cut_by_mig(state, gpu)
-        return tuple(replace(one, active=False) if one.link in cut else one for one in found)
+        return tuple(link not in cut for link in range(len(self._slot.links)))
 
     def _links_cut_by_mig(self, state: MachineState, gpu: GpuState) -> frozenset[int]:
         links = self._slot.links

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from driver.errors import ConfigError
@@ -11,7 +11,6 @@ from driver.nvml.health.calls import (
     EventKind,
     FabricHealth,
     GpuEvent,
-    NvLinkState,
     RecoveryAction,
     RemappedRows,
     Severity,
@@ -112,10 +111,6 @@ class FaultInjection:
     def fabric_health(self, gpu: int | str | PciAddress, fabric: FabricHealth) -> None:
         """Say how the GPU's part of the fabric is."""
         self._change_health(gpu, lambda health: replace(health, fabric=fabric))
-
-    def links(self, gpu: int | str | PciAddress, links: Sequence[NvLinkState]) -> None:
-        """Say how NVLinks of a GPU are; those that are not named are up and without errors."""
-        self._change_health(gpu, lambda health: replace(health, links=tuple(links)))
 
     def _change_health(self, gpu: int | str | PciAddress, edit: Callable[[GpuHealth], GpuHealth]) -> None:
         pci = self.pci(gpu)

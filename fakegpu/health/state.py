@@ -9,7 +9,6 @@ from driver.nvml.health.calls import (
     EccErrors,
     FabricHealth,
     GpuEvent,
-    NvLinkState,
     RecoveryAction,
     RemappedRows,
 )
@@ -25,7 +24,7 @@ MOST_EVENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
-    """How well a GPU is; ``links`` are those that differ from a healthy link, by their numbers.
+    """How well a GPU is.
 
     ``recovery_action`` is None where NVML answers what this driver does not know.
     """
@@ -36,7 +35,6 @@ class GpuHealth:
     unrepairable: bool = False
     ecc: EccErrors = NO_ERRORS
     fabric: FabricHealth = HEALTHY_FABRIC
-    links: tuple[NvLinkState, ...] = ()
 
     @classmethod
     def from_document(cls, document: object) -> GpuHealth:
@@ -47,13 +45,12 @@ class GpuHealth:
         known["rows"] = RemappedRows(**known["rows"])
         known["ecc"] = EccErrors(**known["ecc"])
         known["fabric"] = FabricHealth(known["fabric"]["summary"], tuple(known["fabric"]["faults"]))
-        known["links"] = tuple(NvLinkState(**link) for link in known["links"])
         return cls(**known)
 
     def after_load(self) -> GpuHealth:
         """The health after a reset or a new load of the driver: what is worn out stays so.
 
-        Pending rows are replaced then, counters start at zero, and links are trained again.
+        Pending rows are replaced then, and counters start at zero.
         """
         return GpuHealth(rows=replace(self.rows, pending=False), unrepairable=self.unrepairable)
 

@@ -136,16 +136,6 @@ def with_gpu_instance(
     return mig.with_instance(new.id, new), new
 
 
-def capacity(catalogue: MigCatalogue, mig: MigState, profile_id: int) -> int:
-    """How many more instances of a profile have room; a profile's placements do not depend on each other."""
-    count = 0
-    for placement in catalogue.placements[profile_id]:
-        if gpu_instance_refusal(catalogue, mig, profile_id, placement) is None:
-            mig, _ = with_gpu_instance(catalogue, mig, profile_id, placement)
-            count += 1
-    return count
-
-
 def new_compute_instance(
     catalogue: MigCatalogue, inside: GpuInstanceState, profile_id: int
 ) -> ComputeInstanceState | Code:
@@ -181,7 +171,6 @@ def _mig_device(
         compute_instance_id=ci.id,
         memory_bytes=owner.memory_bytes,
         multiprocessors=offered[ci.profile_id].multiprocessors,
-        gpu_instance_slices=owner.slices,
         compute_instance_slices=ci.placement.size,
         engines=owner.engines,
     )

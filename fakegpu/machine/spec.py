@@ -6,11 +6,12 @@ import uuid
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
 from driver.errors import ConfigError
-from driver.nvml.api import AddressingMode, FabricInfo, NvLinkEnd, TopologyLevel, Virtualization
+from driver.nvml.api import AddressingMode, FabricInfo, NvLinkEnd, Virtualization
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
 from fakegpu.machine.fields import Fields
@@ -22,6 +23,9 @@ _BESIDE = ("audio", "usb", "ucsi")
 
 MACHINES = Path(__file__).parents[1] / "machines"
 """The machine files that ship with the driver, ``<name>.yaml``."""
+
+TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
+"""nvmlGpuTopologyLevel_t: how far the path between two GPUs goes over PCIe."""
 
 _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 

@@ -18,9 +18,7 @@ from driver.nvml.api import (
     NvLinkEnd,
     NvmlCallFailed,
     NvmlDevice,
-    P2pStatus,
     SessionLost,
-    TopologyLevel,
     Virtualization,
     failure,
 )
@@ -28,7 +26,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import LicensableFeature, VgpuType
 from fakegpu.health.calls import FakeEventSet, FakeHealthCalls
 from fakegpu.machine.cgroups import without_dead_groups
-from fakegpu.machine.spec import MachineSpec, Slot, topology_level
+from fakegpu.machine.spec import MachineSpec, Slot
 from fakegpu.machine.state import GpuState, MachineState, StateStore
 from fakegpu.memory.calls import FakeMemoryCalls
 from fakegpu.nvml.mig_calls import FakeMigCalls
@@ -167,11 +165,7 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
         return self._slot.numa_node
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        state, gpu = self._call("nvlinks")
-        if not self._slot.links:
-            raise self._not_supported("nvlinks")
-        states = self.links_of(state, gpu)
-        return tuple(end for end, link in zip(self._slot.links, states, strict=True) if link.active)
+        return tuple(end for end, up in zip(self._slot.links, self.links_up(), strict=True) if up)
 
     def mig_mode(self) -> MigMode:
         _, gpu = self._call("mig_mode")
@@ -213,15 +207,3 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
         state, gpu = self._call("process_ids")
         inside = (process.process_id for process in gpu.mig.processes())
         return tuple(sorted({*gpu.process_ids, *inside, *without_dead_groups(state, gpu).memory.process_ids}))
-
-    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
-        return topology_level(self._slot, self._other("common_ancestor", other))
-
-    def p2p_read(self, other: PciAddress) -> P2pStatus:
-        self._other("p2p_read", other)
-        return "ok" if self._spec.p2p or other == self._slot.pci else "not-supported"
-
-    def _other(self, call: str, other: PciAddress) -> Slot:
-        self._call(call)
-        self._session.gpu_call("device_by_pci", other, self._number)
-        return self._spec.slot(other)

@@ -83,12 +83,6 @@ class FakeMigCalls:
     def gpu_instances(self) -> tuple[GpuInstance, ...]:
         return tuple(_gpu_instance(gi) for gi in self._catalogue_and_gpu("gpu_instances")[1].mig.instances)
 
-    def gpu_instance_capacity(self, profile_id: int) -> int:
-        catalogue, gpu = self._catalogue_and_gpu("gpu_instance_capacity")
-        if profile_id not in catalogue.placements:
-            raise self._refused("gpu_instance_capacity", Code.INVALID_ARGUMENT)
-        return mig_state.capacity(catalogue, gpu.mig, profile_id)
-
     def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstance:
         made: list[GpuInstanceState] = []
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from driver.nvml.api import TopologyLevel
-from fakegpu.machine.spec import MachineSpec, Slot, topology_level
+from fakegpu.machine.spec import MachineSpec, Slot, TopologyLevel, topology_level
 
 TOPOLOGY = "topo -m"
 _ENDING = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")

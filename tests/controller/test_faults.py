@@ -23,7 +23,7 @@ from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
 from driver.errors import NvmlError
 from driver.hardware.call_effects import CONDITION, DECIDING, DESCRIBING
-from driver.hardware.inventory import NODE_LANE, Discovery
+from driver.hardware.inventory import NODE_WORKER, Discovery
 from driver.kube.backoff import Backoff
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
 from driver.policy.offers import Offers
@@ -154,7 +154,7 @@ class Node:
         gpu = None if call in NODE_CALLS else 0
         code = FAULTS[fault]
         if code is None:
-            lanes = (NODE_LANE,) if gpu is None else (str(BROKEN), "GPU 0")
+            lanes = (NODE_WORKER,) if gpu is None else (str(BROKEN), "GPU 0")
             self.guard.hang(call, *lanes)
         else:
             self.machine.fail(call, gpu, code, times=1 if fault == "fails once" else None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.hardware.gpu import Inventory
-from driver.nvml.api import NvmlDevice
+from driver.nvml.api import Code, NvmlCallFailed, NvmlDevice
 from driver.nvml.mig import Placement
 from driver.policy.config import parse_config
 from fakegpu.machine.fake_machine import FakeMachine
@@ -181,9 +181,14 @@ def _cut(device: NvmlDevice) -> None:
             for place in device.gpu_instance_placements(profile.id)
             if not any(place.overlaps(other) for other in taken)
         ]
-        if not free or device.gpu_instance_capacity(profile.id) < 1:
+        if not free:
             continue
-        instance = device.create_gpu_instance(profile.id, free[-1])
+        try:
+            instance = device.create_gpu_instance(profile.id, free[-1])
+        except NvmlCallFailed as error:
+            if error.code != Code.INSUFFICIENT_RESOURCES:
+                raise
+            continue
         taken.append(instance.placement)
         parts = device.compute_instance_profiles(instance.id)
         part = min(parts, key=lambda one: one.slices)

@@ -240,8 +240,8 @@ def test_media_extensions_of_an_a30_are_one_profile_at_a_time() -> None:
     device = gpu(machine)
     partition(device, 6, 0)
     assert refused(device.create_gpu_instance, 21, Placement(2, 1)) == Code.INSUFFICIENT_RESOURCES
-    assert device.gpu_instance_capacity(21) == 0
-    assert device.gpu_instance_capacity(14) == 2
+    partition(device, 14, 2)
+    partition(device, 14, 3)
 
 
 @pytest.mark.parametrize("place", [Placement(1, 2), Placement(6, 2), Placement(0, 1), Placement(-2, 2)])
@@ -291,7 +291,6 @@ CALLS: dict[str, Callable[[NvmlDevice], object]] = {
     "gpu_instance_placements": lambda device: device.gpu_instance_placements(ONE_G),
     "mig_devices": lambda device: device.mig_devices(),
     "gpu_instances": lambda device: device.gpu_instances(),
-    "gpu_instance_capacity": lambda device: device.gpu_instance_capacity(ONE_G),
     "create_gpu_instance": lambda device: device.create_gpu_instance(ONE_G, Placement(0, 1)),
     "destroy_gpu_instance": lambda device: device.destroy_gpu_instance(13),
     "compute_instance_profiles": lambda device: device.compute_instance_profiles(13),

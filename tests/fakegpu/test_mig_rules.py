@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from driver.nvml.mig import Placement
 from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from fakegpu.machine.mig_state import (
     MigState,
-    capacity,
     gpu_instance_refusal,
     new_compute_instance,
     with_gpu_instance,
@@ -88,23 +86,6 @@ def test_what_is_refused_would_over_commit_the_gpu(
     assert refusal == expected
 
 
-@given(histories(), st.data())
-def test_capacity_is_how_many_can_be_made_at_once(
-    history: tuple[MigCatalogue, list[tuple[int, Placement] | int]], data: st.DataObject
-) -> None:
-    catalogue, steps = history
-    mig = play(catalogue, steps)
-    there = [(instance.profile_id, instance.placement) for instance in mig.instances]
-    profile_id = data.draw(st.sampled_from(sorted(catalogue.placements)))
-    fitting = [
-        count
-        for count in range(catalogue.profile(profile_id).most_instances + 1)
-        for places in combinations(catalogue.placements[profile_id], count)
-        if not over_committed(catalogue, [*there, *((profile_id, place) for place in places)])
-    ]
-    assert capacity(catalogue, mig, profile_id) == max(fitting, default=0)
-
-
 @given(catalogues, st.data())
 def test_compute_instances_never_overlap_nor_leave_their_gpu_instance(
     catalogue: MigCatalogue, data: st.DataObject
@@ -130,4 +111,8 @@ def test_compute_instances_never_overlap_nor_leave_their_gpu_instance(
 def test_every_profile_reaches_its_greatest_number_alone(name: str) -> None:
     catalogue = load_catalogue(name)
     for profile in catalogue.profiles:
-        assert capacity(catalogue, MigState(enabled=True), profile.id) == profile.most_instances
+        mig = MigState(enabled=True)
+        for place in catalogue.placements[profile.id]:
+            if gpu_instance_refusal(catalogue, mig, profile.id, place) is None:
+                mig, _ = with_gpu_instance(catalogue, mig, profile.id, place)
+        assert len(mig.instances) == profile.most_instances

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
+from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, RemappedRows
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.health.state import EventLog, FakeEvent, GpuHealth
@@ -32,7 +32,6 @@ clients = st.builds(
 )
 memories = st.builds(GpuMemory, st.lists(limits).map(tuple), st.lists(clients).map(tuple))
 counts = st.integers(0, 2**40)
-links = st.builds(NvLinkState, st.integers(0, 35), st.booleans(), counts, counts, counts)
 healths = st.builds(
     GpuHealth,
     recovery_action=st.sampled_from([None, "none", "reset"]),
@@ -41,7 +40,6 @@ healths = st.builds(
     unrepairable=st.booleans(),
     ecc=st.builds(EccErrors, counts, counts),
     fabric=st.builds(FabricHealth, st.sampled_from(["healthy", "unhealthy"]), st.lists(st.text()).map(tuple)),
-    links=st.lists(links).map(tuple),
 )
 parts = st.floats(0, 1)
 uses = st.builds(

@@ -294,17 +294,6 @@ int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) { return number(gpu
 int nvmlDeviceGetPersistenceMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
 int nvmlDeviceIsMigDeviceHandle(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
 
-int nvmlDeviceGetTopologyCommonAncestor(gpu_t *gpu, gpu_t *other, unsigned int *level) {
-    int code = known(other);
-    return code == SUCCESS ? number(gpu, level, gpu == other ? 0 : 50) : code;
-}
-
-int nvmlDeviceGetP2PStatus(gpu_t *gpu, gpu_t *other, int index, unsigned int *status) {
-    int code = known(other);
-    (void)index;
-    return code == SUCCESS ? number(gpu, status, 1) : code;
-}
-
 int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned int *current, unsigned int *pending) {
     *current = *pending = 0;
     int code = known(gpu);

@@ -135,7 +135,7 @@ def _leaves_mig(gpu: Gpu, policy: GpuPolicy | None) -> bool:
 def _in_the_way(group: IommuGroup) -> str:
     """Why the group's other functions forbid it, empty if they do not."""
     # All functions of a group have to leave their kernel drivers, so the node would lose these.
-    others = [f"{one.pci} ({one.driver})" for one in group.at_work_for_the_node]
+    others = [f"{one.pci} ({one.driver})" for one in group.used_by_the_node]
     if not others:
         return ""
     return f"its IOMMU group {group.number} has {', '.join(others)} as well, which the node would lose"

@@ -1,1 +1,1 @@
-"""What NVML tells of a GPU's health: when it is asked, and by events."""
+"""NVML's calls and events about a GPU's health."""

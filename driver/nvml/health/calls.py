@@ -9,32 +9,34 @@ RecoveryAction = Literal[
     "none",
     "reset",
     "node-reboot",
+    # End all peer-to-peer work with the GPU.
     "drain-p2p",
+    # End the work first, then reset.
     "drain-and-reset",
     "recover-imex",
+    # A reset of the PCIe bus.
     "bus-reset",
     "system-reboot",
 ]
-"""What NVML recommends to make a GPU well again (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, values 0 to 7)."""
+"""What NVML recommends to make a GPU healthy again (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, values 0 to 7)."""
 
 Severity = Literal["informational", "corrected", "recoverable", "fatal"]
 """How bad a GPU operational event is (driver R615 and newer; 10, 20, 30, 40)."""
 
 EventKind = Literal["xid", "single-bit-ecc", "double-bit-ecc", "clock", "power-source", "operational"]
-"""``operational`` carries no XID: a structured event, or one of NVML's newer bits (memory that was retired,
+"""``operational`` has no XID. It is a structured event, or one of NVML's newer event bits (retired memory,
 poison, a GPU that is unavailable, a recovery action), which say only that the GPUs have to be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """Rows of the GPU's memory that were replaced by spare ones (nvmlDeviceGetRemappedRows).
-
-    ``pending``: a row waits for the next reset. ``failed``: there was no spare row left.
-    """
+    """Rows of the GPU's memory that were replaced by spare ones (nvmlDeviceGetRemappedRows)."""
 
     corrected: int
     uncorrected: int
+    # A row waits for the next reset.
     pending: bool
+    # There was no spare row left.
     failed: bool
 
 
@@ -48,10 +50,11 @@ class EccErrors:
 
 @dataclass(frozen=True, slots=True)
 class FabricHealth:
-    """How the GPU's part of the NVLink fabric is (nvmlDeviceGetGpuFabricInfoV, version 2 and newer).
+    """The health of the GPU's part of the NVLink fabric (nvmlDeviceGetGpuFabricInfoV, version 2 and newer).
 
-    ``faults`` are words of what is wrong: ``degraded-bandwidth``, ``route-recovery``, ``route-unhealthy``,
-    ``access-timeout``, ``wrong-configuration``; sorted. Unhealthy is what breaks jobs; a fault alone may not.
+    ``faults`` are words for what is wrong: ``degraded-bandwidth``, ``route-recovery``, ``route-unhealthy``,
+    ``access-timeout``, ``wrong-configuration``; sorted. ``unhealthy`` means that jobs fail; a fault alone
+    need not mean that.
     """
 
     summary: Literal["healthy", "unhealthy", "limited-capacity", "unknown"]
@@ -59,50 +62,39 @@ class FabricHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class NvLinkState:
-    """One NVLink of a GPU: whether it is up, and its errors since the driver was loaded."""
-
-    link: int
-    active: bool
-    replay_errors: int = 0
-    recovery_errors: int = 0
-    crc_errors: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class GpuEvent:
-    """Something that the NVIDIA driver reported of a GPU, in either of its two forms.
-
-    ``uuid`` is the GPU's; empty for an event that names none, which then may be about any. ``xid`` is the
-    code of a critical error, None for another kind. ``gpu_instance`` and ``compute_instance`` are NVML's ids
-    where a partition is hit, else None. What only structured events tell is None or False in the others:
-    ``severity``; ``contained`` (False: it spread beyond the work that caused it); ``recovered`` (the driver
-    has dealt with it); ``component_reset`` (a part of the GPU was reset). ``dropped`` says that events were
-    lost before this one, so that only a check tells how the GPUs are. ``incident`` tells two forms of
-    one incident apart from two incidents, empty where NVML gives nothing for that.
-    """
+    """Something that the NVIDIA driver reported about a GPU, as an event bit or as a structured event."""
 
     kind: EventKind
+    # Empty if the event names no GPU; then it may be about any.
     uuid: str
+    # The code of a critical error.
     xid: int | None = None
+    # NVML's ids of the partition that is affected, None if it is the whole GPU.
     gpu_instance: int | None = None
     compute_instance: int | None = None
+    # Only structured events have the fields from here on; in others they are None or False.
     severity: Severity | None = None
+    # False: it spread beyond the work that caused it.
     contained: bool | None = None
+    # The driver has dealt with it.
     recovered: bool = False
+    # A part of the GPU was reset.
     component_reset: bool = False
+    # Events were lost before this one, so the GPUs have to be checked.
     dropped: bool = False
+    # The same in all events of one incident, empty if NVML gives none.
     incident: str = ""
 
 
 class HealthCalls(Protocol):
     """The part of a GPU's handle about its health; every call may raise NvmlError.
 
-    NotSupported: the GPU or the NVIDIA driver does not tell.
+    NotSupported: the GPU or the NVIDIA driver does not report it.
     """
 
     def recovery_action(self) -> RecoveryAction | None:
-        """What makes the GPU well again (nvmlDeviceGetFieldValues, field 230); None for an unknown answer."""
+        """What makes the GPU healthy again (nvmlDeviceGetFieldValues, field 230); None: an unknown answer."""
         ...
 
     def remapped_rows(self) -> RemappedRows:
@@ -114,7 +106,10 @@ class HealthCalls(Protocol):
         ...
 
     def unrepairable_memory(self) -> bool:
-        """Whether the memory has what no reset repairs (nvmlDeviceGetUnrepairableMemoryFlag_v1, R615)."""
+        """Whether the memory has errors that no reset repairs.
+
+        (nvmlDeviceGetUnrepairableMemoryFlag_v1, driver R615 and newer)
+        """
         ...
 
     def ecc_errors(self) -> EccErrors:
@@ -122,21 +117,14 @@ class HealthCalls(Protocol):
         ...
 
     def fabric_health(self) -> FabricHealth:
-        """How the GPU's part of the fabric is (nvmlDeviceGetGpuFabricInfoV)."""
-        ...
-
-    def nvlink_states(self) -> tuple[NvLinkState, ...]:
-        """All links that the GPU has, also those that are down (nvmlDeviceGetNvLinkState, field values).
-
-        MIG mode takes links down on some GPUs, which is no fault.
-        """
+        """The health of the GPU's part of the fabric (nvmlDeviceGetGpuFabricInfoV)."""
         ...
 
 
 class EventSet(Protocol):
-    """Events of some GPUs, from when it was made until ``close`` or the end of the session; one thread waits.
+    """The events of some GPUs, from its creation until ``close`` or the end of the session.
 
-    Wait in a thread of its own, never in a worker of driver.nvml.deadline: a wait is meant to last.
+    Only one thread may wait. It must not be a worker of driver.nvml.deadline, since a wait is meant to last.
     """
 
     def watched(self) -> frozenset[str]:
@@ -144,18 +132,18 @@ class EventSet(Protocol):
         ...
 
     def wait(self, seconds: float) -> GpuEvent | None:
-        """The next event, None when none came in time (nvmlEventSetWait_v2 or _v3).
+        """The next event, None if none came in time (nvmlEventSetWait_v2 or _v3).
 
-        Raises GpuLost when a GPU of the set fell off the bus, after the events of before; SessionLost when
-        the session has ended; and other NvmlError. A wait that fails does so at once, and the next one may:
-        the caller pauses first, longer each time, and makes a new set, without the GPU that is lost.
+        Raises GpuLost if a GPU of the set fell off the bus, once all earlier events are delivered;
+        SessionLost if the session has ended; and other NvmlError. A wait that fails does so at once, and may
+        fail again at once. So the caller pauses, longer each time, and makes a new set without the lost GPU.
         """
         ...
 
     def close(self) -> None:
-        """Free the set; a ``wait`` of another thread ends with SessionLost within a second.
+        """Free the set; a ``wait`` in another thread ends with SessionLost within a second.
 
-        A shutdown of the session does it, too. Once more does nothing.
+        The end of the session closes it, too. Closing it again does nothing.
         """
         ...
 
@@ -167,7 +155,6 @@ HEALTH_CALLS: dict[str, str] = {
     "unrepairable_memory": "nvmlDeviceGetUnrepairableMemoryFlag_v1",
     "ecc_errors": "nvmlDeviceGetTotalEccErrors",
     "fabric_health": "nvmlDeviceGetGpuFabricInfoV",
-    "nvlink_states": "nvmlDeviceGetNvLinkState",
     "register_events": "nvmlDeviceRegisterEvents",
 }
 """The calls about health: method of HealthCalls -> C function that errors name.

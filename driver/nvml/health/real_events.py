@@ -1,4 +1,4 @@
-"""Waits for events of the real NVML, in both forms that the NVIDIA driver has for them.
+"""Waits for events of the real NVML, in both forms in which the NVIDIA driver reports them.
 
 The functions of the binding come from driver.nvml.real, the only module that imports it.
 """
@@ -20,9 +20,9 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
 )
+from driver.nvml.gpu_handle import handle_number, instance_id
 from driver.nvml.health.calls import EventKind, GpuEvent, Severity
-from driver.nvml.health.incidents import Heard, Incidents
-from driver.nvml.real_mig import handle_number
+from driver.nvml.health.incidents import Incidents, Received
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Ask = Callable[..., Any]
     """Makes a call of the binding: the C function that errors name, the GPU, the function, its arguments."""
 
+# nvmlEventType bits. P-state changes (0x4) are left out, since they are no faults.
 _KINDS: dict[int, EventKind] = {
     0x1: "single-bit-ecc", 0x2: "double-bit-ecc", 0x8: "xid", 0x10: "clock", 0x80: "power-source",
     0x200: "single-bit-ecc", 0x400: "operational", 0x800: "operational", 0x1000: "operational",
@@ -37,25 +38,27 @@ _KINDS: dict[int, EventKind] = {
 }  # fmt: skip
 _SEVERITIES: dict[int, Severity] = {10: "informational", 20: "corrected", 30: "recoverable", 40: "fatal"}
 _NOTICE, _CORRECTED = 30, 20
-"""The least log level and severity that are passed on: below are telemetry and what needs no action."""
+"""The least log level and severity that NVML delivers: below them is what needs no action."""
 
+# dataType of nvmlEventSetWait_v3, and the context type that holds an XID. Below are bits of ``attributes``
+# and ``groupAttributes``.
 _STRUCTURED, _LEGACY_XID = 1, 1
 _UNCONTAINED, _COMPONENT_RESET, _OVERFLOW, _RECOVERED = 1 << 0, 1 << 3, 1 << 6, 1 << 0
-_NO_INSTANCE = 0xFFFFFFFF
 _WAIT = NODE_CALLS["wait_events"]
 
+# How long one call of NVML waits. Nothing ends nvmlEventSetWait from outside, so ``close`` is noticed only
+# between two calls.
 _SLICE_SECONDS = 0.5
-"""How long one call of NVML waits: nothing ends it from outside, and ``close`` has to be noticed."""
 
+# How long ``close`` waits for that call. NVML must not free a set on which a thread waits.
 _LEAVE_SECONDS = 2.0
-"""How long ``close`` waits for a call to return. NVML must not free a set that a thread waits for."""
 
 
 class RealEventSet:
     """The events of the GPUs whose handles and UUIDs are ``gpus``; see driver.nvml.health.calls.EventSet."""
 
     def __init__(self, pynvml: Any, ask: Ask, gpus: Iterable[tuple[Any, str]]) -> None:
-        """Register for what each GPU has; one that refuses is left out. Raises NvmlError."""
+        """Register for all events that each GPU has. A GPU that refuses is left out. Raises NvmlError."""
         self._pynvml = pynvml
         self._ask = ask
         self._closed = Event()
@@ -72,15 +75,16 @@ class RealEventSet:
         except NvmlCallFailed:
             self.close()
             raise
+        # Drivers before R615 have nvmlEventSetWait_v2 alone; the first wait finds out.
         self._has_v3 = True
         self._incidents = Incidents(frozenset(structured))
 
     def watched(self) -> frozenset[str]:
-        """The UUIDs of the GPUs of which events come."""
+        """The UUIDs of the GPUs whose events are delivered."""
         return frozenset(self._uuids.values())
 
     def wait(self, seconds: float) -> GpuEvent | None:
-        """The next event; events that came before a call failed are passed on before the failure."""
+        """The next event. If a call fails, all events that came before are delivered before the error."""
         until = time.monotonic() + seconds
         while True:
             event = self._incidents.ready(time.monotonic())
@@ -90,24 +94,25 @@ class RealEventSet:
             due = self._incidents.due_in(now)
             left = min(_SLICE_SECONDS, max(until - now, 0.0), _SLICE_SECONDS if due is None else due)
             try:
-                heard = self._hear(left)
+                received = self._receive(left)
             except NvmlCallFailed:
+                # Deliver what waits first. If NVML goes on failing, the next call raises the error.
                 if due is None or self._closed.is_set():
                     raise
-                self._incidents.hold_no_longer(time.monotonic())
+                self._incidents.release_all(time.monotonic())
                 continue
-            if heard is not None:
-                self._incidents.hear(heard, time.monotonic())
+            if received is not None:
+                self._incidents.add(received, time.monotonic())
             elif time.monotonic() >= until and self._incidents.due_in(time.monotonic()) is None:
                 return None
 
     @property
     def is_freed(self) -> bool:
-        """Whether NVML has the set no more."""
+        """Whether the set is freed."""
         return self._set is None
 
     def close(self) -> None:
-        """Free the set; raises NvmlTimeout where a wait does not return, which then holds it."""
+        """Free the set; raises NvmlTimeout if a wait does not return, and the set is not freed then."""
         self._closed.set()
         if not self._waiting.acquire(timeout=_LEAVE_SECONDS):
             raise NvmlTimeout(_WAIT, "the node", _LEAVE_SECONDS)
@@ -119,9 +124,10 @@ class RealEventSet:
             self._waiting.release()
 
     def _register(self, handle: Any, uuid: str) -> bool:
-        """Whether the GPU reports anything in the old form."""
+        """Register for the event bits of a GPU; whether it reports any."""
         call = GPU_CALLS["register_events"]
         try:
+            # Asking for a bit that the GPU does not support would make the whole registration fail.
             supported = int(self._ask(call, uuid, self._pynvml.nvmlDeviceGetSupportedEventTypes, handle))
             wanted = supported & sum(_KINDS)
             if wanted:
@@ -133,8 +139,9 @@ class RealEventSet:
         return wanted != 0
 
     def _register_structured(self, uuid: str) -> bool:
-        """Whether the GPU tells in the structured form, too (driver R615 and newer, Turing and newer)."""
+        """Register for structured events (driver R615 and Turing, and newer); whether it reports them."""
         function = self._pynvml.nvmlEventSetRegisterGpuOperationalEvents_v1
+        # Unlike the old call this one takes a UUID. NVML filters by level before it delivers.
         config = self._pynvml.c_nvmlGpuOperationalEventConfig_v1_t(uuid, _NOTICE, _CORRECTED)
         try:
             self._ask("nvmlEventSetRegisterGpuOperationalEvents_v1", uuid, function, self._set, config)
@@ -144,19 +151,21 @@ class RealEventSet:
             return False
         return True
 
-    def _hear(self, seconds: float) -> Heard | None:
-        """What NVML tells within so long, in one call."""
+    def _receive(self, seconds: float) -> Received | None:
+        """The event that one call of NVML returns, None if none came in time."""
+        # The lock is what ``close`` waits for, so hold it for the whole call.
         with self._waiting:
             if self._closed.is_set():
                 raise SessionLost(_WAIT, Code.UNINITIALIZED)
-            heard = self._call(math.ceil(seconds * 1000)) if self._uuids else None
+            received = self._call(math.ceil(seconds * 1000)) if self._uuids else None
         if not self._uuids:
-            self._closed.wait(seconds)  # NVML refuses to wait for nothing
+            # NVML refuses to wait on a set without GPUs.
+            self._closed.wait(seconds)
         if self._closed.is_set():
             raise SessionLost(_WAIT, Code.UNINITIALIZED)
-        return heard
+        return received
 
-    def _call(self, milliseconds: int) -> Heard | None:
+    def _call(self, milliseconds: int) -> Received | None:
         try:
             if self._has_v3:
                 try:
@@ -165,25 +174,29 @@ class RealEventSet:
                     self._has_v3 = False
             return self._v2(milliseconds)
         except NvmlCallFailed as error:
+            # Nothing happened in this slice of time; that is no error.
             if error.code == Code.TIMEOUT:
                 return None
             raise
 
-    def _v2(self, milliseconds: int) -> Heard:
+    def _v2(self, milliseconds: int) -> Received:
         data = self._ask(_WAIT, "", self._pynvml.nvmlEventSetWait_v2, self._set, milliseconds)
-        return Heard(_old(data, self._uuids.get(handle_number(data.device), "")))
+        # An event without a known handle is about any GPU of the set.
+        return Received(_old(data, self._uuids.get(handle_number(data.device), "")))
 
-    def _v3(self, milliseconds: int) -> Heard:
+    def _v3(self, milliseconds: int) -> Received:
         data = self._pynvml.c_nvmlEventSetWait_v3_t(timeoutMs=milliseconds)
         self._ask("nvmlEventSetWait_v3", "", self._pynvml.nvmlEventSetWait_v3, self._set, data)
+        # The binding may or may not decode the char array.
         uuid = data.uuid if isinstance(data.uuid, str) else data.uuid.decode()
         if int(data.dataType) != _STRUCTURED:
-            return Heard(_old(data, uuid))
-        return Heard(_structured(data, uuid, self._legacy_xid()), max(int(data.groupSize), 1))
+            return Received(_old(data, uuid))
+        return Received(_structured(data, uuid, self._legacy_xid()), max(int(data.groupSize), 1))
 
     def _legacy_xid(self) -> int | None:
-        """The XID that the last event came from; None for one without."""
+        """The XID of the event that was delivered last; None if it has none."""
         try:
+            # NVML keeps the context of the last event alone, so it is read before the next wait.
             found = self._pynvml.c_nvmlEventSetGetContextCount_v1_t()
             self._context("nvmlEventSetGetContextCount_v1", found)
             for index in range(int(found.count)):
@@ -196,7 +209,8 @@ class RealEventSet:
         except (SessionLost, DriverNotLoaded):
             raise
         except NvmlCallFailed:
-            return None  # the event itself tells enough
+            # The event itself says enough.
+            return None
         return None
 
     def _context(self, name: str, parameters: Any) -> None:
@@ -204,14 +218,15 @@ class RealEventSet:
 
 
 def _old(data: Any, uuid: str) -> GpuEvent:
-    """An event bit of nvml.h: eventData is the XID of a critical error."""
+    """The event of an event bit of nvml.h."""
+    # eventData is the XID of a critical error, and 0 in other events (nvml.h).
     kind = _KINDS.get(int(data.eventType), "operational")
     return GpuEvent(
         kind,
         uuid,
         int(data.eventData) if kind == "xid" else None,
-        _instance(data.gpuInstanceId),
-        _instance(data.computeInstanceId),
+        instance_id(data.gpuInstanceId),
+        instance_id(data.computeInstanceId),
     )
 
 
@@ -221,16 +236,13 @@ def _structured(data: Any, uuid: str, xid: int | None) -> GpuEvent:
         "operational" if xid is None else "xid",
         uuid,
         xid,
-        _instance(data.gpuInstanceId),
-        _instance(data.computeInstanceId),
+        instance_id(data.gpuInstanceId),
+        instance_id(data.computeInstanceId),
         severity=_SEVERITIES.get(int(data.severity)),
+        # The driver reports an uncontained error by a bit, so its absence means contained.
         contained=not attributes & _UNCONTAINED,
         recovered=bool(int(data.groupAttributes) & _RECOVERED),
         component_reset=bool(attributes & _COMPONENT_RESET),
         dropped=bool(attributes & _OVERFLOW),
         incident=str(int(data.groupCursor) or ""),
     )
-
-
-def _instance(number: int) -> int | None:
-    return None if int(number) == _NO_INSTANCE else int(number)

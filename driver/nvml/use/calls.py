@@ -1,4 +1,4 @@
-"""The calls of NVML about how much of a GPU is used, and their answers as plain values."""
+"""NVML's calls about how much of a GPU is used, and their answers as plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 class MemoryUse:
     """The memory of a GPU or a partition, in bytes (nvmlDeviceGetMemoryInfo_v2).
 
-    ``used_bytes`` is what processes have, without what the NVIDIA driver reserves for itself.
+    ``used_bytes`` belongs to processes; it does not include what the NVIDIA driver reserves for itself.
     """
 
     total_bytes: int
@@ -22,8 +22,8 @@ class MemoryUse:
 class Utilisation:
     """How busy a GPU was during NVML's last sample, from 0 to 1 (nvmlDeviceGetUtilizationRates).
 
-    ``compute`` is the part of the time in which a kernel ran, ``memory`` that in which memory was read or
-    written.
+    ``compute`` is the part of the time in which a kernel ran. ``memory`` is the part of the time in which
+    memory was read or written.
     """
 
     compute: float
@@ -34,8 +34,8 @@ class Utilisation:
 class ProcessUse:
     """A process that uses a GPU or a partition (nvmlDeviceGetComputeRunningProcesses_v3).
 
-    ``pid`` is that of the host. ``memory_bytes`` is None where the platform does not tell.
-    ``gpu_instance`` and ``compute_instance`` are NVML's ids, None outside of partitions.
+    ``pid`` is the host's number. ``memory_bytes`` is None if the platform does not report it.
+    ``gpu_instance`` and ``compute_instance`` are NVML's ids, None outside of MIG.
     """
 
     pid: int
@@ -55,7 +55,7 @@ class ProcessBusy:
 class UseCalls(Protocol):
     """The part of a GPU's handle about its use; every call may raise NvmlError.
 
-    NotSupported: the GPU or the NVIDIA driver does not tell, as most of this with MIG on.
+    NotSupported: the GPU or the NVIDIA driver does not report it. With MIG on that is most of this.
     """
 
     def memory_use(self) -> MemoryUse:
@@ -63,7 +63,7 @@ class UseCalls(Protocol):
         ...
 
     def partition_memory_use(self, gpu_instance: int, compute_instance: int) -> MemoryUse:
-        """The memory of one partition, which parts of its GPU instance share; NotFound: there is none.
+        """The memory of one MIG device; compute instances share their GPU instance's.
 
         nvmlDeviceGetMemoryInfo_v2 on the MIG device's handle.
         """
@@ -76,17 +76,17 @@ class UseCalls(Protocol):
     def partition_utilisation(self, gpu_instance: int) -> float:
         """How busy a GPU instance's multiprocessors are, from 0 to 1; NotSupported before Hopper.
 
-        nvmlGpmMigSampleGet and nvmlGpmMetricsGet (graphics utilisation): the first call begins a sample and
-        raises NotSupported where there is none yet to compare with.
+        nvmlGpmMigSampleGet and nvmlGpmMetricsGet (graphics utilisation). It is computed between this call and
+        the one before, so the first call raises NotSupported.
         """
         ...
 
     def power_milliwatts(self) -> int:
-        """What the board draws (nvmlDeviceGetPowerUsage)."""
+        """The power that the board draws now (nvmlDeviceGetPowerUsage)."""
         ...
 
     def power_limit_milliwatts(self) -> int:
-        """What the board may draw (nvmlDeviceGetEnforcedPowerLimit)."""
+        """The power that the board may draw (nvmlDeviceGetEnforcedPowerLimit)."""
         ...
 
     def temperature_celsius(self) -> int:
@@ -94,10 +94,9 @@ class UseCalls(Protocol):
         ...
 
     def processes(self) -> tuple[ProcessUse, ...]:
-        """Who computes or draws on the GPU and its partitions, sorted by pid.
+        """The processes that compute or draw on the GPU and its partitions, sorted by pid.
 
-        nvmlDeviceGetComputeRunningProcesses_v3 and nvmlDeviceGetGraphicsRunningProcesses_v3, with MIG on
-        those of each MIG device's handle.
+        (nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses_v3)
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What the processes of the driver count and tell Prometheus: a table of all series, and their numbers."""
+"""The metrics of the driver's processes: a table of all series, and their numbers."""
 
 from driver.process.metrics.registry import CertificateMetrics, Metrics, endpoint, serve
 

@@ -1,7 +1,7 @@
-"""Writes the tables of docs/metrics.md, which follow from the table of series, or checks them.
+"""Writes the tables of docs/metrics.md from the table of series, or checks them.
 
-``python -m driver.process.metrics.page`` writes them between two marks of the page; with ``--check`` it exits
-with 1 when they are stale.
+``python -m driver.process.metrics.page`` writes them between two marks of the page. With ``--check`` it exits
+with 1 if they are stale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Counts what a process of the driver does, in the series of the table, and serves the numbers over HTTP.
-
-Every counter whose labels are known exists at zero from the start, so that a rate is right from the first
-event on.
-"""
+"""Counts what a process of the driver does, in the series of the table, and serves the numbers over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -26,6 +22,8 @@ from driver.process.service import Service
 
 _log = get_logger("metrics")
 
+M = TypeVar("M", Gauge, Counter, Histogram)
+
 _Family = GaugeMetricFamily | CounterMetricFamily
 
 Operation = Literal["prepare", "unprepare", "publish"]
@@ -33,16 +31,16 @@ Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "journal", "f
 _SliceVerb = Literal["create", "update", "delete"]
 NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
 
-_OF_PROCESS: dict[Process | None, tuple[Operation, ...]] = {
+_OPERATIONS: dict[Process | None, tuple[Operation, ...]] = {
     "kubeletplugin": ("prepare", "unprepare"),
     "controller": ("publish",),
 }
 
 
 class _Shown(Collector):
-    """Asks for the values of some series whenever the numbers are fetched.
+    """Series whose values are read whenever the metrics are fetched.
 
-    A DriverError leaves all of these series out, and no others.
+    A DriverError leaves out all of these series, and no others.
     """
 
     def __init__(self, series: Sequence[Series], read: Callable[[], Iterable[Reading]]) -> None:
@@ -51,6 +49,7 @@ class _Shown(Collector):
 
     def describe(self) -> list[_Family]:
         """The series without values."""
+        # register() calls collect() on collectors without this method, long before anybody fetches.
         return [_family(one) for one in self._series]
 
     def collect(self) -> list[_Family]:
@@ -63,6 +62,7 @@ class _Shown(Collector):
                     raise ValueError(f"{reading.series} has the labels {labels}, not {tuple(reading.labels)}")
                 family.add_metric([reading.labels[name] for name in labels], reading.value)
         except DriverError as error:
+            # An exception out of collect() would make the whole page fail.
             names = ", ".join(families)
             _log.warning("series left out of the metrics", series=names, error=str(error))
             return []
@@ -76,15 +76,15 @@ def _family(series: Series) -> _Family:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfNvidia:
-    """An operation as NVIDIA's own driver counts it: what had success alone."""
+class _NvidiaSeries:
+    """The series of an operation that NVIDIA's own driver has, too; it counts only successful operations."""
 
     in_flight: Gauge
     done: Counter
     duration: Histogram
 
     def end(self, seconds: float | None) -> None:
-        """One has ended; without ``seconds`` it failed."""
+        """Count an operation that ended; without ``seconds`` it failed."""
         self.in_flight.dec()
         if seconds is not None:
             self.done.inc()
@@ -92,59 +92,64 @@ class _OfNvidia:
 
 
 class Metrics:
-    """All numbers of one process, in a registry of their own; safe to use from every thread."""
+    """All metrics of one process, in a registry of their own. Thread-safe."""
 
     def __init__(self, process: Process | None = None) -> None:
-        """Make every series of the process, at zero; of None, those of every process of a node."""
+        """Make every series of the process, at zero. None stands for all processes of a node."""
+        # Not the global registry of prometheus_client: it has series about Python, and tests make many of
+        # these.
         self.registry = CollectorRegistry()
         self._process = process
         self._now = threading.local()
-        self.prepared_claims = self._gauge("gpu_dra_prepared_claims")
-        self.published_slices = self._gauge("gpu_dra_published_slices")
-        self.published_devices = self._gauge("gpu_dra_published_devices")
-        self._in_flight, self._ended = self._operations(_OF_PROCESS.get(process, get_args(Operation)))
-        phases = self._histogram("gpu_dra_phase_duration_seconds")
+        self.prepared_claims = self._make(Gauge, "gpu_dra_prepared_claims")
+        self.published_slices = self._make(Gauge, "gpu_dra_published_slices")
+        self.published_devices = self._make(Gauge, "gpu_dra_published_devices")
+        self._in_flight, self._ended = self._operations(_OPERATIONS.get(process, get_args(Operation)))
+        phases = self._make(Histogram, "gpu_dra_phase_duration_seconds")
+        # All children whose labels are known are made here: a counter has to exist at zero before its first
+        # event, or Prometheus' rate() misses that event.
         self._phases: dict[tuple[str, Phase], Histogram] = {
             (name, phase): phases.labels(name, phase)
             for name in ("prepare", "unprepare")
             for phase in get_args(Phase)
         }
-        writes = self._counter("gpu_dra_slice_writes_total")
+        writes = self._make(Counter, "gpu_dra_slice_writes_total")
         self._slice_writes: dict[_SliceVerb, Counter] = {
             verb: writes.labels(verb) for verb in get_args(_SliceVerb)
         }
-        failures = self._counter("gpu_dra_nvml_failures_total")
+        failures = self._make(Counter, "gpu_dra_nvml_failures_total")
         self._nvml_failures: dict[NvmlFailure, Counter] = {
             reason: failures.labels(reason) for reason in get_args(NvmlFailure)
         }
-        self._reflector_restarts = self._counter("gpu_dra_reflector_restarts_total")
-        self._journal = self._histogram("gpu_dra_journal_write_duration_seconds")
-        self._cdi = self._histogram("gpu_dra_cdi_write_duration_seconds")
-        self._nvml_calls = self._histogram("gpu_dra_nvml_call_duration_seconds")
-        self._of_calls: dict[str, Histogram] = {}
-        self._requests = self._histogram("gpu_dra_api_request_duration_seconds")
-        self._xids = self._counter("gpu_dra_gpu_xids_total")
-        self._of_nvidia = self._made_for_nvidia()
+        self._reflector_restarts = self._make(Counter, "gpu_dra_reflector_restarts_total")
+        self._journal = self._make(Histogram, "gpu_dra_journal_write_duration_seconds")
+        self._cdi = self._make(Histogram, "gpu_dra_cdi_write_duration_seconds")
+        self._nvml_calls = self._make(Histogram, "gpu_dra_nvml_call_duration_seconds")
+        self._nvml_by_call: dict[str, Histogram] = {}
+        self._requests = self._make(Histogram, "gpu_dra_api_request_duration_seconds")
+        self._xids = self._make(Counter, "gpu_dra_gpu_xids_total")
+        self._nvidia = self._nvidia_series()
 
     def show(self, read: Callable[[], Iterable[Reading]], *names: str) -> None:
-        """Show series whose values ``read()`` gives; it is asked whenever the numbers are fetched.
+        """Show series whose values ``read()`` returns whenever the metrics are fetched.
 
-        It may raise DriverError: the other series are served all the same.
+        It may raise DriverError. The other series are served all the same.
         """
         self.registry.register(_Shown([TABLE[name] for name in names], read))
 
     def show_number(self, name: str, read: Callable[[], float]) -> None:
-        """Show a series without labels, whose value ``read()`` gives whenever the numbers are fetched."""
-        self._gauge(name).set_function(read)
+        """Show a series without labels whose value ``read()`` returns whenever the metrics are fetched."""
+        self._make(Gauge, name).set_function(read)
 
     @contextmanager
     def operation(self, name: Operation) -> Iterator[None]:
         """Count the block as one operation: enter it before taking any lock."""
         started = time.perf_counter()
-        in_flight, nvidia = self._in_flight[name], self._of_nvidia.get(name)
+        in_flight, nvidia = self._in_flight[name], self._nvidia.get(name)
         in_flight.inc()
         if nvidia is not None:
             nvidia.in_flight.inc()
+        # The phases of this operation are noted by the same thread, deep below, without a reference to it.
         self._now.operation = name
         error: BaseException | None = None
         try:
@@ -163,7 +168,7 @@ class Metrics:
                 nvidia.end(seconds if error is None else None)
 
     def phase(self, name: Phase, seconds: float) -> None:
-        """Note how long a phase of this thread's operation took; outside of one nothing is noted."""
+        """Note how long a phase of this thread's operation took; outside of an operation, do nothing."""
         phase = self._phases.get((getattr(self._now, "operation", ""), name))
         if phase is not None:
             phase.observe(seconds)
@@ -180,10 +185,11 @@ class Metrics:
 
     def nvml_called(self, call: str, seconds: float) -> None:
         """Note how long a call of NVML took; ``call`` is its name in driver.nvml.api."""
-        made = self._of_calls.get(call)
-        if made is None:  # labels() is slow, and each prepare makes some calls
-            made = self._of_calls[call] = self._nvml_calls.labels(call)
-        made.observe(seconds)
+        histogram = self._nvml_by_call.get(call)
+        # labels() is slow, and each prepare makes several calls.
+        if histogram is None:
+            histogram = self._nvml_by_call[call] = self._nvml_calls.labels(call)
+        histogram.observe(seconds)
 
     def request_ended(self, verb: str, resource: str, outcome: str, seconds: float) -> None:
         """Note how long a request to the API server took."""
@@ -208,53 +214,42 @@ class Metrics:
     def _operations(
         self, names: tuple[Operation, ...]
     ) -> tuple[dict[Operation, Gauge], dict[tuple[Operation, Outcome], tuple[Counter, Histogram]]]:
-        """What is counted of operations: how many are under way, and by outcome how many ended, and when."""
-        in_flight = self._gauge("gpu_dra_operations_in_flight")
-        ended = self._counter("gpu_dra_operations_total")
-        duration = self._histogram("gpu_dra_operation_duration_seconds")
+        """The series of operations: how many are running, how many ended, and how long they took."""
+        in_flight = self._make(Gauge, "gpu_dra_operations_in_flight")
+        ended = self._make(Counter, "gpu_dra_operations_total")
+        duration = self._make(Histogram, "gpu_dra_operation_duration_seconds")
         return {name: in_flight.labels(name) for name in names}, {
             (name, outcome): (ended.labels(name, outcome), duration.labels(name, outcome))
             for name in names
             for outcome in OUTCOMES
         }
 
-    def _made_for_nvidia(self) -> dict[str, _OfNvidia]:
-        """What NVIDIA's own driver counts of an operation, by operation."""
-        in_flight = self._gauge("nvidia_dra_requests_inflight")
-        done = self._counter("nvidia_dra_requests_total")
-        duration = self._histogram("nvidia_dra_request_duration_seconds")
+    def _nvidia_series(self) -> dict[str, _NvidiaSeries]:
+        """The series that NVIDIA's own driver has, too, by operation."""
+        in_flight = self._make(Gauge, "nvidia_dra_requests_inflight")
+        done = self._make(Counter, "nvidia_dra_requests_total")
+        duration = self._make(Histogram, "nvidia_dra_request_duration_seconds")
         found = {}
         for name in ("prepare", "unprepare"):
             labels = (NVIDIA_DRIVER, name)
-            found[name] = _OfNvidia(in_flight.labels(*labels), done.labels(*labels), duration.labels(*labels))
+            found[name] = _NvidiaSeries(
+                in_flight.labels(*labels), done.labels(*labels), duration.labels(*labels)
+            )
         return found
 
-    def _gauge(self, name: str) -> Gauge:
+    def _make(self, kind: type[M], name: str) -> M:
+        """Make a series of the table."""
         series = TABLE[name]
-        return Gauge(series.name, series.help, series.labels, registry=self._registry_of(name))
-
-    def _counter(self, name: str) -> Counter:
-        series = TABLE[name]
-        return Counter(series.name, series.help, series.labels, registry=self._registry_of(name))
-
-    def _histogram(self, name: str) -> Histogram:
-        series = TABLE[name]
-        return Histogram(
-            series.name,
-            series.help,
-            series.labels,
-            buckets=series.buckets,
-            registry=self._registry_of(name),
-        )
-
-    def _registry_of(self, name: str) -> CollectorRegistry | None:
-        """The registry where the process shows the series; None for one that it counts and does not show."""
-        is_shown = self._process is None or self._process in TABLE[name].processes
-        return self.registry if is_shown else None
+        # A series without a registry counts like any other, so code that both processes share need not ask.
+        is_shown = self._process is None or self._process in series.processes
+        options: dict[str, Any] = {"buckets": series.buckets} if series.buckets else {}
+        registry = self.registry if is_shown else None
+        return kind(series.name, series.help, series.labels, registry=registry, **options)
 
 
 class _Handler(MetricsHandler):
     server: Server
+    # As in driver.process.probes: a client that does not read must not keep its thread.
     timeout = ANSWER_SECONDS
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
@@ -263,23 +258,24 @@ class _Handler(MetricsHandler):
 
 
 def endpoint(address: str, metrics: Metrics | CertificateMetrics) -> HttpEndpoint:
-    """The endpoint of these numbers at ``host:port``, bound; raises ConfigError."""
+    """The endpoint of these metrics at ``host:port``, bound; raises ConfigError."""
+    # MetricsHandler takes its registry from the class.
     handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
     return HttpEndpoint(address, lambda place: Server(place, handler), what="metrics", flag="--metrics-addr")
 
 
 def serve(service: Service, address: str, metrics: Metrics | CertificateMetrics) -> None:
-    """Serve these numbers as long as the service lives; an empty address serves none. Raises ConfigError."""
+    """Serve these metrics as long as the service lives; with an empty address, none. Raises ConfigError."""
     if address:
         served = endpoint(address, metrics)
         service.spawn("metrics", served.run, served.stop)
 
 
 class CertificateMetrics:
-    """The one series of a process that only serves with a certificate, in a registry of its own."""
+    """The metric of a process that only serves with a certificate, in a registry of its own."""
 
     def __init__(self, remaining_seconds: Callable[[], float]) -> None:
-        """``remaining_seconds`` is asked whenever the number is fetched."""
+        """``remaining_seconds`` is called whenever the metric is fetched."""
         self.registry = CollectorRegistry()
         (series,) = TABLE.of("webhook")
         Gauge(series.name, series.help, registry=self.registry).set_function(remaining_seconds)

@@ -18,31 +18,31 @@ _UNITS = {
     "_total": "a count since the start",
     "_info": "always 1",
 }
-"""What the end of a name says of its unit (prometheus.io/docs/practices/naming)."""
+"""The unit by the end of a name (prometheus.io/docs/practices/naming)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series as it is served.
+    """One series as it is served."""
 
-    ``name`` is whole, ``_total`` of a counter included. ``help`` is one sentence. ``labels`` are all that it
-    has. ``processes`` show it. ``bound`` says in words how many there can be of it at one time. ``buckets``
-    are the upper limits of a histogram in seconds, empty for others. ``unit_word`` is the unit where the
-    name does not tell.
-    """
-
+    # With ``_total`` at the end of a counter.
     name: str
     kind: Literal["gauge", "counter", "histogram"]
+    # One sentence.
     help: str
+    # The processes that show it.
     processes: tuple[Process, ...]
     labels: tuple[str, ...] = ()
+    # How many label sets it can have at one time, in words.
     bound: str = "1"
+    # The upper limits of a histogram in seconds.
     buckets: tuple[float, ...] = ()
+    # The unit if the name does not end in it.
     unit_word: str = ""
 
     @property
     def unit(self) -> str:
-        """What a value of it is counted in."""
+        """The unit of its values."""
         if self.unit_word:
             return self.unit_word
         found = (unit for end, unit in _UNITS.items() if self.name.endswith(end))
@@ -57,19 +57,20 @@ class Table:
 
     def __getitem__(self, name: str) -> Series:
         """The series of this name; raises KeyError."""
+        # Only at the start of a process, when the series are made.
         for one in self.rows:
             if one.name == name:
                 return one
         raise KeyError(name)
 
     def of(self, process: Process | None) -> tuple[Series, ...]:
-        """Those that a process shows; of None, all."""
+        """The series that a process shows; all for None."""
         return tuple(one for one in self.rows if process is None or process in one.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """``labels`` are exactly those that the table has for the series."""
+    """A value of a series. ``labels`` must be exactly those that the table has for it."""
 
     series: str
     labels: Mapping[str, str]
@@ -89,6 +90,7 @@ PLUGIN: tuple[Process, ...] = ("kubeletplugin",)
 _CONTROLLER: tuple[Process, ...] = ("controller",)
 BOTH: tuple[Process, ...] = ("kubeletplugin", "controller")
 
+# What the two processes do: claims, operations, calls, slices.
 _OF_WORK = (
     Series("gpu_dra_prepared_claims", "gauge", "Claims that are prepared on this node.", PLUGIN),
     Series(

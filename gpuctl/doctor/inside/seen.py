@@ -11,7 +11,7 @@ from driver.hardware.functions import NOTHING_SEEN, PciFunction, PciView
 from driver.hardware.gpu import Inventory
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
-from driver.roots.probe import Looked
+from driver.roots.probe import ProbedPlace
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry
@@ -134,7 +134,7 @@ class NodeSeen:
 
     places: Places
     boot_id: str
-    looked: tuple[Looked, ...]
+    looked: tuple[ProbedPlace, ...]
     driver_files: DriverFiles | Unread
     kernel_driver: str | None
     gpus_on_bus: int

@@ -107,7 +107,7 @@ class Journal:
         That are its GPUs, or for a device that lies on none, the device itself. Callers have looked since
         they hold the locks of those places, which keep every instance from changing what is held there.
         """
-        return self._files.at_last_look(device.places)
+        return self._files.at_in_memory(device.places)
 
     def held_count(self) -> int:
         """How many claims hold devices."""

@@ -1,14 +1,14 @@
-"""Keeps small files of one kind in a folder, and remembers what they say.
+"""Keeps small files of one kind in a folder, and remembers their content.
 
-One place for what all such folders have in common:
+The rules for all such folders:
 
-- A file is read once, and again when another instance may have written it and its stamp is another.
-- A file is written whole, and is remembered once the disk has it.
-- A file that makes no sense, or that the disk does not give, is damaged. Its owner decides what that means,
-  no other file suffers, and it is read again each time until it is whole or gone.
-- A process that lacks file descriptors or memory learns nothing about a file: the caller gets the error, and
-  all is read again.
-- A file whose name is none of the owner's is left alone.
+- A file is read once. It is read again if another instance may have written it and its stamp has changed.
+- A file is written as a whole, and remembered after it was written.
+- A file that cannot be understood, or cannot be read, is damaged. Its owner decides what that means. Other
+  files are not affected. It is read again each time until it is whole or gone.
+- If the process lacks file descriptors or memory, that says nothing about the file. The caller gets the
+  error, and everything is read again.
+- A file whose name the owner does not know is left alone.
 
 ``docs/architecture.md`` says what the owners decide.
 """
@@ -28,10 +28,11 @@ from driver.errors import StorageError
 from driver.process.durable import make_private_folder, remove, storage_errors, write_atomically
 from driver.process.stamp import Stamp, stamp_of
 
-_NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Errors of open(2) that are about this process or the machine, and not about the file.
+_LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
-"""What a reader of JSON raises when the document is not what it expects."""
+"""The exceptions of code that reads a JSON document which is not what it expects."""
 
 K = TypeVar("K", str, int, tuple[str, str])
 T = TypeVar("T")
@@ -41,8 +42,8 @@ T = TypeVar("T")
 class RecordFiles(Generic[K, T]):
     """How a record becomes a file.
 
-    ``key_of`` is None for the name of a file that is none of the owner's. ``decode`` raises what
-    ``MALFORMED`` has. ``places`` are the words by which a record is found beside its key.
+    ``key_of`` returns None for the name of a file that is not the owner's. ``decode`` raises one of
+    ``MALFORMED``. ``places`` are the words by which a record can be found, besides its key.
     """
 
     key_of: Callable[[str], K | None]
@@ -56,7 +57,7 @@ class RecordFiles(Generic[K, T]):
 class Damage(Generic[T]):
     """A file that cannot be read, and why.
 
-    ``before`` is what was read of it earlier, where only the disk does not give it now.
+    ``before`` is the record that was read from it earlier, if the file was readable then.
     """
 
     path: Path
@@ -66,9 +67,9 @@ class Damage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[T]):
-    """What is remembered of a file: ``wrong`` is empty, or why its content is not known.
+    """What is remembered of a file. ``wrong`` says why its content is not known, and is empty if it is known.
 
-    ``record`` then is what its owner assumes instead.
+    If it is not known, ``record`` is what the owner assumes instead.
     """
 
     record: T | None
@@ -77,10 +78,10 @@ class Kept(Generic[T]):
 
 
 class RecordFolder(Generic[K, T]):
-    """The files of one folder, remembered. Callers see to it that one of them at a time writes a record.
+    """The files of one folder, with their content in memory. Only one caller at a time may write a record.
 
-    ``damaged`` gives what to remember of a damaged file, None where its owner has moved it away.
-    ``changed_elsewhere`` tells whether another instance may have written since it was last asked. All calls
+    ``damaged`` returns what to remember of a damaged file, None if its owner has moved it away.
+    ``changed_elsewhere`` says whether another instance may have written since the last call. All methods
     raise StorageError.
     """
 
@@ -93,13 +94,14 @@ class RecordFolder(Generic[K, T]):
         *,
         made_late: bool = False,
     ) -> None:
-        """``made_late`` makes the folder with the first record: for what most nodes never have."""
+        """``made_late``: make the folder with the first record, if most nodes never have such a record."""
         self._folder = folder
         self._files: RecordFiles[K, T] = files
         self._damaged: Callable[[K, Damage[T]], Kept[T] | None] = damaged
         self._changed_elsewhere = changed_elsewhere
         self._made_late = made_late
         self._has_to_read = True
+        # Reentrant, since get() and the like call _remember() while they refresh.
         self._lock = threading.RLock()
         self._known: dict[K, Kept[T]] = {}
         self._at: dict[str, set[K]] = {}
@@ -107,7 +109,7 @@ class RecordFolder(Generic[K, T]):
             make_private_folder(folder)
 
     def get(self, key: K) -> Kept[T] | None:
-        """What is known of a record, None without a file."""
+        """What is known of a record, None if it has no file."""
         with self._lock:
             self._refresh()
             return self._known.get(key)
@@ -126,41 +128,44 @@ class RecordFolder(Generic[K, T]):
         """The records at any of the places, in the order of their keys."""
         with self._lock:
             self._refresh()
-            return self.at_last_look(places)
+            return self.at_in_memory(places)
 
     def places_beside(self, places: Iterable[str]) -> set[str]:
         """All places of the records at any of the places, these included; empty without such a record."""
         return {place for record in self.at(places) for place in self._files.places(record)}
 
-    def at_last_look(self, places: Iterable[str]) -> tuple[T, ...]:
-        """As ``at``, without listing the folder again."""
+    def at_in_memory(self, places: Iterable[str]) -> tuple[T, ...]:
+        """As ``at``, without reading the folder."""
         with self._lock:
             keys = {key for place in places for key in self._at.get(place, ())}
             found = [self._known[key].record for key in sorted(keys)]
         return tuple(record for record in found if record is not None)
 
     def count_at(self, place: str) -> int:
-        """How many records are at a place, as of the last look."""
+        """How many records are at a place, without a look at the folder."""
         return len(self._at.get(place, ()))
 
     def put(self, key: K, record: T) -> T | None:
-        """Write a record; what was known of it before. Where it cannot be written, that stays."""
+        """Write a record and return the one before. If it cannot be written, the one before stays known."""
         if self._made_late:
             make_private_folder(self._folder)
         data = self._files.encode(record)
+        # First the file, then the memory: what is known must be on the disk.
         write_atomically(self.path(key), data)
         before = self._remember(key, Kept(record))
         return before.record if before else None
 
     def forget(self, key: K) -> T | None:
-        """Remove a record; what was known of it. Where it cannot be removed, that stays."""
+        """Remove a record and return it. If it cannot be removed, it stays known."""
         remove(self.path(key))
         before = self._remember(key, None)
         return before.record if before else None
 
     def path(self, key: K) -> str:
-        """Where the file of a record lies. Text, since every claim comes here some times."""
+        """The path of a record's file, as text: every claim comes here several times."""
         name = self._files.name_of(key)
+        # The key comes from outside, a claim's UID for example. A name that does not lead back to it could be
+        # another file's, or a path.
         if self._files.key_of(name) != key:
             raise StorageError(
                 f"{name[:128]!r} cannot name a file", "what it is named after is a claim's UID or a device"
@@ -169,14 +174,17 @@ class RecordFolder(Generic[K, T]):
 
     def _refresh(self) -> None:
         """Read what another instance may have written."""
+        # ``|=`` and not ``or``: the question must be asked each time, since asking it resets it.
         self._has_to_read |= self._changed_elsewhere()
         if not self._has_to_read:
             return
         found = self._listed()
         for key in sorted(found):
             self._load(key)
+        # Another instance, or an admin, has removed these.
         for key in self._known.keys() - found:
             self._remember(key, None)
+        # A damaged file may be repaired by hand, which nothing reports.
         self._has_to_read = any(kept.wrong for kept in self._known.values())
 
     def _listed(self) -> set[K]:
@@ -193,16 +201,21 @@ class RecordFolder(Generic[K, T]):
         path, known = self.path(key), self._known.get(key)
         kept: Kept[T] | None
         try:
+            # Before the content is read. If the file is replaced in between, the stamp is the older one, and
+            # the file is read again next time.
             stamp = stamp_of(path)
             if known is not None and stamp is not None and known.stamp == stamp:
                 return
             kept = Kept(self._files.decode(key, Path(path).read_bytes()), "", stamp)
+        # Removed since the folder was listed.
         except FileNotFoundError:
             kept = None
         except MALFORMED as error:
             kept = self._damaged(key, Damage(Path(path), str(error) or type(error).__name__))
         except OSError as error:
+            # The lack says nothing about the file, so it must not become a damaged record.
             refuse_lack(path, error)
+            # The disk does not give the file now, but what it said is still known.
             before = known.record if known else None
             kept = self._damaged(key, Damage(Path(path), str(error.strerror), before))
         self._remember(key, kept)
@@ -211,6 +224,7 @@ class RecordFolder(Generic[K, T]):
         """Remember what a file says, None for no file; what was remembered before."""
         with self._lock:
             known = self._known.pop(key, None)
+            # The index has no empty sets, or it would grow with each claim of the node's life.
             for place in self._places(known):
                 self._at[place].discard(key)
                 if not self._at[place]:
@@ -237,13 +251,13 @@ class RecordIndex:
 
 
 def refuse_lack(path: str | Path, error: OSError) -> None:
-    """Raise StorageError for an error of a read that tells what the process lacks, not how the file is."""
-    if error.errno in _NOT_OF_THE_FILE:
+    """Raise StorageError if the error of a read is that the process lacks something."""
+    if error.errno in _LACKS:
         raise StorageError(
             f"reading {path} failed: {error.strerror}", "give the plugin more of it, or find what uses it up"
         ) from error
 
 
 def compact_json(body: Mapping[str, Any]) -> bytes:
-    """A document on one line, the same for the same content."""
+    """A document as JSON on one line; the same content always gives the same bytes."""
     return f"{json.dumps(body, sort_keys=True, separators=(',', ':'))}\n".encode()

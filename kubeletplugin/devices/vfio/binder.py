@@ -274,7 +274,7 @@ def functions_to_bind(
                 f"{one.pci} has {len(one.virtual)} virtual functions, which would be without their GPU",
                 f"end what uses them, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
             )
-    others_at_work = (one for one in group.at_work_for_the_node if one.pci not in gpus)
+    others_at_work = (one for one in group.used_by_the_node if one.pci not in gpus)
     at_work = [f"{one.pci} ({one.driver})" for one in others_at_work]
     if at_work:
         raise ClaimBlocked(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.hardware.condition import problems_of
-from driver.hardware.gpu import NOT_ASKED, Condition, unheard
+from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.hardware.inventory import Discovery
 from driver.health.problems import health, taints
 from driver.nvml.api import Code
@@ -167,5 +167,5 @@ def test_what_a_board_cannot_tell_is_asked_once_for_each_nvidia_driver(tmp_path:
 
 def test_what_was_bad_counts_on_and_that_all_was_well_does_not() -> None:
     bad = Condition("reset", unrepairable=True, unsupported=frozenset({"fabric_health"}))
-    assert unheard(bad) == bad
-    assert unheard(replace(bad, recovery_action="none")).recovery_action is None
+    assert without_answers(bad) == bad
+    assert without_answers(replace(bad, recovery_action="none")).recovery_action is None

@@ -14,6 +14,7 @@ from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
+from fakegpu.nvml.fake_nvml import FakeDevice
 from tests.driver.nvml.c_library_health import CLibraryHealth
 from tests.driver.nvml.c_library_mig import CLibraryMig
 
@@ -30,8 +31,6 @@ ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
 VIRTUALIZATION = {"none": 0, "passthrough": 1, "vgpu": 2, "host-vgpu": 3, "host-vsga": 4}
 COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
 EXCLUSIVE_THREAD = 1
-LEVELS = {"internal": 0, "single": 10, "multiple": 20, "hostbridge": 30, "node": 40, "system": 50}
-P2P = {"ok": 0, "not-supported": 5}
 FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
 LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
@@ -138,16 +137,21 @@ class CLibrary(CLibraryMig, CLibraryHealth):
                 out._obj[node // 64] |= 1 << node % 64
 
     def device_get_nv_link_state(self, handle: Any, link: int, out: Any) -> int | None:
-        states = self._device(handle).nvlink_states()
-        if link >= (len(states) if self._links is None else self._links):
+        up = self._links_up(handle)
+        if link >= (len(up) if self._links is None else self._links):
             return INVALID_ARGUMENT
-        out._obj.value = int(states[link].active)
+        out._obj.value = int(up[link])
         return None
+
+    def _links_up(self, handle: Any) -> tuple[bool, ...]:
+        device = self._device(handle)
+        assert isinstance(device, FakeDevice)
+        return device.links_up()
 
     def _link_end(self, handle: Any, link: int) -> NvLinkEnd:
         """Where an active link leads."""
         device = self._device(handle)
-        active = [state.link for state in device.nvlink_states() if state.active]
+        active = [link for link, up in enumerate(self._links_up(handle)) if up]
         return device.nvlinks()[active.index(link)]
 
     def device_get_nv_link_remote_device_type(self, handle: Any, link: int, out: Any) -> None:
@@ -275,13 +279,6 @@ class CLibrary(CLibraryMig, CLibraryHealth):
 
     def device_get_graphics_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
         return self.device_get_compute_running_processes_v3(handle, count, array)
-
-    def device_get_topology_common_ancestor(self, one: Any, other: Any, out: Any) -> None:
-        out._obj.value = LEVELS[self._device(one).common_ancestor(self._device(other).pci())]
-
-    def device_get_p2_p_status(self, one: Any, other: Any, index: int, out: Any) -> None:
-        assert index == 0
-        out._obj.value = P2P[self._device(one).p2p_read(self._device(other).pci())]
 
 
 def _fill_pci(out: Any, pci: PciAddress) -> None:

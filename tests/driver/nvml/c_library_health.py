@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND = 2, 3, 7, 10, 13
 VERSION_MISMATCH = 25
 RECOVERY_ACTION_FIELD, RESETLESS_MIG_FIELD = 230, 184
-REPLAY_FIELD, RECOVERY_FIELD, CRC_FIELD, RECOVERY_EVENTS_FIELD = 161, 162, 163, 215
-UNSIGNED, UNSIGNED_LONG_LONG = 1, 3
+UNSIGNED = 1
 ACTIONS = (
     "none",
     "reset",
@@ -61,7 +60,6 @@ class CLibraryHealth:
     _handles: list[Any]
     has_fabric_v3 = True
     has_version_3_of_wait = True
-    newer_link_counters = False
     resetless_field_status = 0
     unknown_fields: frozenset[int] = frozenset()
     sets: list[_Set]
@@ -92,23 +90,6 @@ class CLibraryHealth:
                 return
             field.nvmlReturn, field.valueType = 0, UNSIGNED
             field.value.uiVal = UNKNOWN_ACTION if action is None else ACTIONS.index(action)
-        else:
-            self._link_field(device, field)
-
-    def _link_field(self, device: NvmlDevice, field: Any) -> None:
-        link = device.nvlink_states()[field.scopeId]
-        told = {
-            REPLAY_FIELD: link.replay_errors,
-            RECOVERY_FIELD: link.recovery_errors,
-            CRC_FIELD: link.crc_errors,
-        }
-        if self.newer_link_counters:
-            told = {RECOVERY_EVENTS_FIELD: link.recovery_errors}
-        if field.fieldId not in told:
-            field.nvmlReturn = NOT_SUPPORTED
-            return
-        field.nvmlReturn, field.valueType = 0, UNSIGNED_LONG_LONG
-        field.value.ullVal = told[field.fieldId]
 
     def device_get_remapped_rows(
         self, handle: Any, corrected: Any, uncorrected: Any, pending: Any, failed: Any

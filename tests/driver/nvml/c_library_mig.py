@@ -78,9 +78,6 @@ class CLibraryMig:
         for position, instance in enumerate(reversed(found)):
             self._hand_out((device, instance), array, position)
 
-    def device_get_gpu_instance_remaining_capacity(self, handle: Any, profile_id: int, out: Any) -> None:
-        out._obj.value = self._device(handle).gpu_instance_capacity(profile_id)
-
     def device_create_gpu_instance_with_placement(
         self, handle: Any, profile_id: int, place: Any, out: Any
     ) -> None:
@@ -178,7 +175,6 @@ class CLibraryMig:
     def device_get_attributes_v2(self, handle: Any, out: Any) -> None:
         device, attributes = self._mig_device(handle), out._obj
         attributes.multiprocessorCount = device.multiprocessors
-        attributes.gpuInstanceSliceCount = device.gpu_instance_slices
         attributes.computeInstanceSliceCount = device.compute_instance_slices
         attributes.memorySizeMB = device.memory_bytes // MIB
         _fill_shared_engines(attributes, device.engines)

@@ -39,26 +39,14 @@ def _answers(device: NvmlDevice, *names: str) -> dict[str, object]:
 def answers_each_question_about_health_or_says_not_supported(nvml: Nvml) -> None:
     names = (
         "recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors",
-        "fabric_health", "nvlink_states",
+        "fabric_health",
     )  # fmt: skip
     for device in _devices(nvml):
         answers = _answers(device, *names)
         assert all(value is not None for value in answers.values())
         assert not {"remapped_rows", "retired_pages_pending"} <= set(answers)
         if device.virtualization() == "vgpu":
-            assert not set(answers) - {"nvlink_states"}
-
-
-def tells_each_link_by_its_number(nvml: Nvml) -> None:
-    for device in _devices(nvml):
-        try:
-            states = device.nvlink_states()
-        except NotSupported:
-            with pytest.raises(NotSupported):
-                device.nvlinks()
-            continue
-        assert [state.link for state in states] == sorted({state.link for state in states})
-        assert sum(state.active for state in states) == len(device.nvlinks())
+            assert not answers
 
 
 def answers_each_question_about_use_or_says_not_supported(nvml: Nvml) -> None:
@@ -138,7 +126,6 @@ def begins_anew_after_an_event_set(nvml: Nvml) -> None:
 
 HEALTH_CLAUSES: tuple[Callable[[Nvml], None], ...] = (
     answers_each_question_about_health_or_says_not_supported,
-    tells_each_link_by_its_number,
     answers_each_question_about_use_or_says_not_supported,
     uses_no_more_memory_than_there_is,
     tells_the_use_of_each_partition_and_of_no_other,

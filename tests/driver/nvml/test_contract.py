@@ -148,16 +148,13 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
             "virtualization", "vgpu_types", "licensable_features", "compute_mode", "persistence_mode",
             "process_ids", "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances",
             "mig_processes", "recovery_action", "remapped_rows", "retired_pages_pending",
-            "unrepairable_memory", "ecc_errors", "fabric_health", "nvlink_states", "memory_use",
+            "unrepairable_memory", "ecc_errors", "fabric_health", "memory_use",
             "utilisation", "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "processes",
             "busy_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
-        for there in fake.state.listed():
-            assert other.common_ancestor(there) == one.common_ancestor(there)
-            assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 40 * len(fake.spec.slots)
+    assert compared == 39 * len(fake.spec.slots)
     bound.shutdown()
 
 

@@ -207,7 +207,7 @@ def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one(guard: Guard) 
 
 def test_a_change_of_mig_mode_is_told_when_it_begins_and_when_it_ends(guard: Guard) -> None:
     told: list[tuple[str, bool]] = []
-    guard.listener = lambda key, begins: told.append((key, begins))
+    guard.on_mode_change = lambda key, begins: told.append((key, begins))
 
     guard.run("gpu", lambda watch: watch("set_mig_mode", lambda: "done"))
     guard.run("gpu", lambda watch: watch("uuid", lambda: "GPU-1"))
@@ -218,7 +218,7 @@ def test_a_change_of_mig_mode_is_told_when_it_begins_and_when_it_ends(guard: Gua
 def test_a_change_of_mig_mode_that_hangs_has_ended_for_whoever_waits_for_it() -> None:
     told: list[tuple[str, bool]] = []
     guard, hang = Guard(SHORT / LONG_FACTOR), Hang()
-    guard.listener = lambda key, begins: told.append((key, begins))
+    guard.on_mode_change = lambda key, begins: told.append((key, begins))
 
     with pytest.raises(NvmlTimeout):
         guard.run("gpu", lambda watch: watch("set_mig_mode", hang))
@@ -264,7 +264,7 @@ def test_jobs_of_several_lanes_are_done_side_by_side_and_one_that_hangs_takes_no
 def test_who_counts_hears_of_each_call_that_came_back_also_of_one_that_failed() -> None:
     guard = Guard()
     heard: list[str] = []
-    guard.counter = lambda call, _seconds: heard.append(call)
+    guard.on_call = lambda call, _seconds: heard.append(call)
     try:
         guard.run("gpu", lambda watch: watch("minor", lambda: 7))
         with pytest.raises(GpuLost):

@@ -15,7 +15,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
-from driver.roots.probe import Looked
+from driver.roots.probe import ProbedPlace
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places, read_places
@@ -101,8 +101,8 @@ def well_node() -> NodeSeen:
         places=places(),
         boot_id=BOOT,
         looked=(
-            Looked("driver container", "/run/nvidia/driver", reason="empty"),
-            Looked("host", "/", VERSION),
+            ProbedPlace("driver container", "/run/nvidia/driver", reason="empty"),
+            ProbedPlace("host", "/", VERSION),
         ),
         driver_files=DriverFiles(
             VERSION, ("/usr/lib/libcuda.so",), (), ("/usr/bin/nvidia-smi",), (), (), None

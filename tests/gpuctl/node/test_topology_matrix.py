@@ -10,9 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from driver.nvml.api import TopologyLevel
 from envtest.embedded.api.server import EmbeddedApiServer
-from fakegpu.machine.spec import Slot, known_machines, load_machine, topology_level
+from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
 from gpuctl.__main__ import commands
 from gpuctl.node.picture import published_gpus
 from gpuctl.node.planned import plan_node

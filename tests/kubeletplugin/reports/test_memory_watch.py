@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from driver.errors import StorageError
-from driver.process.fresh_look import FreshLook
+from driver.process.fresh_reading import FreshReading
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.device_status import DeviceMemory
@@ -30,7 +30,7 @@ class Node:
         self.heard: list[str] = []
         self.clock = 0.0
         self.failure: StorageError | None = None
-        self.look = FreshLook("memory", self._used, 30.0, lambda: self.clock)
+        self.look = FreshReading("memory", self._used, 30.0, lambda: self.clock)
         self.watch = MemoryWatch(
             lambda: self.entries,
             lambda: self.faults,

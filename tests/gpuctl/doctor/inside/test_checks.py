@@ -13,7 +13,7 @@ from driver.hardware.functions import IommuGroup, PciView
 from driver.hardware.gpu import Inventory, Problem, UnreadGpu
 from driver.hardware.vgpu import VgpuLicense
 from driver.nvml.pci_address import PciAddress
-from driver.roots.probe import Looked
+from driver.roots.probe import ProbedPlace
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import (
@@ -172,8 +172,8 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "one-driver",
         {
             "looked": (
-                Looked("driver container", "/run/nvidia/driver", VERSION, "x"),
-                Looked("host", "/", VERSION),
+                ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x"),
+                ProbedPlace("host", "/", VERSION),
             )
         },
         "warn",

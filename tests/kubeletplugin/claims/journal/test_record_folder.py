@@ -79,7 +79,7 @@ def test_a_lone_owner_looks_at_the_folder_once_and_one_beside_others_each_time(t
     assert (lone.record("a"), other.record("a")) == (None, None)
     Owner(tmp_path).files.put("a", ("x",))
     assert (lone.record("a"), other.record("a")) == (None, ("x",))
-    assert lone.files.at_last_look(["x"]) == ()
+    assert lone.files.at_in_memory(["x"]) == ()
     (tmp_path / "a.txt").unlink()
     assert other.record("a") is None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from driver.errors import StorageError
-from driver.process.fresh_look import FreshLook
+from driver.process.fresh_reading import FreshReading
 from tests.eventually import eventually
 
 FOUND = ("a", 1)
@@ -31,7 +31,7 @@ class Used:
         return FOUND
 
 
-Look = FreshLook[tuple[str, int]]
+Look = FreshReading[tuple[str, int]]
 Start = Callable[..., Look]
 
 
@@ -46,7 +46,7 @@ def start(used: Used) -> Iterator[Start]:
     running: list[tuple[Look, threading.Thread]] = []
 
     def started(patience_seconds: float = 30.0, clock: Callable[[], float] = lambda: 0.0) -> Look:
-        look = FreshLook("things", used, patience_seconds, clock)
+        look = FreshReading("things", used, patience_seconds, clock)
         thread = threading.Thread(target=look.run)
         thread.start()
         running.append((look, thread))
@@ -113,7 +113,7 @@ def test_what_cannot_be_told_is_not_known_and_is_asked_again(start: Start, used:
 
 
 def test_after_the_end_nobody_waits(used: Used) -> None:
-    look = FreshLook("things", used, 30.0)
+    look = FreshReading("things", used, 30.0)
     look.stop()
     look.run()
     assert look.now() is None
