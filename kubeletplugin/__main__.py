@@ -1,4 +1,4 @@
-"""Wires the kubelet plugin: reads the flags, connects the parts, serves until it is told to stop."""
+"""The kubelet plugin's program: reads the flags, and serves until a signal or cleans the node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
 from kubeletplugin.claims.cdi.hook import COPY
-from kubeletplugin.early_sockets import open_front
+from kubeletplugin.early_sockets import open_early_sockets
 from kubeletplugin.process_inputs import Given
 from kubeletplugin.settings import Settings
 from kubeletplugin.wait_for_other_driver import wait_for_nvidia_driver
@@ -145,14 +145,15 @@ def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any
 
             retire_node(settings, given)
             return
+        # No socket is open yet: the kubelet must not find two drivers of one name.
         taken = wait_for_nvidia_driver(settings, given.intervals)
-        front = open_front(settings, given.hung_seconds)
+        early = open_early_sockets(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, given, front, taken)
+            serve(settings, given, early, taken)
         finally:
-            front.service.stop()
+            early.service.stop()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
 

@@ -1,7 +1,7 @@
-"""Builds the parts that work on claims, out of the ports to the hardware, the cluster and the disk.
+"""Builds the parts that work on claims, from the ports to the hardware, the cluster and the disk.
 
-The process and the tests build them here and nowhere else, so what is tested is what runs. Nothing is
-started: threads, sockets and the order in which all of it ends are the process's own.
+The process and the tests build them here and nowhere else, so the tests check what runs. Nothing is started:
+the process adds threads and sockets, and decides the order in which they end.
 """
 
 from __future__ import annotations
@@ -67,46 +67,32 @@ _STARTING_SECONDS = 30.0
 Disk = tuple[Peers, KeyedLocks, BootFiles]
 
 
-def _nobody(_step: str) -> None:
-    """Nobody follows the steps."""
-
-
-def _nothing(_device: str) -> Mapping[str, Any]:
-    """Nothing is known of what is published."""
-    return {}
-
-
-def _none_listed() -> Listed:
-    """The kubelet lists no containers."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the parts need from the API server and the kubelet, and how they report to the user of a claim.
+    """What the parts need from the API server and the kubelet, and how they report to the user of a claim."""
 
-    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused if there is none.
-    ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices say, None
-    if never seen, ``published_attributes(device)`` all attributes, empty then. ``in_use()`` gives the CDI
-    device names that containers have, ``given_by_device_plugins()`` the ids of NVIDIA's devices that they
-    have from device plugins, ``containers()`` the containers that the kubelet lists, by CDI device; all three
-    raise DriverError. ``complain`` and ``note`` say that a claim waits, or what it does not get.
-    """
-
+    # Returns the claim with this namespace and name; raises ApiError, and ClaimRefused if there is none.
     get_claim: Callable[[str, str], dict[str, Any]]
+    # From this node's ResourceSlices, by device; None if never seen.
     published_uuid: Callable[[str], str | None]
     published_memory: Callable[[str], int | None]
+    # Returns the CDI device names that containers have; raises DriverError.
     in_use: Callable[[], frozenset[str]]
+    # Returns the ids of NVIDIA's devices that containers have from device plugins; raises DriverError.
     given_by_device_plugins: Callable[[], frozenset[str]]
+    # Reports that a claim waits.
     complain: Callable[[ClaimRef, DriverError], None]
+    # Reports what a claim does not get.
     note: Callable[[ClaimRef, str], None]
-    published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
-    containers: Callable[[], Listed] = _none_listed
+    # From this node's ResourceSlices, by device; empty if never seen.
+    published_attributes: Callable[[str], Mapping[str, Any]] = lambda _device: {}
+    # Returns the containers that the kubelet lists, by CDI device; raises DriverError.
+    containers: Callable[[], Listed] = dict
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """What outlives the process: the plugin's own folder, which is there, and the runtime's for CDI specs."""
+    """The folders of lasting files: the plugin's own, which must exist, and that of CDI specs."""
 
     data: Path
     cdi: Path
@@ -114,24 +100,25 @@ class Folders:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Callbacks for what happens.
+    """Callbacks for events."""
 
-    ``changed(held)`` gets how many claims hold devices, ``prepared(entry)`` each claim that is ready,
-    ``state`` each new state of the node; ``board`` takes the health of devices. ``step(name)`` follows the
-    steps of a claim, for tests; ``timing`` counts how long they took.
-    """
-
+    # Gets the number of claims that hold devices.
     changed: Callable[[int], None]
+    # Gets each prepared claim.
     prepared: Callable[[Entry], None]
+    # Gets each new state of the node.
     state: Callable[[NodeState], None]
+    # Gets the health of devices.
     board: HealthBoard
-    step: Callable[[str], None] = _nobody
+    # Called after each step of a claim, for tests.
+    step: Callable[[str], None] = lambda _step: None
+    # Measures the steps.
     timing: Timing = NO_TIMING
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that work on claims. ``recovered`` says what was repaired when they were built."""
+    """The parts that work on claims. ``recovered`` is what was repaired when they were built."""
 
     peers: Peers
     kinds: HeldKinds
@@ -159,24 +146,23 @@ def assemble(
     intervals: Intervals,
     kinds_of: KindsOf = own_kinds,
 ) -> Parts:
-    """Drop what an earlier boot left, build the parts, and make journal and CDI folder agree.
+    """Remove the files of earlier boots, build the parts, and make journal and CDI specs agree.
 
-    ``kinds_of`` gives the kinds that the node prepares. Raises StorageError.
+    ``kinds_of`` makes the kinds that the node prepares. Raises StorageError.
     """
 
+    # Parts that need each other get a function that looks the other one up later.
     def changed(entry: Entry | None) -> None:
         watch.claims_changed()
-        if (
-            entry is None or entry.rebuilt or entry.shares
-        ):  # a share may need what another one uses beyond its own
+        # A new share may need what another one uses beyond its own.
+        if entry is None or entry.rebuilt or entry.shares:
             memory.claims_changed()
         listeners.changed(journal.held_count())
 
+    # Files of earlier boots are gone before anything reads them.
     peers, locks, files = _disk(identity, folders, listeners.timing)
-    journal, store = (
-        Journal(files.journal, peers.watch(), changed, listeners.timing.journal),
-        CdiStore(folders.cdi),
-    )
+    journal = Journal(files.journal, peers.watch(), changed, listeners.timing.journal)
+    store = CdiStore(folders.cdi)
     metadata_store = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
@@ -236,16 +222,18 @@ def _watch(
 ) -> NodeWatch:
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    # A GPU whose MIG mode changes is reported as busy meanwhile.
     hardware.discovery.on_mode_change(watch.mode_changes)
     return watch
 
 
 def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
-    """What several instances share on the disk, once the files of earlier boots are dropped."""
+    """The files that several instances share, after those of earlier boots are removed."""
     data = folders.data
     peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
     records = {SHARING: group_of, FABRIC: partition_of, MEMORY: place_of, HEALING: gpu_of}
     files = BootFiles(data, folders.cdi, records)
+    # Only one instance at a time starts up, so that none removes what another has just written.
     with peers.starting(_STARTING_SECONDS):
         drop_earlier_boots(files, identity.boot_id)
         remove_litter(files, peers.alone)
@@ -253,9 +241,10 @@ def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
 
 
 def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
-    """The hooks; their copies are put on the host if that is possible."""
+    """The hooks; they are copied to the host if that is possible."""
     host_root = hardware.driver.host_root or Path("/")
     hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
+    # Not an error if it fails: claims that need no copy are prepared.
     hooks.install()
     return hooks
 
@@ -364,7 +353,7 @@ def _healer(
     watch: NodeWatch,
     step: Callable[[str], None],
 ) -> Healer:
-    """The healer, which resets GPUs; ``data`` is the plugin's own folder."""
+    """The part that resets GPUs; ``data`` is the plugin's own folder."""
     return Healer(
         hardware.sysfs_root,
         (hardware.discovery, hardware.controllers),
@@ -378,7 +367,7 @@ def _healer(
 
 
 def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
-    """What kinds of devices need of the node."""
+    """The ports that kinds of devices use."""
     return NodePorts(
         hardware.discovery,
         nodes,

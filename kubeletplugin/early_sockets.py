@@ -1,8 +1,7 @@
 """Opens the plugin's sockets first, before the rest of it is even imported.
 
-The kubelet looks for new plugins once a second, and nothing can be published before it has found this
-one; so it gets something to find as early as possible. A call that comes in before the rest is ready
-waits for it.
+The kubelet looks for new plugins once a second, and nothing can be published before it has found this one.
+So the sockets open as early as possible, and calls wait until the rest of the plugin is ready.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from driver.errors import ClaimBlocked
 from driver.process import probes
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.kubelet.face import Face, open_face, probes_of
 from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.plugin_sockets import PluginSockets, open_sockets, probes_of
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.settings import Settings
@@ -26,7 +25,7 @@ _ANSWER_SECONDS = 1.0
 
 
 class LateClaims:
-    """Lets calls wait until the part that prepares claims is ready."""
+    """Makes calls wait until the part that prepares claims is ready."""
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
@@ -34,29 +33,32 @@ class LateClaims:
         self._closed = False
 
     def ready(self, claims: Claims) -> None:
-        """From now on ``claims`` does the work, for calls that wait as well."""
+        """Pass calls to ``claims`` from now on, waiting ones included."""
         with self._ready:
+            # Calls that wait look at this when they wake.
             self._claims = claims
             self._ready.notify_all()
 
     def close(self) -> None:
-        """End the calls that wait: the process stops."""
+        """End the waiting calls, when the process stops."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare when that is possible; raises ClaimBlocked when it does not become so in time."""
+        """Prepare once the plugin is ready; raises ClaimBlocked if that takes too long."""
         return self._wait(claim, call).prepare(claim, call)
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
-        """Unprepare when that is possible; raises ClaimBlocked when it does not become so in time."""
+        """Unprepare once the plugin is ready; raises ClaimBlocked if that takes too long."""
         self._wait(claim, call).unprepare(claim, call)
 
     def _wait(self, claim: ClaimRef, call: Call) -> Claims:
         claims = self._claims
         if claims is not None:
             return claims
+        # The answer has to leave before the kubelet's deadline. A call without a deadline has years left,
+        # which is more than a wait accepts.
         end = time.monotonic() + min(call.remaining_seconds() - _ANSWER_SECONDS, threading.TIMEOUT_MAX / 2)
         with self._ready:
             while self._claims is None and not self._closed and time.monotonic() < end:
@@ -69,24 +71,25 @@ class LateClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
-    """What is open already, for the rest of the plugin to build on."""
+class EarlySockets:
+    """The open sockets and the parts behind them, which the rest of the plugin uses."""
 
     service: Service
     metrics: Metrics
     board: HealthBoard
     state: NodeStateBoard
     claims: LateClaims
-    face: Face
+    sockets: PluginSockets
 
 
-def open_front(settings: Settings, hung_seconds: float) -> Front:
-    """Serve the plugin's sockets and its probes; raises ConfigError when an address cannot be bound."""
+def open_early_sockets(settings: Settings, hung_seconds: float) -> EarlySockets:
+    """Serve the plugin's sockets and its probes; raises ConfigError if an address cannot be bound."""
     service, metrics, claims = Service(hung_seconds), Metrics("kubeletplugin"), LateClaims()
     board, state = HealthBoard(), NodeStateBoard()
+    # Before the sockets: a signal must not end the process with its sockets left behind.
     service.catch_signals()
     try:
-        face = open_face(
+        sockets = open_sockets(
             service,
             driver=DRIVER_NAME,
             service_socket=settings.service_socket,
@@ -96,9 +99,10 @@ def open_front(settings: Settings, hung_seconds: float) -> Front:
             state=state,
             metrics=metrics,
         )
-        probes.serve(service, settings.health_addr, probes_of(face, settings.service_socket, service.pulse))
+        answers = probes_of(sockets, settings.service_socket, service.pulse)
+        probes.serve(service, settings.health_addr, answers)
     except BaseException:
         service.stop()
         raise
     service.on_stop("claims that wait", claims.close)
-    return Front(service, metrics, board, state, claims, face)
+    return EarlySockets(service, metrics, board, state, claims, sockets)

@@ -1,4 +1,4 @@
-"""The plugin's metrics about claims and GPUs, connected with the parts that they describe."""
+"""The plugin's metrics about claims and GPUs, connected to the parts that they describe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubeletplugin.devices.kinds.partition.record import partition_name, record_
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
 from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
-from kubeletplugin.reports.use.node_use import Listed, NodeLook, NodeUse
+from kubeletplugin.reports.use.node_use import Listed, NodeUse, UseReader
 from kubeletplugin.reports.use.process_containers import ProcessContainers
 
 _PROC = Path("/proc")
@@ -30,7 +30,7 @@ _SHARE_INFO = "gpu_dra_share_info"
 
 
 class PluginMetrics:
-    """The metrics about claims and GPUs; ``look`` has to run in a thread of its own."""
+    """The metrics about claims and GPUs; ``use.run`` needs a thread of its own."""
 
     def __init__(
         self,
@@ -42,39 +42,40 @@ class PluginMetrics:
         host_root: Path | None,
         proc: Path = _PROC,
     ) -> None:
-        """``listed()`` are the containers that the kubelet lists, by CDI device; it raises DriverError.
+        """``listed()`` returns the containers that the kubelet lists, by CDI device; it raises DriverError.
 
-        Without ``host_root`` the host's files are those of its first process.
+        Without ``host_root`` the host's files are read by way of its process 1.
         """
         self._parts, self._era = parts, era
         processes = ProcessContainers(proc, host_root or proc / "1/root")
-        self._node = NodeLook(
+        self._reader = UseReader(
             discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
         )
-        self.look: FreshReading[NodeUse] = FreshReading("use of GPUs", self._node.look)
+        self.use: FreshReading[NodeUse] = FreshReading("use of GPUs", self._reader.read)
         self._series = UseSeries(parts.kinds, published_memory)
 
     def containers(self) -> tuple[ContainerMemory, ...] | None:
-        """What live containers with limits have and use; None where nobody could tell in time."""
-        found = self.look.now()
+        """The memory of live containers with limits; None if it could not be read in time."""
+        found = self.use.now()
         return None if found is None else found.memory
 
     def show(self, metrics: Metrics, node_name: str) -> None:
-        """Register all of the metrics."""
+        """Register all metrics."""
         entries, kinds = self._parts.journal.held, self._parts.kinds
         metrics.show(lambda: partition_uses(entries(), self._era()), _PARTITION_INFO)
         metrics.show(lambda: share_uses(entries(), self._era(), kinds), _SHARE_INFO)
         metrics.show(lambda: memory_uses(entries(), self._era(), self.containers), *MEMORY_SERIES)
         metrics.show(self._used, *USE_SERIES)
+        # Named as by NVIDIA's own driver, so that dashboards for that one work.
         metrics.show(lambda: self._by_type(node_name), "nvidia_dra_prepared_devices")
         metrics.show_number("gpu_dra_memory_limits_not_held", lambda: len(self._parts.memory.faults()))
 
     def _used(self) -> Iterator[Reading]:
-        use = self.look.now() or _UNKNOWN
-        return self._series.readings(self._live(), self._parts.health.gpus, use, self._node.listed)
+        use = self.use.now() or _UNKNOWN
+        return self._series.readings(self._live(), self._parts.health.gpus, use, self._reader.listed)
 
     def _live(self) -> list[Entry]:
-        """The prepared claims that are known by name and whose devices are there."""
+        """The prepared claims with a known name whose devices exist."""
         era, kinds = self._era(), self._parts.kinds
         return [
             entry
@@ -85,6 +86,7 @@ class PluginMetrics:
     def _by_type(self, node_name: str) -> Iterator[Reading]:
         kinds = self._parts.kinds
         types = Counter(
+            # A newer version may have prepared devices of other kinds.
             "unknown" if not kinds.knows(held) else kinds.of(held).offered.attribute_type
             for entry in self._live()
             for held in entry.devices
@@ -95,10 +97,10 @@ class PluginMetrics:
 
 
 def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[Reading]:
-    """Each partition that exists and is a claim's, static ones included, once.
+    """Each existing partition of a claim, static ones included, once.
 
-    Admin access is left out: the partition is another claim's. So is what an entry of an earlier era
-    says, and a rebuilt entry, which does not know what it has.
+    Left out are devices with admin access, whose partition belongs to another claim, entries of an earlier
+    era, and rebuilt entries, which lack the record of their devices.
     """
     for entry in entries:
         now = standing(entry, era)
@@ -129,9 +131,9 @@ def _partition_use(entry: Entry, held: HeldDevice) -> Reading | None:
 
 
 def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[Reading]:
-    """Each share that a claim has, and each device that a claim shares among its own pods.
+    """Each share of a claim, and each device that a claim shares among its own pods.
 
-    What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
+    Entries of an earlier boot are left out, and rebuilt entries, which lack the record of their shares.
     """
     for entry in entries:
         if kinds.standing(entry, era).is_prepared:
@@ -150,13 +152,9 @@ def _share_use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: st
         "strategy": "mps" if mps else "time-slicing",
         "uuid": cuda_uuid,
         "pci_bus_id": held.pci,
-        "shares": _told(share.shares),
-        "memory_bytes": _told(share.memory_bytes),
-        "active_thread_percentage": _told(share.active_thread_percentage if mps else 0),
-        "pinned_memory_mib": _told(share.pinned_memory_mib),
+        "shares": str(share.shares or ""),
+        "memory_bytes": str(share.memory_bytes or ""),
+        "active_thread_percentage": str((mps and share.active_thread_percentage) or ""),
+        "pinned_memory_mib": str(share.pinned_memory_mib or ""),
     }
     return Reading(_SHARE_INFO, labels, 1)
-
-
-def _told(amount: int) -> str:
-    return str(amount) if amount else ""

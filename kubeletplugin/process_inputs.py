@@ -1,4 +1,4 @@
-"""What the plugin gets from its starter besides flags: the waits of its loops, and the kinds of devices."""
+"""What the plugin's caller can set besides flags: the intervals of its loops, and the kinds of devices."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The plugin's waits, by default those of a real node.
+    """The plugin's intervals in seconds, by default those of a real node.
 
-    No flag sets them: whoever calls the command in Python gives others as its context object. Every
-    ``check_seconds`` the GPUs are looked at, and what could not be put back or let go is tried again: twice
-    within the time after which the kubelet takes a device that it does not hear of for unknown. Claims that
-    are gone from the API are looked for every ``reconcile_seconds``. A journal that cannot be read is read
-    again after ``state_again_seconds``. Whether the NVIDIA driver was loaded anew, which ends the limits of
-    memory, is looked at every ``driver_load_seconds``: one stat(2), since sysfs tells of no change. Changes
-    of what claims hold are told together when they come within ``state_settle_seconds``. Prepare waits up to
-    ``patience_seconds`` for what passes by itself. What retires tries again after ``retire_again_seconds``,
-    some times.
+    No flag sets them: a caller in Python passes others as the context object of the command.
     """
 
+    # The GPUs are checked, and failed releases are tried again: twice within the 30 s after which the
+    # kubelet shows a device as Unknown.
     check_seconds: float = 15.0
+    # Claims that are gone from the API server are looked for.
     reconcile_seconds: float = 300.0
+    # A journal that cannot be read is read again.
     state_again_seconds: float = 5.0
+    # Another load of the NVIDIA driver, which ends all memory limits, is looked for. sysfs does not report
+    # it, so this costs one stat(2) each time.
     driver_load_seconds: float = 1.0
+    # Changes of what claims hold within this time are sent together.
     state_settle_seconds: float = 0.02
+    # Prepare waits this long for conditions that pass by themselves; the kubelet gives up after 45 s.
     patience_seconds: float = 40.0
+    # The uninstallation tries again.
     retire_again_seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``kinds()`` gives the kinds that the node prepares, None for the driver's own.
+    """``kinds()`` returns the kinds of devices that the node prepares; None for the driver's own.
 
-    It is called behind the open sockets, so that what it imports delays nothing. Work of the process
-    that takes longer than ``hung_seconds`` hangs.
+    It is called once the sockets are open, so that its imports delay nothing. Work of the process that takes
+    longer than ``hung_seconds`` counts as hanging.
     """
 
     intervals: Intervals = field(default_factory=Intervals)

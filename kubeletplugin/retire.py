@@ -1,14 +1,13 @@
-"""Takes away what the plugin has made on a node, when the driver is uninstalled; a process of its own.
+"""Removes what the plugin has made on a node, when the driver is uninstalled; runs as a process of its own.
 
-Nothing is taken from a claim: while one is prepared, everything stays and the pod of the claim is named.
-Every step may be the last before a crash; the next call does the rest. Once the node is clean the process
-says so until it is told to end.
+Nothing is taken from a claim: while one is prepared, everything stays and the claim is named. The process may
+crash after any step; the next one does the rest. Once the node is clean, the process reports that until it
+gets a signal.
 """
 
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wiring import assemble_alone
 
 TRIES = 15
-"""How often it is tried: within some seconds a pod that was ended has let go of its devices."""
+"""How often to try: a pod that was deleted gives its devices back within some seconds."""
 
 _log = get_logger("retire")
 
@@ -48,25 +47,30 @@ _OWN = (
     "memory",
     "healing",
 )
-"""What the plugin makes in its folder, but for sockets, which go with their process."""
+"""What the plugin makes in its folder, without the sockets, which are removed by their process."""
 
 
 def retire_node(settings: Settings, given: Given) -> None:
-    """Clean the node and stay until SIGTERM; raises DriverError when that cannot be done within some seconds.
+    """Clean the node and stay until SIGTERM; raises DriverError if that fails for some seconds.
 
-    The process is ready, by its probe, when nothing of the plugin is left on the node; until then the probe
-    says what is.
+    By its probe, the process is ready once nothing of the plugin is left on the node; until then the probe
+    gives the reason.
     """
     service = Service()
     service.catch_signals()
-    progress = _Progress()
-    probes.serve(service, settings.health_addr, Probes(lambda: "", lambda: "", progress.why_not))
+    why_not = ["it has not been looked at yet"]
+    probes.serve(service, settings.health_addr, Probes(lambda: "", lambda: "", lambda: why_not[0]))
+    # Connects when it is used; a node without MPS has no supervisor.
     mps = MpsClient(settings.mps_socket)
     service.on_stop("MPS", mps.close)
     left = Left(settings.data_dir, settings.registry_dir, settings.mps_dir)
     assembled: list[Parts] = []
 
+    def tell(text: str) -> None:
+        why_not[0] = text
+
     def attempt() -> None:
+        # Building the parts may fail too, and is then tried again.
         if not assembled:
             assembled.append(assemble_alone(settings, given, service))
         retire(assembled[0], mps, left)
@@ -74,37 +78,21 @@ def retire_node(settings: Settings, given: Given) -> None:
     try:
         if settings.data_dir.exists():
             again_seconds = given.intervals.retire_again_seconds
-            until_retired(attempt, service.stop_event.wait, progress.tell, again_seconds, TRIES)
-        progress.tell("")
+            until_retired(attempt, service.stop_event.wait, tell, again_seconds, TRIES)
+        tell("")
         _log.info("node is clean", driver=DRIVER_NAME, node=settings.node_name)
         service.run()
     finally:
         service.stop()
 
 
-class _Progress:
-    """Why the node is not clean, in one line; empty when it is."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._why_not = "it has not been looked at yet"
-
-    def tell(self, why_not: str) -> None:
-        with self._lock:
-            self._why_not = why_not
-
-    def why_not(self) -> str:
-        with self._lock:
-            return self._why_not
-
-
 class NotRetired(DriverError):
-    """Something on the node is still used or cannot be put back."""
+    """Something on the node is still used, or a setting cannot be restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Where the plugin leaves things: its own folder, the kubelet's for registrations, that of MPS."""
+    """The folders with files of the plugin: its own, the kubelet's for registrations, and that of MPS."""
 
     data: Path
     registry: Path
@@ -112,23 +100,27 @@ class Left:
 
 
 def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
-    """Put the GPUs back as they were and remove every file of the plugin; needs that no plugin runs.
+    """Restore the settings of the GPUs and remove all files of the plugin, which must not run any more.
 
-    Raises NotRetired where something has to end first, and StorageError; then nothing that a claim needs is
-    gone.
+    Raises NotRetired if something has to end first, and StorageError; nothing that a claim needs is removed
+    then.
     """
+    # A lock on a file of each instance, which ends with its process.
     if not parts.peers.alone():
         raise NotRetired("another instance of the plugin runs on this node", "end it first")
-    # A claim of which nothing but its CDI spec is known is believed to be gone when that is seen twice.
+    # The reconciler has to miss a claim twice before it unprepares one that only its CDI spec names.
     for _ in range(2):
         parts.reconciler.run_once()
     parts.reconciler.finish_releases()
     _refuse_held(parts)
     parts.sharing_reconciler.run_once()
     parts.fabric.run_once()
-    _refuse_active(left.data / "fabric")
-    _refuse_shared(left.data / "sharing")
+    _refuse_records(left.data / "fabric", "{} of the NVLink fabric could not be deactivated")
+    _refuse_records(
+        left.data / "sharing", "compute mode, time-slice or MPS daemon of {} could not be put back"
+    )
     _end_daemons(mps, left.mps)
+    # The files are removed last: until then a crash loses nothing that the next try needs.
     _remove_files(left)
 
 
@@ -146,26 +138,15 @@ def _refuse_held(parts: Parts) -> None:
         )
 
 
-def _refuse_shared(records: Path) -> None:
-    groups = sorted(path.stem for path in records.glob("*.json"))
-    if groups:
-        raise NotRetired(
-            f"compute mode, time-slice or MPS daemon of {_named(groups)} could not be put back",
-            "the lines before this one say why",
-        )
-
-
-def _refuse_active(records: Path) -> None:
-    partitions = sorted(path.stem for path in records.glob("*.json"))
-    if partitions:
-        raise NotRetired(
-            f"{_named(partitions)} of the NVLink fabric could not be deactivated",
-            "the lines before this one say why",
-        )
+def _refuse_records(folder: Path, what: str) -> None:
+    """Raise NotRetired if a record is left, which says what could not be undone."""
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if names:
+        raise NotRetired(what.format(_named(names)), "the lines before this one say why")
 
 
 def _end_daemons(mps: MpsClient, folder: Path) -> None:
-    """End every daemon of the supervisor, whoever asked for it: no claim is left that could."""
+    """End every daemon of the supervisor, since no claim is left that could need one."""
     if not any(folder.glob("*/daemon.json")):
         return
     for name in mps.known():
@@ -173,12 +154,13 @@ def _end_daemons(mps: MpsClient, folder: Path) -> None:
 
 
 def _remove_files(left: Left) -> None:
-    """Remove the sockets and the plugin's own folder, the journal's leftovers included."""
+    """Remove the sockets and the plugin's own folder, with unreadable files of the journal."""
     aside = sorted(path.name for path in (left.data / "journal" / "unreadable").glob("*"))
     if aside:
         _log.warning("journal files that could not be read are removed", files=aside)
     others = is_of_another_driver(left.data)
     for socket in _listed(left.registry):
+        # NVIDIA's driver uses the same names, so a socket that it answers stays.
         if is_registration_socket(socket.name, DRIVER_NAME) and not (others and _is_answered(socket)):
             remove(socket)
     try:
@@ -195,12 +177,12 @@ def _remove_files(left: Left) -> None:
 
 
 def is_of_another_driver(data: Path) -> bool:
-    """Whether NVIDIA's own driver, which has the same folder, keeps there what it has prepared."""
+    """Whether NVIDIA's own driver, which uses the same folder, has prepared claims there."""
     return (data / FORMER_CHECKPOINT).exists()
 
 
 def _remove_own(data: Path) -> None:
-    """Remove from the folder what another driver has not made."""
+    """Remove the plugin's own files from a folder that another driver uses too."""
     for name in _OWN:
         path = data / name
         if path.is_dir():
@@ -235,9 +217,9 @@ def until_retired(
     again_seconds: float,
     tries: int,
 ) -> None:
-    """Try until nothing is left; ``wait`` sleeps between two tries.
+    """Try until it succeeds; ``wait`` sleeps between two tries, and ``tell`` gets the reason of a failure.
 
-    ``tell`` hears why something is still there. Raises DriverError, the last one, after so many ``tries``.
+    Raises the last DriverError after this many ``tries``.
     """
     for left in reversed(range(tries)):
         try:

@@ -8,12 +8,7 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
-from driver.process.sockets import (
-    checked_socket_path,
-    memory_socket_name,
-    registration_socket,
-    service_socket_name,
-)
+from driver.process import sockets
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
 from kubeletplugin.claims.cdi.hook import COPY, HookSource, memory_hook_from_flag
@@ -27,9 +22,9 @@ _SHOWN_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The flags; ``python -m kubeletplugin --help`` says what each means.
+    """The flags; ``python -m kubeletplugin --help`` explains each.
 
-    ``roots`` is what those about the driver root say.
+    ``roots`` is made from the flags about the driver root.
     """
 
     node_name: str
@@ -60,11 +55,12 @@ class Settings:
         memory_hook: Path | None = None,
         **flags: Any,
     ) -> Settings:
-        """The settings, with what was left out put in.
+        """The settings, with defaults for flags that are not given.
 
-        Raises ConfigError for a node name or a pod UID that is none, for a socket path that is too long, and
-        for a hook that is none or flags of the driver root that contradict each other.
+        Raises ConfigError for an invalid node name, pod UID or hook, for a socket path that is too long, and
+        for contradicting flags about the driver root.
         """
+        # Relative paths are made absolute by the properties below, since other processes get them.
         settings = cls(
             roots=roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root),
             sysfs_root=sysfs_root,
@@ -78,10 +74,11 @@ class Settings:
                 f"--pod-uid {settings.pod_uid[:_SHOWN_CHARACTERS]!r} is no UID",
                 "give metadata.uid of the pod, or leave it out",
             )
-        checked_socket_path(settings.service_socket)
-        checked_socket_path(settings.registration_socket)
-        checked_socket_path(settings.mps_socket)
-        checked_socket_path(settings.memory_socket)
+        # The address of a unix socket has room for 108 bytes (sun_path). Better to fail at the start.
+        sockets.checked_socket_path(settings.service_socket)
+        sockets.checked_socket_path(settings.registration_socket)
+        sockets.checked_socket_path(settings.mps_socket)
+        sockets.checked_socket_path(settings.memory_socket)
         return settings
 
     @property
@@ -91,30 +88,30 @@ class Settings:
 
     @property
     def former_checkpoint(self) -> Path:
-        """Where NVIDIA's own driver, which has the same folder, keeps what it has prepared."""
+        """The file in which NVIDIA's own driver, which uses the same folder, lists its prepared claims."""
         return self.data_dir / FORMER_CHECKPOINT
 
     @property
     def service_socket(self) -> Path:
         """Where the kubelet and the controller reach the plugin."""
-        return self.data_dir / service_socket_name(self.pod_uid)
+        return self.data_dir / sockets.service_socket_name(self.pod_uid)
 
     @property
     def registration_socket(self) -> Path:
         """Where the kubelet finds the plugin."""
-        return registration_socket(self.registry_dir.absolute(), DRIVER_NAME, self.pod_uid)
+        return sockets.registration_socket(self.registry_dir.absolute(), DRIVER_NAME, self.pod_uid)
 
     @property
     def memory_socket(self) -> Path:
-        """Where this instance answers containers that are about to start with a share of a GPU's memory."""
-        return memory_sockets(self.data_dir) / memory_socket_name(self.pod_uid)
+        """Where this instance answers the hooks of containers that start with a memory limit."""
+        return memory_sockets(self.data_dir) / sockets.memory_socket_name(self.pod_uid)
 
     @property
     def pod_resources_socket(self) -> Path:
-        """The kubelet's own socket that tells which devices containers have."""
+        """The kubelet's own socket, which lists the devices that containers have."""
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
 
     @property
     def mps_socket(self) -> Path:
-        """Where the MPS supervisor of the node is reached."""
+        """The socket of the node's MPS supervisor."""
         return self.mps_dir.absolute() / SOCKET

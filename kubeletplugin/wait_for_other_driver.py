@@ -2,7 +2,7 @@
 
 It connects the wait in `kubeletplugin/migration/takeover.py` to the node and the cluster.
 
-On a node where that driver never was this costs a look into two folders, and imports nothing.
+On a node that never had that driver, this only lists two folders, and imports nothing more.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from kubeletplugin.settings import Settings
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
     from driver.kube.client import KubeClient
-    from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
+    from kubeletplugin.kubelet.wire.containers import ClaimInUse
+    from kubeletplugin.migration.entries import Origin, Surroundings
     from kubeletplugin.migration.takeover import TakeOver
 
 
 def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver | None:
-    """Return once no other driver of this name is on the node; what it left to be taken over, None for
-    nothing.
+    """Return once no other driver of this name is on the node, with what to take over from it or None.
 
-    Raises ConfigError when the API server cannot be reached by the flags. A signal ends the process
-    meanwhile.
+    Raises ConfigError if the flags do not lead to an API server. A signal ends the process meanwhile.
     """
     if not settings.former_checkpoint.exists() and _other(settings) is None:
         return None
@@ -47,12 +46,13 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     recorder = EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name)
     about = Reference("v1", "Node", settings.node_name, settings.node_name)
-    looks = _Looks(settings, client)
+    node = _Node(settings, client)
 
     def tell(text: str) -> None:
         said[0] = text
         recorder.post(about, EventReason.OTHER_DRIVER, text)
 
+    # A daemon thread: it must not keep the process alive after a signal.
     poster = threading.Thread(target=recorder.run, name="events", daemon=True)
     poster.start()
     try:
@@ -60,7 +60,7 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
             return wait_for_takeover(
                 WaitPorts(
                     lambda: _other(settings),
-                    looks.decide,
+                    node.decide,
                     tell,
                     threading.Event().wait,
                     time.monotonic,
@@ -82,8 +82,8 @@ def _other(settings: Settings) -> Path | None:
     return other_driver(settings.data_dir, settings.registry_dir.absolute(), DRIVER_NAME)
 
 
-class _Looks:
-    """Reads what the decision needs, and remembers slices that may be gone at the next look."""
+class _Node:
+    """Reads what the decision needs from the node and the cluster."""
 
     def __init__(self, settings: Settings, client: KubeClient) -> None:
         self._settings = settings
@@ -106,7 +106,9 @@ class _Looks:
 
         settings = self._settings
         inventory = self._inventory()
+        # Only partitions need the slices: whole GPUs are recognised by UUID.
         if any(gpu.mig_enabled for gpu in inventory.gpus):
+            # Remembered: the slices may be gone the next time, since their driver is on its way out.
             self._origins |= self._slices()
         era = Era(running_boot_id(), driver_generation(settings.sysfs_root))
         return Surroundings(settings.node_name, era, inventory, dict(self._origins), self._users())
@@ -121,7 +123,7 @@ class _Looks:
         try:
             return discovery.snapshot()
         finally:
-            # NVIDIA's driver may still run: the kernel modules must not be held for longer than a look.
+            # NVIDIA's driver may still run and change GPUs, so NVML is open only while it is read.
             discovery.close()
             guard.close()
 
@@ -133,23 +135,22 @@ class _Looks:
         answer: dict[str, Any] = self._client.get(RESOURCE_SLICES, {"fieldSelector": fields})
         return origins(answer.get("items") or (), self._settings.node_name)
 
-    def _users(self) -> tuple[ClaimUser, ...]:
-        """The pods that have the claims, as the kubelet says; none if it does not answer."""
+    def _users(self) -> tuple[ClaimInUse, ...]:
+        """The pods that have the claims, from the kubelet; none if it does not answer."""
         from driver.process.log import get_logger
         from kubeletplugin.kubelet.podresources import PodResourcesUnavailable, claims_in_use
-        from kubeletplugin.migration.entries import ClaimUser
 
         try:
-            found = claims_in_use(self._settings.pod_resources_socket, DRIVER_NAME)
+            return claims_in_use(self._settings.pod_resources_socket, DRIVER_NAME)
         except PodResourcesUnavailable as error:
             get_logger("predecessor").warning("pods of claims are not known", error=str(error))
             return ()
-        return tuple(ClaimUser(one.namespace, one.claim, one.pod, one.cdi_devices) for one in found)
 
 
 @contextmanager
 def _answering_probes(address: str, said: list[str]) -> Iterator[None]:
-    """Answer a kubelet's probes meanwhile: started, alive, and not ready for what was ``said`` last."""
+    """Answer the kubelet's probes meanwhile: started, alive, and not ready because of the last reason."""
+    # A liveness probe that failed would make the kubelet restart the container for nothing.
     if not address:
         yield
         return
@@ -167,7 +168,8 @@ def _answering_probes(address: str, said: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGINT end the process at once: process 1 of a container ignores them otherwise."""
+    """Let SIGTERM and SIGINT end the process at once."""
+    # The kernel does not apply the default action of a signal to process 1 of a container.
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in numbers}
     try:

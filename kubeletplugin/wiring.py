@@ -1,4 +1,4 @@
-"""Connects the parts of the plugin to the node and the cluster and runs them; no decision is made here."""
+"""Connects the parts of the plugin to the node and the cluster, and runs them; it decides nothing itself."""
 
 from __future__ import annotations
 
@@ -29,22 +29,15 @@ from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroup
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
 from kubeletplugin.claims.claim_events import ClaimsWithEvents, tell_missing, tell_of_entry, tell_waiting
 from kubeletplugin.claims.journal.boot_marker import running_boot_id
-from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity, driver_generation
 from kubeletplugin.claims.ports import Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.early_sockets import Front
-from kubeletplugin.kubelet.face import ALONE_PART, KUBELET_PART, READY_PART
-from kubeletplugin.kubelet.podresources import (
-    SharedList,
-    containers_by_device,
-    devices_in_use,
-    given_by_device_plugins,
-    list_pods,
-)
+from kubeletplugin.early_sockets import EarlySockets
+from kubeletplugin.kubelet import podresources
+from kubeletplugin.kubelet.plugin_sockets import ALONE_PART, KUBELET_PART, READY_PART
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.migration.other_driver import other_driver
@@ -52,7 +45,7 @@ from kubeletplugin.migration.takeover import TakeOver, take_over_claims
 from kubeletplugin.plugin_metrics import PluginMetrics
 from kubeletplugin.process_inputs import Given, Intervals
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import HealthMemory, Now
+from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.status.writer import StatusWriter
@@ -64,19 +57,24 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 
+# How long a read of a claim may take, of the kubelet's 45 s.
 _CLAIM_SECONDS = 5.0
+# How long to wait for another instance that is starting.
 _STARTING_SECONDS = 30.0
+# The deadline of an NVML call for metrics.
 _READ_SECONDS = 1.0
+# How long the kubelet may take to list containers for metrics.
 _LIST_SECONDS = 0.5
+# The prefix of the resources of NVIDIA's device plugin.
 _RESOURCES = "nvidia.com/"
 
 _log = get_logger("kubeletplugin")
 
 
 def claim_reader(client: KubeClient, saw: Callable[[Mapping[str, Any]], None]) -> Any:
-    """A function that gets a claim by namespace and name; one that is not there is refused for good.
+    """A function that reads a claim by namespace and name; it raises ClaimRefused if there is none.
 
-    ``saw`` gets each that was read.
+    ``saw`` is called with each claim that was read.
     """
 
     def get(namespace: str, name: str) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def claim_reader(client: KubeClient, saw: Callable[[Mapping[str, Any]], None]) -
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What the parts of the plugin share: who it is, and its edges."""
+    """The connections to the node and the cluster that several parts use."""
 
     settings: Settings
     intervals: Intervals
@@ -108,40 +106,44 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """What tells of claims: their status, and what they have and use of GPUs."""
+    """The parts that report about claims: their status, and their use of GPUs."""
 
     statuses: ClaimStatuses
-    look: FreshReading[NodeUse]
+    use: FreshReading[NodeUse]
     memory: MemoryWatch
 
 
-def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None = None) -> None:
-    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start.
+def serve(settings: Settings, given: Given, early: EarlySockets, taken: TakeOver | None = None) -> None:
+    """Run the plugin behind its open sockets until SIGTERM; raises DriverError if it cannot start.
 
-    ``taken`` is what another driver has left to be taken over.
+    ``taken`` has the claims to take over from another driver.
     """
     intervals = given.intervals
-    node = _connect(settings, intervals, front.service, front.metrics)
-    service, metrics = front.service, front.metrics
+    node = _connect(settings, intervals, early.service, early.metrics)
+    service, metrics = early.service, early.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
     kinds_of = given.kinds() if given.kinds else own_kinds
-    parts, reports = _claims(node, published, front, kinds_of)
+    parts, reports = _claims(node, published, early, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
-    service.spawn("use of GPUs", reports.look.run, stop=reports.look.stop)
+    service.spawn("use of GPUs", reports.use.run, stop=reports.use.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
+    # Metrics are served before claims are: a start that hangs can be seen.
     serve_metrics(service, settings.metrics_addr, metrics)
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
             take_over_claims(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
     hooks = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
-    hooks.open()  # before claims are prepared: their containers may start at once
+    hooks.open()  # before claims are prepared, whose containers may start at once
     service.spawn("memory hook", hooks.run, hooks.stop)
     service.on_stop("containers that wait", parts.memory.stop)
-    front.claims.ready(ClaimsWithEvents(parts.preparer, node.events))
-    front.face.serving.up(READY_PART)
+    # From here on calls of the kubelet are answered, and the controller publishes devices.
+    early.claims.ready(ClaimsWithEvents(parts.preparer, node.events))
+    early.sockets.serving.up(READY_PART)
+    # From here on the order does not matter: each loop looks for its own work.
     service.spawn("claim status", reports.statuses.run, stop=reports.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
+    # An event makes a loop run at once: another driver root changes the files that CDI specs name.
     specs_now = Event()
     watch_roots(service, settings.roots, intervals.check_seconds, node.discovery.close, specs_now.set)
     service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs, specs_now)
@@ -150,8 +152,8 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.spawn("MPS", parts.sharing_reconciler.follow, stop=parts.sharing_reconciler.stop)
     service.repeat("sharing", intervals.check_seconds, parts.sharing_reconciler.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
-    front.state.enables_virtual(parts.virtual.enable)
-    front.state.heals(parts.healer.heal)
+    early.state.set_enable_virtual(parts.virtual.enable)
+    early.state.set_heal(parts.healer.heal)
     hold = partial(_hold_memory, parts, reports.memory)
     service.repeat("memory", intervals.check_seconds, hold, parts.memory.wanted)
     if settings.used_memory_status_seconds:
@@ -159,12 +161,13 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("PCI functions", intervals.check_seconds, partial(_finish_functions, parts))
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
-    look_now = Event()
-    published.on_fault(look_now.set)
-    parts.health.hear_of(published.health_of)
-    service.repeat("health", intervals.check_seconds, parts.health.run_once, look_now)
-    service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
-    service.on_stop("calls", front.face.close)  # they need everything above until they have finished
+    health_now = Event()
+    published.on_fault(health_now.set)
+    parts.health.add_reported(published.health_of)
+    service.repeat("health", intervals.check_seconds, parts.health.run_once, health_now)
+    service.repeat("other driver", intervals.check_seconds, _OtherDriverCheck(node, early).run_once)
+    # Registered last and so run first: running calls need everything above until they have finished.
+    service.on_stop("calls", early.sockets.close)
     service.run()
 
 
@@ -178,16 +181,16 @@ def _finish_functions(parts: Parts) -> None:
     parts.healer.finish()
 
 
-class _Alone:
-    """Serves only while no other driver of this name answers on the node."""
+class _OtherDriverCheck:
+    """Marks the plugin as not serving while another driver of this name answers on the node."""
 
-    def __init__(self, node: _Node, front: Front) -> None:
+    def __init__(self, node: _Node, early: EarlySockets) -> None:
         self._node = node
-        self._serving = front.face.serving
+        self._serving = early.sockets.serving
         self._was: Path | None = None
 
     def run_once(self) -> None:
-        """Look once; another driver that has come, or gone, is told of."""
+        """Check once; report another driver that has come or gone."""
         settings = self._node.settings
         found = other_driver(settings.data_dir, settings.registry_dir.absolute(), DRIVER_NAME)
         if found == self._was:
@@ -197,6 +200,7 @@ class _Alone:
             _log.info("no other driver of this name answers on the node any more")
             self._serving.up(ALONE_PART)
             return
+        # The controller writes no slices while the plugin does not serve.
         self._serving.down(ALONE_PART)
         text = (
             f"another driver of the name {DRIVER_NAME} answers at {found}: the kubelet may ask either "
@@ -212,6 +216,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
         settings.kubeconfig, user_agent="gpu-dra-kubeletplugin", on_request=metrics.request_ended
     )
     service.on_stop("API client", client.close)
+    # Metrics are read by threads of their own, with a shorter deadline, so that they do not hold claims up.
     guard, readers = Guard(), Guard(_READ_SECONDS)
     for lanes in (guard, readers):
         lanes.on_call = metrics.nvml_called
@@ -235,32 +240,29 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
 
 
 def _claims(
-    node: _Node, published: PublishedDevices, front: Front, kinds_of: KindsOf
+    node: _Node, published: PublishedDevices, early: EarlySockets, kinds_of: KindsOf
 ) -> tuple[Parts, _Reports]:
-    """The parts with the real ports, and what tells of claims."""
+    """The parts with the real ports, and the reports about claims."""
     settings, metrics = node.settings, node.metrics
     try:
+        # The kubelet's folder for plugins must exist; a folder made here by mistake would stay unseen.
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
         ) from error
-
-    def prepared(entry: Entry) -> None:
-        reports.statuses.prepared(entry)
-
     writer = StatusWriter(node.client, node.events.post)
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
         metrics.prepared_claims.set,
-        prepared,
-        front.state.update,
-        front.board,
+        lambda _entry: reports.statuses.changed(),
+        early.state.update,
+        early.board,
         timing=Timing(metrics.phase, metrics.journal_written, metrics.cdi_written),
     )
     parts = assemble(
         node.identity,
-        _hardware(node, front.state.controllers),
+        _hardware(node, early.state.controllers),
         _cluster(node, published, writer.saw),
         folders,
         listeners,
@@ -269,18 +271,20 @@ def _claims(
     )
 
     def listed() -> Listed:
-        return containers_by_device(list_pods(settings.pod_resources_socket, _LIST_SECONDS), DRIVER_NAME)
+        return podresources.containers_by_device(
+            podresources.list_pods(settings.pod_resources_socket, _LIST_SECONDS), DRIVER_NAME
+        )
 
     plugin_metrics = PluginMetrics(
         node.discovery, parts, node.identity.era, published.memory_of, listed, settings.roots.host_root
     )
-    reports = _reports(node, parts, plugin_metrics, writer, front.board)
+    reports = _reports(node, parts, plugin_metrics, writer, early.board)
     if settings.mps_socket.exists():
-        parts.sharing_reconciler.mps_is_used()  # it may have daemons that nobody needs
+        parts.sharing_reconciler.mps_is_used()  # it may have daemons that no claim needs
     _log_recovered(parts)
     metrics.prepared_claims.set(parts.journal.held_count())
     plugin_metrics.show(metrics, settings.node_name)
-    metrics.show_number("gpu_dra_plugin_registered", lambda: not front.face.serving.is_down(KUBELET_PART))
+    metrics.show_number("gpu_dra_plugin_registered", lambda: not early.sockets.serving.is_down(KUBELET_PART))
     return parts, reports
 
 
@@ -290,8 +294,8 @@ def _reports(
     def changed() -> None:
         statuses.changed()
 
-    def now() -> Now:
-        return Now(watch.known(), healths.known(), parts.fabric.number_of)
+    def observed() -> Observed:
+        return Observed(watch.known(), healths.known(), parts.fabric.number_of)
 
     events = node.events
     listeners = MemoryListeners(
@@ -300,17 +304,14 @@ def _reports(
         changed,
     )
     watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
-    healths = HealthMemory(changed)
-    statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, now)
+    healths = HealthTracker(changed)
+    statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, observed)
     board.on_update(healths.update)
-    return _Reports(statuses, plugin_metrics.look, watch)
+    return _Reports(statuses, plugin_metrics.use, watch)
 
 
 def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
-    """The parts with the real ports, and nobody who hears of them; raises DriverError.
-
-    For a process that serves nobody: it takes away what the plugin has left.
-    """
+    """The parts with the real ports and without reports, for the uninstallation; raises DriverError."""
     node = _connect(settings, given.intervals, service, Metrics("kubeletplugin"))
     return assemble(
         node.identity,
@@ -346,17 +347,17 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
 
 
 def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[str, Any]], None]) -> Cluster:
-    pods = SharedList(lambda: list_pods(node.settings.pod_resources_socket))
+    pods = podresources.SharedList(lambda: podresources.list_pods(node.settings.pod_resources_socket))
     return Cluster(
         claim_reader(node.client, saw),
         published.uuid_of,
         published.memory_of,
-        lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
-        lambda: given_by_device_plugins(pods.recent(), _RESOURCES),
+        lambda: podresources.devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
+        lambda: podresources.given_by_device_plugins(pods.recent(), _RESOURCES),
         lambda claim, error: tell_waiting(node.events, claim, error),
         lambda claim, text: tell_missing(node.events, claim, text),
         published.attributes_of,
-        lambda: containers_by_device(pods.now(), DRIVER_NAME),
+        lambda: podresources.containers_by_device(pods.now(), DRIVER_NAME),
     )
 
 

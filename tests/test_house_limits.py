@@ -18,9 +18,7 @@ MOST_IMPORT_LINES = 0.10
 """Of the lines of code outside the tests: more says that ideas are cut up."""
 MIN_LINES_BESIDE_ITS_IMPORTER = 60
 """A shorter module is merged into the only module that imports it, if both are in one folder."""
-APART = {
-    "kubeletplugin/sharing/mps/mounts.py": "runs as a file, in a process of its own that imports nothing else"
-}
+APART: dict[str, str] = {}
 """Short modules that stay apart from their single importer, each with the reason."""
 NAMES_THAT_SAY_NOTHING = frozenset(
     {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc", "shared", "core"}

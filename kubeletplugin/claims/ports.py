@@ -15,25 +15,21 @@ from kubeletplugin.devices.kinds.kind import Look
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 
-def _nobody(_seconds: float) -> None:
-    """Nobody counts."""
-
-
-def _nobody_counts(_phase: Phase, _seconds: float) -> None:
-    """Nobody counts."""
+def _ignore(*_measured: object) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Callbacks that take seconds: of phases, of writes of the journal, and of those of a claim's files."""
+    """Callbacks for durations in seconds: of phases, of journal writes, and of writes of a claim's files."""
 
-    phase: Callable[[Phase, float], None] = _nobody_counts
-    journal: Callable[[float], None] = _nobody
-    files: Callable[[float], None] = _nobody
+    phase: Callable[[Phase, float], None] = _ignore
+    journal: Callable[[float], None] = _ignore
+    files: Callable[[float], None] = _ignore
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Count the block as a phase, also where it fails."""
+        """Measure the block as a phase, even if it fails."""
         started = time.perf_counter()
         try:
             yield
@@ -41,7 +37,7 @@ class Timing:
             self.phase(phase, time.perf_counter() - started)
 
     def waited(self, seconds: float) -> None:
-        """Count a wait for locks."""
+        """Report a wait for locks."""
         self.phase("locks", seconds)
 
 

@@ -1,4 +1,4 @@
-"""The ports to the GPUs of a node and to the rest of its hardware, which the process or a test fills in."""
+"""Everything of the node's hardware that the plugin works with; the process or a test provides it."""
 
 from __future__ import annotations
 
@@ -32,53 +32,55 @@ if TYPE_CHECKING:
 
 _SLASH = Path("/")
 _HOST = Path("/proc/1/root")
-"""The root of the first process: the host's, where this process has the process ids of the host."""
+"""The root folder of process 1. It is the host's root, since the pod shares the host's process ids."""
 
 _OWN_SYSFS = Path("/sys")
-"""Where a pretended machine has nothing laid: none of its functions is found there."""
+"""The real sysfs. A pretended machine has its PCI functions in a folder of its own, never here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The GPUs of the node, and what the NVIDIA driver has installed around them.
-
-    ``driver`` is where the driver is installed now. ``hook`` says where nvidia-cdi-hook comes from;
-    ``memory_hook`` is the program that holds containers back until they have their memory limits, None
-    without one. ``kernel`` changes PCI functions, ``binder`` gives them other drivers, and ``users`` says who
-    has one open. ``controllers`` are those of the node. ``cgroups`` are the control groups of containers, and
-    None reads sysfs; ``gpu_reset`` resets GPUs, and None runs the driver's own program.
-    """
+    """The GPUs of the node, and what the NVIDIA driver has installed around them."""
 
     discovery: Discovery
     sysfs_root: Path
+    # Where the driver is installed now.
     driver: InstalledDriver
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
     fabric: FabricManager
+    # Changes PCI functions.
     kernel: Kernel
+    # Binds PCI functions to other drivers.
     binder: GroupBinder
+    # Lists the processes that have a PCI function open.
     users: Users
+    # The node's controllers that are connected.
     controllers: Controllers
+    # Where nvidia-cdi-hook comes from.
     hook: HookSource = NO_HOOK
+    # The program that keeps a container from starting until its memory limits are set; None without one.
     memory_hook: Path | None = None
+    # The control groups of containers; None reads sysfs.
     cgroups: Cgroups | None = None
+    # Resets GPUs; None runs nvidia-smi.
     gpu_reset: GpuReset | None = None
 
 
 def pci_ports(nvml: Nvml, roots: DriverRoots, sysfs_root: Path) -> tuple[Kernel, GroupBinder, Users]:
-    """The kernel of the node, what binds its functions, and who has one open; pretended if ``nvml`` is."""
+    """The kernel, the binder of PCI functions, and the lookup of their users; pretended if ``nvml`` is."""
     host_root = roots.host_root or _HOST
+    # A container runs on the host's kernel, so uname names the release whose modules the host has.
     aliases = partial(read_aliases, host_root, os.uname().release)
-    kernel, users = _of_node(nvml, host_root, sysfs_root)
+    kernel, users = _kernel_and_users(nvml, host_root, sysfs_root)
     return kernel, GroupBinder(kernel, sysfs_root, aliases, users), users
 
 
-def _of_node(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Kernel, Users]:
+def _kernel_and_users(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Kernel, Users]:
     from fakegpu.nvml.fake_nvml import FakeNvml
 
     if isinstance(nvml, FakeNvml) and sysfs_root != _OWN_SYSFS:
-        from fakegpu.machine.fake_machine import FakeMachine
         from fakegpu.nvml.flag import fake_kernel
 
         return fake_kernel(nvml, sysfs_root), pretended_users(FakeMachine(nvml.spec, nvml.store))
@@ -88,7 +90,10 @@ def _of_node(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Kernel, Use
 
 
 def pretended_users(machine: FakeMachine) -> Users:
-    """The processes that a pretended machine has on its GPUs: all its nodes are the null device."""
+    """The processes that a pretended machine has on its GPUs.
+
+    Its device nodes are all the null device, so open files cannot tell its GPUs apart.
+    """
 
     def users(function: PciFunction) -> tuple[User, ...]:
         gpu = machine.state.gpus.get(function.pci)

@@ -1,7 +1,7 @@
 """Answers the kubelet's prepare and unprepare calls, in both versions of DRAPlugin, claim by claim.
 
-Every claim of a call gets an entry of its own, so that one that fails does not take the others
-with it; a gRPC error would throw the whole answer away.
+Each claim of a call has an entry of its own in the answer, so that one failure does not affect the others.
+A gRPC error would make the kubelet discard the whole answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from driver.process.log import operation
 from driver.process.metrics.registry import Metrics, Operation
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.kubelet.wire.names import is_safe_uid
+from kubeletplugin.kubelet.wire.server import unary_method
 from proto import dra_v1_pb2 as v1
 from proto import dra_v1beta1_pb2 as v1beta1
 
@@ -32,7 +33,7 @@ Devices = tuple[PreparedDevice, ...]
 
 
 class DraService:
-    """Does the claims of a call, several in parallel, and turns what they raise into their entries."""
+    """Works on the claims of a call in parallel, and turns their errors into entries of the answer."""
 
     def __init__(self, claims: Claims, executor: Executor, metrics: Metrics) -> None:
         """Work on ``claims``; ``executor`` runs the claims of a call that has more than one."""
@@ -41,11 +42,11 @@ class DraService:
         self._metrics = metrics
 
     def prepare(self, claims: Iterable[ClaimRef], call: Call) -> dict[str, Devices | str]:
-        """The devices of each claim, or why it failed, by claim UID."""
+        """By claim UID, the devices of the claim, or its error."""
         return self._each("prepare", self._claims.prepare, claims, call)
 
     def unprepare(self, claims: Iterable[ClaimRef], call: Call) -> dict[str, str | None]:
-        """None for each claim that is unprepared, or why it failed, by claim UID."""
+        """By claim UID, None if the claim is unprepared, or its error."""
         return self._each("unprepare", self._claims.unprepare, claims, call)
 
     def _each(
@@ -55,6 +56,7 @@ class DraService:
         claims: Iterable[ClaimRef],
         call: Call,
     ) -> dict[str, Done | str]:
+        # A claim that is named twice is done once.
         first, *others = {claim.uid: claim for claim in claims}.values() or (None,)
         if first is None:
             return {}
@@ -63,11 +65,13 @@ class DraService:
         for claim in others:
             try:
                 future = self._executor.submit(self._one, name, work, claim, call)
-            except RuntimeError:
+            except RuntimeError:  # the executor is shut down
                 answers[claim.uid] = _not_begun(claim)
             else:
                 waiting.append((claim, future))
+        # This thread does one claim itself: most calls have a single claim, and it would only wait.
         answers[first.uid] = self._one(name, work, first, call)
+        # The answer needs all claims, so the slowest one decides when the kubelet gets it.
         for claim, future in waiting:
             try:
                 answers[claim.uid] = future.result()
@@ -84,6 +88,7 @@ class DraService:
                 operation(name, namespace=claim.namespace, claim=claim.name, uid=claim.uid) as op_id,
                 self._metrics.operation(name),
             ):
+                # The UID becomes part of file names.
                 if not is_safe_uid(claim.uid):
                     raise ClaimRefused(
                         f"claim {str(claim)[:_MOST_SHOWN]!r} has an unusable UID {claim.uid[:64]!r}",
@@ -104,7 +109,7 @@ def _not_begun(claim: ClaimRef) -> str:
 
 
 def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """The handlers of both versions of DRAPlugin, which differ in the share's id only.
+    """The handlers of both versions of DRAPlugin; only v1 has a field for the share's id.
 
     ``registered_ns()`` is when the kubelet last registered the plugin (CLOCK_BOOTTIME), 0 for not yet.
     """
@@ -115,7 +120,8 @@ def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grp
 
 
 def top_level_requests(names: Iterable[str]) -> list[str]:
-    """The requests without their sub-requests, each once: the kubelet compares them by equality."""
+    """The requests without their sub-requests, each once."""
+    # The kubelet compares them with the request that a container names, which never has a sub-request.
     return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
@@ -125,8 +131,10 @@ def _handler(
     """One version of the service; ``wire`` is the module with its messages."""
 
     def prepare(request: Any, context: grpc.ServicerContext) -> Any:
+        # The kubelet fails the pod if any of its claims has no entry, so a claim without devices gets one.
         answer = wire.NodePrepareResourcesResponse()
         for uid, done in service.prepare(_claims(request.claims), _call(context, registered_ns())).items():
+            # In a map of protobuf, reading a key makes its entry.
             entry = answer.claims[uid]
             if isinstance(done, str):
                 entry.error = done
@@ -138,6 +146,7 @@ def _handler(
                     device_name=device.device,
                     cdi_device_ids=device.cdi_device_ids,
                 )
+                # A share and another share of the same device differ only by this id.
                 if has_shares and device.share_id is not None:
                     added.share_id = device.share_id
         return answer
@@ -145,21 +154,18 @@ def _handler(
     def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
         answer = wire.NodeUnprepareResourcesResponse()
         for uid, error in service.unprepare(_claims(request.claims), _call(context, registered_ns())).items():
+            # With an error the pod stays Terminating, and the kubelet calls again.
             answer.claims[uid].error = error or ""
         return answer
 
     return grpc.method_handlers_generic_handler(
         f"{PACKAGE}.{version}",
         {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                prepare,
-                request_deserializer=wire.NodePrepareResourcesRequest.FromString,
-                response_serializer=wire.NodePrepareResourcesResponse.SerializeToString,
+            "NodePrepareResources": unary_method(
+                prepare, wire.NodePrepareResourcesRequest, wire.NodePrepareResourcesResponse
             ),
-            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                unprepare,
-                request_deserializer=wire.NodeUnprepareResourcesRequest.FromString,
-                response_serializer=wire.NodeUnprepareResourcesResponse.SerializeToString,
+            "NodeUnprepareResources": unary_method(
+                unprepare, wire.NodeUnprepareResourcesRequest, wire.NodeUnprepareResourcesResponse
             ),
         },
     )
@@ -171,6 +177,7 @@ def _claims(claims: Iterable[v1.Claim | v1beta1.Claim]) -> list[ClaimRef]:
 
 def _call(context: grpc.ServicerContext, registered_ns: int) -> Call:
     return Call(
+        # The same clock as for registered_ns and in the journal, so that the three can be compared.
         started_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         is_active=context.is_active,
         remaining_seconds=context.time_remaining,

@@ -1,8 +1,8 @@
-"""Answers the gRPC health checking protocol: our controller and probes of the kubelet ask it.
+"""Answers the gRPC health checking protocol, for the controller and the kubelet's probes.
 
-The plugin as a whole (the empty service name) serves while all that it needs is up: its own parts,
-and the kubelet that has it registered. A service of its own serves while the own parts are up: that
-is what a liveness probe asks, since a restart cannot bring a kubelet back.
+The plugin as a whole (the empty service name) serves while its own parts are up and the kubelet has it
+registered. A single service, by its name, serves while the plugin's own parts are up. Liveness probes use
+that: a restart of the plugin cannot bring a kubelet back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import grpc
 
+from kubeletplugin.kubelet.wire.server import stream_method, unary_method
 from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
 from proto import grpc_health_v1_pb2 as pb
 
@@ -23,13 +24,13 @@ _SERVICE_UNKNOWN = pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_
 
 
 class Serving:
-    """Whether the plugin serves: only while every part that it needs is up.
+    """Whether the plugin serves, which needs all of its parts.
 
-    ``state`` is that of the whole, ``alive`` that without the parts outside of the plugin.
+    ``state`` is true while all parts are up, ``alive`` while those inside of the plugin are.
     """
 
     def __init__(self, *parts: str, outside: tuple[str, ...] = ()) -> None:
-        """Name the parts that must be up, and those outside; none is yet."""
+        """``parts`` are inside of the plugin, ``outside`` are not. All are down at first."""
         self._outside = frozenset(outside)
         self._parts = frozenset(parts) | self._outside
         self._down = set(self._parts)
@@ -38,32 +39,33 @@ class Serving:
         self.alive: Published[bool] = Published(not parts)
 
     def up(self, part: str) -> None:
-        """The part works now. Raises KeyError for a part that was not named."""
+        """The part works now; raises KeyError for an unknown part."""
         with self._lock:
+            # A wrong name would keep the plugin from ever serving.
             self._known(part)
             self._down.discard(part)
             self._publish()
 
     def down(self, part: str) -> None:
-        """The part does not work any longer. Raises KeyError for a part that was not named."""
+        """The part no longer works; raises KeyError for an unknown part."""
         with self._lock:
             self._known(part)
             self._down.add(part)
             self._publish()
 
     def missing(self) -> tuple[str, ...]:
-        """The parts of its own that are not up, sorted."""
+        """The parts inside of the plugin that are down, sorted."""
         with self._lock:
             return tuple(sorted(self._down - self._outside))
 
     def is_down(self, part: str) -> bool:
-        """Whether the part does not work now. Raises KeyError for a part that was not named."""
+        """Whether the part is down; raises KeyError for an unknown part."""
         with self._lock:
             self._known(part)
             return part in self._down
 
     def close(self) -> None:
-        """Not serving, for good: watchers are told so and their streams end."""
+        """Stop serving for good: watchers get NOT_SERVING, then their streams end."""
         for state in (self.state, self.alive):
             state.publish(False)  # noqa: FBT003 - the value is the message
             state.close()
@@ -78,7 +80,7 @@ class Serving:
 
 
 def handler(serving: Serving, *services: str) -> grpc.GenericRpcHandler:
-    """The Health service for the plugin as a whole (the empty name) and the services named here."""
+    """The Health service, for the plugin as a whole (the empty name) and these services."""
     known = {"": serving.state, **dict.fromkeys(services, serving.alive)}
 
     def check(request: pb.HealthCheckRequest, context: grpc.ServicerContext) -> pb.HealthCheckResponse:
@@ -97,8 +99,10 @@ def handler(serving: Serving, *services: str) -> grpc.GenericRpcHandler:
             if request.service in known:
                 yield from map(_answer, states)
                 return
+            # The protocol wants one SERVICE_UNKNOWN, after which the stream stays open: the service may
+            # be added later.
             for index, _ in enumerate(states):
-                if index == 0:  # said once; the stream stays open, as the protocol wants it
+                if index == 0:
                     yield _SERVICE_UNKNOWN
         except TooManyStreams:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many health watches are open")
@@ -106,21 +110,9 @@ def handler(serving: Serving, *services: str) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         HEALTH_SERVICE,
         {
-            "Check": grpc.unary_unary_rpc_method_handler(
-                check,
-                request_deserializer=pb.HealthCheckRequest.FromString,
-                response_serializer=pb.HealthCheckResponse.SerializeToString,
-            ),
-            "List": grpc.unary_unary_rpc_method_handler(
-                list_all,
-                request_deserializer=pb.HealthListRequest.FromString,
-                response_serializer=pb.HealthListResponse.SerializeToString,
-            ),
-            "Watch": grpc.unary_stream_rpc_method_handler(
-                watch,
-                request_deserializer=pb.HealthCheckRequest.FromString,
-                response_serializer=pb.HealthCheckResponse.SerializeToString,
-            ),
+            "Check": unary_method(check, pb.HealthCheckRequest, pb.HealthCheckResponse),
+            "List": unary_method(list_all, pb.HealthListRequest, pb.HealthListResponse),
+            "Watch": stream_method(watch, pb.HealthCheckRequest, pb.HealthCheckResponse),
         },
     )
 

@@ -1,8 +1,9 @@
-"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch), asks it to
-let go of NVML (NodeState.HasLetGo is its answer), and does what it asks for (EnableVirtualFunctions). Does
-what an admin asks for (Heal), too.
+"""The NodeState service, by which the controller and gpuctl talk with the plugin.
 
-It is no stream of the kubelet's: whether one is open says nothing about the kubelet.
+Watch sends the controller which devices claims hold and which places are blocked, and asks it to close NVML;
+HasLetGo is its answer to that. EnableVirtualFunctions and Heal do what the controller or an admin wants.
+
+The kubelet does not use this service: an open stream says nothing about the kubelet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealWish
+from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest
+from kubeletplugin.kubelet.wire.server import stream_method, unary_method
 from kubeletplugin.kubelet.wire.streams import Published, StreamCall, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
@@ -31,52 +33,50 @@ _log = get_logger("node-state")
 NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"
 
 RESEND_SECONDS = 10.0
-"""A connection that broke without a sign is noticed by what does not come through."""
+"""The state is sent again after this time, so that the controller notices a connection that is broken."""
 
 _LONGEST_WAIT_SECONDS = 3600.0
-"""How long a Heal call may wait at most: it takes one of the workers that prepare claims."""
+"""The longest wait of a Heal call, which takes one of the workers that prepare claims."""
 
 
 class NotReady(Exception):
-    """The plugin has just started."""
+    """The plugin is still starting."""
 
 
 class NodeStateBoard:
-    """The state of this node, for every stream that is open, and the controllers behind these."""
+    """The state of this node for all open streams, and the controllers that opened them."""
 
     def __init__(self) -> None:
-        """Begin with nothing known, so that nothing is sent: the controller waits for the first state."""
+        """Start without a state, so that nothing is sent: the controller waits for the first one."""
         self._state: Published[NodeState | None] = Published(None)
         self._lock = Lock()
+        # The number of the newest request to close NVML, 0 for none.
         self._let_go = 0
         self._enable_virtual: Callable[[PciAddress], None] | None = None
         self._heal: Heal | None = None
         self.controllers = Controllers(self._ask)
 
-    @property
-    def version(self) -> int:
-        """How many times the state changed."""
-        return self._state.version
-
     def update(self, state: NodeState) -> None:
-        """Send this state, which must be complete: what is not in it is neither held nor blocked."""
+        """Send this state, which must be complete: what it lacks counts as neither held nor blocked."""
         with self._lock:
+            # Whoever makes the state does not know of requests to close NVML.
             self._state.publish(replace(state, let_go=self._let_go))
 
     def _ask(self, number: int) -> None:
-        """Ask all that listen to let go, 0 that they need not any longer."""
+        """Ask all controllers to close NVML; 0 lets them open it again."""
+        # The request travels in the state: a controller that connects later gets it with its first message.
         with self._lock:
             self._let_go = number
             state = self._state.value
             if state is not None:
                 self._state.publish(replace(state, let_go=number))
 
-    def enables_virtual(self, enable: Callable[[PciAddress], None]) -> None:
+    def set_enable_virtual(self, enable: Callable[[PciAddress], None]) -> None:
         """Set the function that turns on the virtual functions of a GPU; it raises DriverError."""
         self._enable_virtual = enable
 
     def enable_virtual(self, pci: PciAddress) -> str:
-        """Turn them on; why that failed, empty if it did not. Raises NotReady before it is possible."""
+        """Turn the functions on; returns the error, empty for success. Raises NotReady during the start."""
         if self._enable_virtual is None:
             raise NotReady
         try:
@@ -86,13 +86,13 @@ class NodeStateBoard:
             return str(error)
         return ""
 
-    def heals(self, heal: Heal) -> None:
+    def set_heal(self, heal: Heal) -> None:
         """Set the function that heals GPUs."""
         self._heal = heal
 
     @property
     def heal(self) -> Heal:
-        """The function that heals GPUs; raises NotReady before there is one."""
+        """The function that heals GPUs; raises NotReady during the start."""
         if self._heal is None:
             raise NotReady
         return self._heal
@@ -111,6 +111,7 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
 
     def watch(request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
         board.controllers.joined(request.controller)
+        # The stream tells that the controller runs. Its end, also by a broken connection, runs the finally.
         try:
             yield from map(answer, board.follow(context))
         except TooManyStreams:
@@ -127,6 +128,7 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
     ) -> v1.EnableVirtualFunctionsResponse:
         try:
             pci = PciAddress.parse(request.pci_bus_id)
+        # context.abort raises, so nothing after it runs.
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         try:
@@ -141,32 +143,18 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Watch": grpc.unary_stream_rpc_method_handler(
-            watch,
-            request_deserializer=v1.WatchRequest.FromString,
-            response_serializer=v1.State.SerializeToString,
+        "Watch": stream_method(watch, v1.WatchRequest, v1.State),
+        "HasLetGo": unary_method(has_let_go, v1.HasLetGoRequest, v1.HasLetGoResponse),
+        "EnableVirtualFunctions": unary_method(
+            enable_virtual, v1.EnableVirtualFunctionsRequest, v1.EnableVirtualFunctionsResponse
         ),
-        "HasLetGo": grpc.unary_unary_rpc_method_handler(
-            has_let_go,
-            request_deserializer=v1.HasLetGoRequest.FromString,
-            response_serializer=v1.HasLetGoResponse.SerializeToString,
-        ),
-        "EnableVirtualFunctions": grpc.unary_unary_rpc_method_handler(
-            enable_virtual,
-            request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
-            response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
-        ),
-        "Heal": grpc.unary_stream_rpc_method_handler(
-            heal,
-            request_deserializer=v1.HealRequest.FromString,
-            response_serializer=v1.HealProgress.SerializeToString,
-        ),
+        "Heal": stream_method(heal, v1.HealRequest, v1.HealProgress),
     }
     return (grpc.method_handlers_generic_handler(NODE_STATE_V1, methods),)
 
 
 def answer(state: NodeState) -> v1.State:
-    """The state as it is sent."""
+    """The state as a message."""
     message = v1.State(held=state.held, busy=map(str, state.busy), let_go=state.let_go)
     for one in state.healed:
         message.healed.add(pci_bus_id=str(one.pci), unix_milliseconds=one.unix_milliseconds)
@@ -182,13 +170,13 @@ def answer(state: NodeState) -> v1.State:
 
 
 def _heal_steps(heal: Heal, request: v1.HealRequest) -> Iterator[v1.HealProgress]:
-    """The steps as they are sent."""
+    """The steps of a healing as messages."""
     wait_seconds = min(float(request.wait_seconds), _LONGEST_WAIT_SECONDS)
-    yield from map(_heal_progress, heal(HealWish(request.gpu, request.reset, wait_seconds)))
+    yield from map(_heal_progress, heal(HealRequest(request.gpu, request.reset, wait_seconds)))
 
 
 def _heal_progress(progress: HealProgress) -> v1.HealProgress:
-    """One step as it is sent."""
+    """One step as a message."""
     return v1.HealProgress(
         step=progress.step,
         pci_bus_ids=map(str, progress.gpus),

@@ -1,54 +1,44 @@
-"""Asks the kubelet which prepared devices containers of this node hold, over podresources v1."""
+"""Asks the kubelet which prepared devices the containers of this node have, by its podresources v1 API."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from driver.errors import DriverError
-from kubeletplugin.kubelet.wire.containers import ContainerName
+from kubeletplugin.kubelet.wire.containers import ClaimInUse, ContainerName
 from proto import podresources_v1_pb2 as pb
 
 LIST_METHOD = "/v1.PodResourcesLister/List"
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""What the kubelet's own clients accept; gRPC's default of 4 MiB is too little for a full node."""
+"""As the kubelet's own clients allow; gRPC's default of 4 MiB is too little for a full node."""
 
 RECENT_SECONDS = 10.0
-"""How old a list may be for those who look every 15 s: none of them is served twice by one list."""
+"""How old a list may be for callers that ask every 15 s; none of them gets the same list twice."""
 
 
 class PodResourcesUnavailable(DriverError):
-    """The kubelet did not say which devices are in use."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimInUse:
-    """A claim whose devices containers of a pod have, with their CDI names without vendor and class."""
-
-    namespace: str
-    claim: str
-    pod: str
-    cdi_devices: frozenset[str]
+    """The kubelet did not list the devices in use."""
 
 
 def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> frozenset[str]:
     """The CDI device names of ``driver``'s devices in containers of this node, without vendor and class.
 
-    They begin with the claim's UID, so that a claim is never mistaken for a later one of the same
-    name. ``socket`` is the kubelet's, /var/lib/kubelet/pod-resources/kubelet.sock. Raises
-    PodResourcesUnavailable when there is no answer in time.
+    They begin with the claim's UID, so that a claim is not mistaken for a later one of the same name.
+    ``socket`` is the kubelet's, /var/lib/kubelet/pod-resources/kubelet.sock. Raises PodResourcesUnavailable
+    if there is no answer in time.
     """
+    # A claim may be listed once for each container.
     return frozenset().union(*(one.cdi_devices for one in claims_in_use(socket, driver, timeout_seconds)))
 
 
 def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tuple[ClaimInUse, ...]:
-    """The claims of which containers of this node have devices of ``driver``, once for each container.
+    """The claims whose devices of ``driver`` containers of this node have, once for each container.
 
     Arguments and errors as for ``devices_in_use``.
     """
@@ -62,15 +52,13 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
 
 
 def containers_by_device(
-    told: pb.ListPodResourcesResponse, driver: str
+    listed: pb.ListPodResourcesResponse, driver: str
 ) -> dict[str, frozenset[ContainerName]]:
-    """By CDI device name, the containers that the kubelet lists for it, whether they run or not.
-
-    Those are containers and sidecars of the node's active pods, but no other init containers, and each with
-    all devices of the claims that it names.
-    """
+    """By CDI device name, the containers that the kubelet lists for it, whether they run or not."""
+    # The kubelet lists the containers and sidecars of active pods, but no other init containers. It lists
+    # all devices of a claim, also those of requests that the container does not name.
     found: dict[str, set[ContainerName]] = {}
-    for pod in told.pod_resources:
+    for pod in listed.pod_resources:
         for container in pod.containers:
             name = ContainerName(pod.namespace, pod.name, container.name)
             for held in container.dynamic_resources:
@@ -79,13 +67,11 @@ def containers_by_device(
     return {device: frozenset(names) for device, names in found.items()}
 
 
-def given_by_device_plugins(told: pb.ListPodResourcesResponse, prefix: str) -> frozenset[str]:
-    """The ids of the devices that containers have from device plugins, of resources that begin with
-    ``prefix``.
-    """
+def given_by_device_plugins(listed: pb.ListPodResourcesResponse, prefix: str) -> frozenset[str]:
+    """The ids of containers' devices from device plugins, for resource names that begin with ``prefix``."""
     return frozenset(
         device_id
-        for pod in told.pod_resources
+        for pod in listed.pod_resources
         for container in pod.containers
         for given in container.devices
         if given.resource_name.startswith(prefix)
@@ -94,10 +80,9 @@ def given_by_device_plugins(told: pb.ListPodResourcesResponse, prefix: str) -> f
 
 
 class SharedList:
-    """What the kubelet lists, asked for once for all who want to know meanwhile.
+    """The kubelet's list, fetched once for all callers that want it at the same time."""
 
-    The kubelet refuses more than 100 calls a second, and more than 10 at once (podresources' rate limit).
-    """
+    # The kubelet limits this API to 100 calls a second with bursts of 10, over all of its clients.
 
     def __init__(
         self, ask: Callable[[], pb.ListPodResourcesResponse], clock: Callable[[], float] = time.monotonic
@@ -112,33 +97,32 @@ class SharedList:
         self._last: tuple[int, pb.ListPodResourcesResponse | DriverError] = (0, pb.ListPodResourcesResponse())
 
     def now(self) -> pb.ListPodResourcesResponse:
-        """What the kubelet lists now; raises what ``ask`` raises.
-
-        That is what was asked of the kubelet after the call, never what was under way already.
-        """
+        """What the kubelet lists now; raises what ``ask`` raises."""
         with self._changed:
+            # A call to the kubelet that is under way may have missed a change before this one, so only
+            # the next call counts. Whoever waits for the same one makes it, or gets its answer.
             wanted = self._begun + 1
             self._changed.wait_for(lambda: self._last[0] >= wanted or not self._asking)
             if self._last[0] >= wanted:
                 return _listed_or_raised(self._last[1])
             self._begun += 1
             number, self._asking, self._begun_at = self._begun, True, self._clock()
-        told: pb.ListPodResourcesResponse | DriverError
-        told = PodResourcesUnavailable("the kubelet was not asked")
+        answer: pb.ListPodResourcesResponse | DriverError
+        answer = PodResourcesUnavailable("the kubelet was not asked")
         try:
-            told = self._ask()
+            answer = self._ask()
         except DriverError as error:
-            told = error
+            answer = error
         finally:
             with self._changed:
-                self._last, self._asking = (number, told), False
+                self._last, self._asking = (number, answer), False
                 self._changed.notify_all()
-        return _listed_or_raised(told)
+        return _listed_or_raised(answer)
 
     def recent(self) -> pb.ListPodResourcesResponse:
-        """What somebody has asked the kubelet for a short while ago, else as ``now``.
+        """The list of at most ten seconds ago if somebody asked for one, else as ``now``.
 
-        For whoever looks from time to time: two that do ask once.
+        For callers that ask at intervals: several of them share one call.
         """
         with self._changed:
             if self._clock() - self._begun_at < RECENT_SECONDS:
@@ -147,10 +131,10 @@ class SharedList:
         return self.now()
 
 
-def _listed_or_raised(told: pb.ListPodResourcesResponse | DriverError) -> pb.ListPodResourcesResponse:
-    if isinstance(told, DriverError):
-        raise told
-    return told
+def _listed_or_raised(answer: pb.ListPodResourcesResponse | DriverError) -> pb.ListPodResourcesResponse:
+    if isinstance(answer, DriverError):
+        raise answer
+    return answer
 
 
 def list_pods(socket: Path, timeout_seconds: float = 2.0) -> pb.ListPodResourcesResponse:
@@ -174,6 +158,7 @@ def list_pods(socket: Path, timeout_seconds: float = 2.0) -> pb.ListPodResources
 
 def _cdi_devices(held: pb.DynamicResource, driver: str) -> frozenset[str]:
     return frozenset(
+        # The kubelet lists qualified names, vendor/class=device.
         cdi.name.partition("=")[2]
         for resource in held.claim_resources
         if resource.driver_name == driver

@@ -1,7 +1,7 @@
-"""Makes the plugin known to the kubelet, and keeps what the kubelet said about it.
+"""Registers the plugin with the kubelet, and keeps the kubelet's answer.
 
-The kubelet finds the registration socket in its plugins_registry folder, asks GetInfo within a
-second, connects to the service socket and then tells whether it took the plugin.
+The kubelet finds the registration socket in its plugins_registry folder, calls GetInfo with a deadline of one
+second, connects to the service socket and then reports whether it accepted the plugin.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ import grpc
 from driver.process.log import get_logger
 from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
+from kubeletplugin.kubelet.wire.server import unary_method
 from proto import registration_v1_pb2 as pb
 
 SUPPORTED_VERSIONS = (DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1)
-"""The kubelet takes the first DRA version of this list that it knows, so v1 stands first. It opens
-the health stream only when a health service is named (since 1.37)."""
+"""The kubelet uses the first DRA version of this list that it knows, so v1 comes first. Since 1.37 it opens
+the health stream only if a health service is in the list."""
 
 LATE_SECONDS = 30.0
-"""After this time without a registration the log says why there is none."""
+"""After this time without a registration, the reason is logged."""
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The kubelet took the plugin."""
+    """The kubelet accepted the plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The kubelet did not take the plugin; ``reason`` is in its own words. It will ask again."""
+    """The kubelet did not accept the plugin; ``reason`` is its own message. It will try again."""
 
     reason: str
 
@@ -45,7 +46,7 @@ RegistrationOutcome = Registered | Refused
 
 
 class Registration:
-    """What the kubelet is told about the plugin, and the last outcome that it told us."""
+    """What the kubelet learns about the plugin, and its last answer."""
 
     def __init__(
         self,
@@ -56,15 +57,19 @@ class Registration:
     ) -> None:
         """Announce ``driver``, served at the socket ``endpoint``.
 
-        ``registration_socket`` is where the kubelet should find us, for the messages. ``on_outcome``
-        hears each time whether the kubelet took the plugin.
+        ``registration_socket`` is where the kubelet should find the plugin, for messages. ``on_outcome``
+        is called with each answer: whether the kubelet accepted the plugin.
         """
         self._on_outcome = on_outcome
         self._info = pb.PluginInfo(
-            type="DRAPlugin", name=driver, endpoint=str(endpoint), supported_versions=SUPPORTED_VERSIONS
+            # The kubelet's watcher of plugins passes this type to its DRA manager.
+            type="DRAPlugin",
+            name=driver,
+            endpoint=str(endpoint),
+            supported_versions=SUPPORTED_VERSIONS,
         )
         self._socket = registration_socket
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._outcome: RegistrationOutcome | None = None
         self._asked = False
         self._closed = False
@@ -72,28 +77,30 @@ class Registration:
 
     @property
     def outcome(self) -> RegistrationOutcome | None:
-        """What the kubelet said last, None before it said anything."""
+        """The kubelet's last answer, None before the first."""
         return self._outcome
 
     def registered_ns(self) -> int:
-        """When the kubelet last took the plugin (CLOCK_BOOTTIME, nanoseconds), 0 before it did."""
+        """When the kubelet last accepted the plugin (CLOCK_BOOTTIME, nanoseconds), 0 if never."""
         return self._registered_ns
 
     def get_info(self, _request: pb.InfoRequest, _context: grpc.ServicerContext) -> pb.PluginInfo:
-        """Answer the kubelet's question who is there."""
-        with self._told:
+        """Answer the kubelet's first call."""
+        with self._changed:
             self._asked = True
         return self._info
 
     def notify(
         self, status: pb.RegistrationStatus, _context: grpc.ServicerContext
     ) -> pb.RegistrationStatusResponse:
-        """Keep what the kubelet says of the registration."""
-        with self._told:
+        """Keep the kubelet's answer."""
+        with self._changed:
+            # Called for each start of the kubelet, which registers the plugin again.
             if status.plugin_registered:
+                # Unlike CLOCK_MONOTONIC, this clock also counts the time that the machine is suspended.
                 self._registered_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             self._outcome = Registered() if status.plugin_registered else Refused(status.error)
-            self._told.notify_all()
+            self._changed.notify_all()
         self._on_outcome(status.plugin_registered)
         if status.plugin_registered:
             _log.info("registered with the kubelet", driver=self._info.name)
@@ -102,35 +109,33 @@ class Registration:
         return pb.RegistrationStatusResponse()
 
     def wait_registered(self, timeout_seconds: float) -> bool:
-        """Wait until the kubelet took the plugin; False after the time, or after ``close``."""
-        deadline = time.monotonic() + timeout_seconds
-        with self._told:
-            while not isinstance(self._outcome, Registered) and not self._closed:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._told.wait(left)
+        """Wait until the kubelet accepts the plugin; False after the timeout, or after ``close``."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: isinstance(self._outcome, Registered) or self._closed, timeout_seconds
+            )
             return isinstance(self._outcome, Registered)
 
     def close(self) -> None:
-        """Let everybody who waits go, when the plugin stops."""
-        with self._told:
+        """End all waits, when the plugin stops."""
+        with self._changed:
             self._closed = True
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def explain_when_late(self, late_seconds: float = LATE_SECONDS) -> None:
-        """Wait for the registration and log why there is none when it is late; for a thread of its own."""
+        """Wait for the registration and log the reason if it is late; runs in a thread of its own."""
         if self.wait_registered(late_seconds) or self._closed:
             return
         _log.error("not registered with the kubelet", seconds=late_seconds, why=self.why_not())
 
     def why_not(self) -> str:
-        """Why the plugin is not registered, as far as it can tell; empty when it is."""
+        """Why the plugin is not registered, as far as can be seen from here; empty if it is."""
         match self._outcome:
             case Registered():
                 return ""
             case Refused(reason):
                 return f"the kubelet refused it: {reason}"
+        # After GetInfo the kubelet connects to the service socket, and gives up the attempt if that fails.
         if self._asked:
             return (
                 f"the kubelet asked at {self._socket} but never said more: it could not use the service"
@@ -147,15 +152,9 @@ def handler(registration: Registration) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         "pluginregistration.Registration",
         {
-            "GetInfo": grpc.unary_unary_rpc_method_handler(
-                registration.get_info,
-                request_deserializer=pb.InfoRequest.FromString,
-                response_serializer=pb.PluginInfo.SerializeToString,
-            ),
-            "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
-                registration.notify,
-                request_deserializer=pb.RegistrationStatus.FromString,
-                response_serializer=pb.RegistrationStatusResponse.SerializeToString,
+            "GetInfo": unary_method(registration.get_info, pb.InfoRequest, pb.PluginInfo),
+            "NotifyRegistrationStatus": unary_method(
+                registration.notify, pb.RegistrationStatus, pb.RegistrationStatusResponse
             ),
         },
     )

@@ -1,1 +1,1 @@
-"""What NVIDIA's own driver, which has the same name, left on the node, or still does there."""
+"""Notices NVIDIA's own driver, which has the same name, on the node, and takes its claims over."""

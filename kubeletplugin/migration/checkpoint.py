@@ -1,9 +1,9 @@
-"""Reads the checkpoint of NVIDIA's driver: which claims it has prepared, as far as that is surely understood.
+"""Reads the checkpoint of NVIDIA's driver, which lists the claims that it has prepared.
 
-The file holds the same claims in up to two layouts, so that an older version of that driver can read them:
-v1 has only claims that are prepared, v2 has a state for each, and the boot in which it was checked last. Each
-layout has a checksum of its own (FNV-32a over what Go's spew prints of the layout's bytes). The file lies in
-a folder of root, and still nothing in it is trusted: it may be damaged, or of a version that nobody has seen.
+The file has the same claims in up to two layouts, so that an older version of that driver can read them: v1
+has only claims that are prepared; v2 has a state for each, and the boot in which it was last checked. Each
+layout has a checksum of its own (FNV-32a over what Go's spew prints for the layout's bytes). Only root can
+write the file, and still nothing in it is trusted: it may be damaged, or from an unknown version.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ _LONGEST_BYTES = 1 << 22
 
 _KNOWN = frozenset({"version", "checksum", "v1", "v2"})
 _VERSIONS = ("v1", "v2")
+# The constants of FNV-1a with 32 bits.
 _OFFSET, _PRIME, _LOW = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 _decoder = json.JSONDecoder()
 
 
 class NotUnderstood(ConfigError):
-    """The checkpoint as a whole is damaged, or of a layout that this version does not know."""
+    """The checkpoint is damaged, or has a layout that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the file tells; ``boot_id`` is empty where its version did not write down the boot."""
+    """The content of the file; ``boot_id`` is empty if that version did not record the boot."""
 
     claims: tuple[PreparedClaim, ...]
     boot_id: str = ""
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """What the file at ``path`` tells, None when there is none.
+    """The content of the file at ``path``, None if there is no file.
 
-    Raises NotUnderstood, and StorageError when the disk does not give the file.
+    Raises NotUnderstood, and StorageError if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
+            # One byte more than allowed, so that a file that is too long is noticed.
             data = file.read(_LONGEST_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -56,7 +58,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def decode(data: bytes) -> Checkpoint:
-    """What the bytes of a checkpoint tell; raises NotUnderstood."""
+    """Decode the bytes of a checkpoint; raises NotUnderstood."""
     if len(data) > _LONGEST_BYTES:
         raise _not_understood(f"has more than {_LONGEST_BYTES} bytes")
     try:
@@ -66,6 +68,7 @@ def decode(data: bytes) -> Checkpoint:
         if unknown or version not in _VERSIONS:
             raise _not_understood(f"is of an unknown layout ({', '.join(sorted(unknown)) or version})")
         _check(parts)
+        # v2 says more. A file without it is from a version that wrote v1 alone.
         layout = json.loads(parts.get("v2") or parts.get("v1") or "{}")
         claims = layout.get("preparedClaims") or {}
         prepared = tuple(read_claim(str(uid), claims[uid], has_state="v2" in parts) for uid in sorted(claims))
@@ -76,6 +79,7 @@ def decode(data: bytes) -> Checkpoint:
 
 def checksum(text: str) -> int:
     """The checksum of a layout's JSON (kubelet, pkg/kubelet/checkpointmanager/checksum)."""
+    # Go hashes what spew prints for a slice of bytes: its type, and the bytes as decimal numbers.
     found = _OFFSET
     for byte in f"([]uint8)[{' '.join(map(str, text.encode()))}]".encode():
         found = ((found ^ byte) * _PRIME) & _LOW
@@ -83,23 +87,25 @@ def checksum(text: str) -> int:
 
 
 def _check(parts: Mapping[str, str]) -> None:
-    """Compare the checksums of the layouts that are there; raises NotUnderstood."""
+    """Compare the checksums of the layouts in the file; raises NotUnderstood."""
+    # A checksum is computed with its own field set to 0, and that of v1 before v2 is added to the file.
     first = '{"checksum":0' + (f',"v1":{parts["v1"]}' if "v1" in parts else "") + "}"
     _compare(first, parts["checksum"], "v1")
     if "v2" in parts:
         members = _members(parts["v2"])
-        told = members.pop("checksum")
+        expected = members.pop("checksum")
         rest = "".join(f",{json.dumps(name)}:{value}" for name, value in members.items())
-        _compare(f'{{"checksum":0{rest}}}', told, "v2")
+        _compare(f'{{"checksum":0{rest}}}', expected, "v2")
 
 
-def _compare(text: str, told: str, layout: str) -> None:
-    if checksum(text) != json.loads(told):
+def _compare(text: str, expected: str, layout: str) -> None:
+    if checksum(text) != json.loads(expected):
         raise _not_understood(f"is damaged: the checksum of its layout {layout} does not fit its content")
 
 
 def _members(text: str) -> dict[str, str]:
-    """The members of a JSON object, each value as the text that it is; raises ValueError."""
+    """The members of a JSON object, each value as its original text; raises ValueError."""
+    # The checksum is over the original bytes, which decoding and encoding again might change.
     found: dict[str, str] = {}
     at = _expect(text, 0, "{")
     while text[at : at + 1] != "}":

@@ -1,9 +1,12 @@
-"""Makes a journal entry of what NVIDIA's driver prepared for a claim, if the hardware confirms it: pure."""
+"""Makes a journal entry for a claim that NVIDIA's driver prepared, if the hardware confirms it.
+
+It only compares values and changes nothing.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,42 +18,33 @@ from driver.kinds.whole import WHOLE
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
 from kubeletplugin.migration.prepared import PreparedClaim, PreparedDevice
 
 Origin = Literal["made", "static"]
-"""Whether a partition was made for its claim, or by an admin: what the name does not tell."""
+"""Whether a partition was made for its claim, or by an admin. Its name does not say that."""
 
+# gpu-MINOR-mig-PROFILE-PROFILE_ID-START, as NVIDIA's driver names partitions.
 _PARTITION = re.compile(r"gpu-[0-9]+-mig-.+-(?P<profile>[0-9]{1,3})-(?P<start>[0-9]{1,2})", re.ASCII)
 
 
 class NotConfirmed(Exception):
-    """The hardware, or the slices, do not say what the claim's entry says; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimUser:
-    """A pod whose containers have devices of a claim, with their CDI device names, as the kubelet tells."""
-
-    namespace: str
-    claim: str
-    pod: str
-    cdi_devices: frozenset[str]
+    """The claim in the checkpoint does not fit the hardware or the slices; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a claim's entry is compared with.
+    """The state of the node that a claim is compared with."""
 
-    ``node`` is the node's name. ``origins`` are those of the partitions that were seen in the slices of
-    NVIDIA's driver, by their names there. ``users`` is empty where the kubelet does not tell.
-    """
-
+    # The node's name, which is also the name of that driver's pool.
     node: str
     era: Era
     inventory: Inventory
+    # Of the partitions in the slices of NVIDIA's driver, by their names there.
     origins: Mapping[str, Origin]
-    users: tuple[ClaimUser, ...]
+    # The claims that containers have, empty if the kubelet did not answer.
+    users: tuple[ClaimInUse, ...]
 
 
 def entry_of(claim: PreparedClaim, around: Surroundings) -> Entry:
@@ -60,7 +54,7 @@ def entry_of(claim: PreparedClaim, around: Surroundings) -> Entry:
     devices = tuple(_held(claim.uid, device, around) for device in claim.devices)
     namespace, name = _name_of(claim, around.users)
     era = around.era
-    # It was prepared before any call that this process can be at work on: the time says so.
+    # The time 0 says that it was prepared before any call that this process can be working on.
     return Entry(
         claim.uid,
         namespace,
@@ -73,25 +67,20 @@ def entry_of(claim: PreparedClaim, around: Surroundings) -> Entry:
     )
 
 
-def users_of(claim: PreparedClaim, users: Iterable[ClaimUser]) -> tuple[ClaimUser, ...]:
-    """The pods whose containers have the claim.
-
-    Before 25.12 the CDI device of a whole GPU did not name the claim, so there the device has to do, as long
-    as the pods that have it agree on the claim.
-    """
-    everybody = tuple(users)
-    sure = tuple(
-        one for one in everybody if any(name.startswith(f"{claim.uid}-") for name in one.cdi_devices)
-    )
+def users_of(claim: PreparedClaim, users: Sequence[ClaimInUse]) -> tuple[ClaimInUse, ...]:
+    """The pods whose containers have the claim."""
+    sure = tuple(one for one in users if any(name.startswith(f"{claim.uid}-") for name in one.cdi_devices))
     if sure:
         return sure
+    # Before version 25.12 of NVIDIA's driver, the CDI device of a whole GPU had the GPU's name without the
+    # claim. Pods with such a device are taken if all of them name the same claim.
     names = {device.result.device for device in claim.devices}
-    likely = tuple(one for one in everybody if not names.isdisjoint(one.cdi_devices))
+    likely = tuple(one for one in users if not names.isdisjoint(one.cdi_devices))
     return likely if len({(one.namespace, one.claim) for one in likely}) == 1 else ()
 
 
-def _name_of(claim: PreparedClaim, users: Iterable[ClaimUser]) -> tuple[str, str]:
-    """Namespace and name of the claim, empty where neither the checkpoint nor the kubelet tells them."""
+def _name_of(claim: PreparedClaim, users: Sequence[ClaimInUse]) -> tuple[str, str]:
+    """Namespace and name of the claim, empty if neither the checkpoint nor the kubelet has them."""
     if claim.namespace and claim.name:
         return claim.namespace, claim.name
     return next(((one.namespace, one.claim) for one in users_of(claim, users)), ("", ""))
@@ -105,6 +94,7 @@ def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
         f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device_name(uid, result.device)}",
         f"{CDI_VENDOR}/device={result.device}",
     }
+    # Containers that run were given these CDI devices; later specs have to have the same names.
     if not device.cdi_ids or not known.issuperset(device.cdi_ids):
         raise NotConfirmed(f"its device {result.device} has CDI devices of other names than are known")
     gpu, name, kind, record = _whole(device, around) if device.kind == "gpu" else _partition(device, around)
@@ -123,7 +113,7 @@ def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
     )
 
 
-_Found = tuple["Gpu", str, str, PartitionRecord | None]
+_Found = tuple[Gpu, str, str, PartitionRecord | None]
 
 
 def _whole(device: PreparedDevice, around: Surroundings) -> _Found:
@@ -147,15 +137,15 @@ _WORDS: Mapping[Origin, str] = {"made": MADE.word, "static": STATIC.word}
 
 
 def _origin(device: PreparedDevice, gpu: Gpu, there: Partition, around: Surroundings) -> Origin:
-    """Who made a partition, once all that is told of it fits; raises NotConfirmed where that is not sure."""
+    """Who made a partition; raises NotConfirmed if the checkpoint does not fit it, or if that is unknown."""
     name = device.result.device
     if device.only_static:
         return "static"
-    told = (device.parent_uuid, device.gpu_instance_id, device.compute_instance_id)
+    recorded = (device.parent_uuid, device.gpu_instance_id, device.compute_instance_id)
     match = _PARTITION.fullmatch(name)
     owner = there.gpu_instance
     place = (int(match["profile"]), int(match["start"])) if match else None
-    if told != (gpu.uuid, owner.id, there.compute_instance.id) or place != (
+    if recorded != (gpu.uuid, owner.id, there.compute_instance.id) or place != (
         owner.profile_id,
         owner.placement.start,
     ):

@@ -1,8 +1,8 @@
-"""Reads one claim of the checkpoint of NVIDIA's driver, and says why where it is not surely understood.
+"""Reads one claim of the checkpoint of NVIDIA's driver, or says why it is not understood.
 
-What stands there is known from that driver's source: whole GPUs have their UUID, partitions the ids of their
-instances. What is not known by name makes the claim one that is not understood, since something may have been
-made for it that only that driver takes back.
+The format is known from that driver's source: whole GPUs have their UUID, partitions the ids of their
+instances. A claim with any unknown field is not understood: something may have been made for it that only
+that driver can undo.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_NAME_CHARACTERS = 253
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One device as the claim's allocation has it, of this driver."""
+    """One device of this driver in the claim's allocation."""
 
     request: str
     pool: str
@@ -35,44 +35,43 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """One prepared device. ``uuid`` is that of the GPU, or of the MIG device.
-
-    Of a partition ``parent_uuid`` and the ids of its instances are known, except where the version that wrote
-    it knew only partitions of an admin (``only_static``).
-    """
+    """One prepared device."""
 
     result: Result
     kind: Literal["gpu", "mig"]
+    # The UUID of the GPU, or of the MIG device.
     uuid: str
     cdi_ids: tuple[str, ...]
+    # For partitions only, and only in versions that made partitions themselves.
     parent_uuid: str = ""
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+    # Whether the checkpoint is from a version that had only partitions of an admin.
     only_static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """One claim. ``problem`` says why it cannot be taken over, and is empty where nothing speaks against it.
-
-    ``namespace`` and ``name`` are empty where the checkpoint does not tell them, and ``pods`` are the names
-    of those that it was reserved for.
-    """
+    """One claim."""
 
     uid: str
+    # Empty if the checkpoint does not have them.
     namespace: str = ""
     name: str = ""
+    # The names of the pods that it was reserved for.
     pods: tuple[str, ...] = ()
     devices: tuple[PreparedDevice, ...] = ()
+    # Why it cannot be taken over, empty if it can.
     problem: str = ""
 
 
 class _Unknown(Exception):
-    """Something of the claim is not understood; the message says what."""
+    """A part of the claim is not understood; the message says which."""
 
 
 def read_claim(uid: str, stored: Any, *, has_state: bool) -> PreparedClaim:
-    """The claim with this UID; ``has_state`` is whether its layout tells how far its preparation came."""
+    """The claim with this UID; ``has_state`` is whether its layout has a state for each claim."""
+    # The UID becomes part of file names.
     if not is_safe_uid(uid):
         return PreparedClaim(_shown(uid), problem="its UID is none")
     if not isinstance(stored, dict):
@@ -89,6 +88,7 @@ def read_claim(uid: str, stored: Any, *, has_state: bool) -> PreparedClaim:
 
 def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDevice, ...]:
     _only(stored, _CLAIM, "the claim")
+    # Layout v1 has only claims that were prepared to the end.
     state = stored["checkpointState"] if has_state else _STATES[0]
     if state == "PrepareStarted":
         raise _Unknown("its preparation was begun and not finished")
@@ -97,9 +97,11 @@ def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDev
     allocated = (stored.get("status") or {}).get("allocation")
     if allocated is None:
         raise _Unknown("its allocation is not known")
-    told = allocated["devices"]
-    _refuse_sharing(told.get("config") or ())
-    results = [_result(one) for one in told.get("results") or () if one["driver"] == DRIVER_NAME]
+    _refuse_sharing(allocated["devices"].get("config") or ())
+    listed = allocated["devices"].get("results") or ()
+    # The allocation may have devices of other drivers too.
+    results = [_result(one) for one in listed if one["driver"] == DRIVER_NAME]
+    # The prepared devices do not say which share is which.
     if len(set(map(_key, results))) < len(results):
         raise _Unknown("it has two shares of one device")
     found = [
@@ -111,9 +113,10 @@ def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDev
 
 
 def _refuse_sharing(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise for a configuration by which something was changed on the GPU that has to be put back."""
+    """Raise for a configuration that changed something on the GPU, which would have to be undone."""
     for config in configs:
         opaque = config.get("opaque")
+        # Configuration for another driver of the same claim.
         if opaque is None or opaque["driver"] != DRIVER_NAME:
             continue
         parameters = opaque["parameters"]
@@ -122,6 +125,7 @@ def _refuse_sharing(configs: Sequence[Mapping[str, Any]]) -> None:
             raise _Unknown(f"it has a configuration of kind {_shown(kind)}")
         strategy = sharing.get("strategy")
         interval = (sharing.get("timeSlicingConfig") or {}).get("interval")
+        # Time-slicing with the default interval changes nothing.
         if strategy not in (None, "TimeSlicing"):
             raise _Unknown(f"its pods share the GPU by {_shown(strategy)}")
         if kind == "GpuConfig" and interval not in _DEFAULT_INTERVALS:
@@ -133,19 +137,20 @@ def _members_of(group: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     state = group.get("configState") or {}
     if state.get("mpsControlDaemonID"):
         raise _Unknown("its pods share the GPU by an MPS daemon of that driver")
+    # Unknown fields that are set mean that something was changed on the GPU.
     if any(state.values()):
         raise _Unknown(f"a group of its devices has {', '.join(map(_shown, state))}")
     yield from group["devices"]
 
 
 def _device(stored: Mapping[str, Any], results: Sequence[Result]) -> PreparedDevice:
-    kinds = [kind for kind, told in stored.items() if told is not None]
+    kinds = [kind for kind, value in stored.items() if value is not None]
     if kinds not in (["gpu"], ["mig"]):
         raise _Unknown(f"it has a device of kind {', '.join(map(_shown, kinds)) or 'unknown'}")
     kind: Literal["gpu", "mig"] = "gpu" if kinds == ["gpu"] else "mig"
-    told = stored[kind]
-    _only(told, frozenset({"info", "concrete", "device"}), "a device")
-    device = told["device"]
+    prepared = stored[kind]
+    _only(prepared, frozenset({"info", "concrete", "device"}), "a device")
+    device = prepared["device"]
     _only(device, _DEVICE, "a device")
     requests = device["Requests"]
     if len(requests) != 1:
@@ -153,18 +158,19 @@ def _device(stored: Mapping[str, Any], results: Sequence[Result]) -> PreparedDev
     result = _one_of(results, str(requests[0]), str(device["PoolName"]), str(device["DeviceName"]))
     cdi_ids = tuple(map(str, device["CDIDeviceIDs"]))
     if kind == "gpu":
-        return PreparedDevice(result, kind, str(told["info"]["uuid"]), cdi_ids)
-    if told.get("concrete") is None:
-        info = told["info"]
-        # Versions that made partitions themselves told more of them than this.
+        return PreparedDevice(result, kind, str(prepared["info"]["uuid"]), cdi_ids)
+    if prepared.get("concrete") is None:
+        info = prepared["info"]
+        # Versions that made partitions themselves wrote more about them than the UUID.
         return PreparedDevice(result, kind, str(info["uuid"]), cdi_ids, only_static=info.keys() == {"uuid"})
-    live = told["concrete"]
+    live = prepared["concrete"]
     ids = int(live["giId"]), int(live["ciId"])
     return PreparedDevice(result, kind, str(live["migUUID"]), cdi_ids, str(live["parentUUID"]), *ids)
 
 
 def _one_of(results: Sequence[Result], request: str, pool: str, device: str) -> Result:
     for one in results:
+        # The driver reports top-level requests; the allocation may name a sub-request.
         if (one.pool, one.device) == (pool, device) and _top(one.request) == _top(request):
             return one
     raise _Unknown(f"it was not allocated the device {_shown(device)} that was prepared")

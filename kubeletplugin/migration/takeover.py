@@ -1,18 +1,17 @@
 """Takes the place of NVIDIA's driver on a node: waits until that is possible, then takes its claims over.
 
-Two drivers of one name on a node would both be called by the kubelet, one after the other, and each would
-hand out GPUs that the other holds. So as long as another one answers, or has left claims that cannot be taken
-over, the plugin opens no socket: the kubelet does not know it, nothing is published, and nothing on the disk
-changes.
+The kubelet would call two drivers of one name on a node in turn, and each would give out GPUs that the other
+holds. So while another one answers, or has left claims that cannot be taken over, the plugin opens no socket:
+the kubelet does not know it, nothing is published, and nothing on the disk changes.
 
-It is all or nothing. The pods of a claim that is left out could be unprepared by nobody: that driver is gone,
-and this one does not know what was made for them. And once a part was taken over, that driver could not come
-back for the rest, since it would go on with claims that are not its own any more.
+Either all claims are taken over or none. Nobody could unprepare a claim that is left out: that driver is
+gone, and this one does not know what was made for it. And once some were taken over, that driver could not
+come back for the rest, since it would go on with claims that are no longer its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from driver.process.log import get_logger
 from driver.process.stamp import stamp_of
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.migration.checkpoint import Checkpoint
-from kubeletplugin.migration.entries import ClaimUser, NotConfirmed, Origin, Surroundings, entry_of, users_of
+from kubeletplugin.migration.entries import NotConfirmed, Origin, Surroundings, entry_of, users_of
 from kubeletplugin.migration.prepared import PreparedClaim
 
 _log = get_logger("predecessor")
@@ -33,30 +33,31 @@ _YOUNG = "young"
 
 
 class CannotTakeOver(DriverError):
-    """Claims that NVIDIA's driver prepared have to end before; the log's part names them and their pods."""
+    """Claims that NVIDIA's driver prepared have to end first; the plugin's log names them and their pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """The entries of the claims that are taken over, and the claims of an earlier boot, which have ended."""
+    """What to do with the claims of NVIDIA's driver."""
 
+    # The journal entries of the claims to take over.
     entries: tuple[Entry, ...] = ()
+    # The UIDs of claims of an earlier boot, which have ended.
     ended: tuple[str, ...] = ()
 
 
-def decide(checkpoint: Checkpoint, boot_id: str, look: Callable[[], Surroundings]) -> TakeOver:
-    """What is to be done with the claims of a checkpoint.
+def decide(checkpoint: Checkpoint, boot_id: str, surroundings: Callable[[], Surroundings]) -> TakeOver:
+    """Decide which claims of a checkpoint to take over; raises CannotTakeOver.
 
-    ``look`` looks at the node, and is asked only where there is something to compare; it raises DriverError.
-    A boot ends every claim, as it does for NVIDIA's driver. One that did not write down its boot may have
-    claims of an earlier one left: they are taken over as well, and let go once no container has them. Raises
-    CannotTakeOver.
+    ``surroundings`` reads the node, and is called only if there is something to compare; it raises
+    DriverError. A boot ends every claim. A checkpoint without a boot may have claims of an earlier one: they
+    are taken over as well, and unprepared once no container has them.
     """
     if checkpoint.boot_id and checkpoint.boot_id != boot_id:
         return TakeOver(ended=tuple(claim.uid for claim in checkpoint.claims))
     if not checkpoint.claims:
         return TakeOver()
-    around = look()
+    around = surroundings()
     entries, refused, reasons = [], [], set()
     for claim in checkpoint.claims:
         try:
@@ -76,10 +77,8 @@ def decide(checkpoint: Checkpoint, boot_id: str, look: Callable[[], Surroundings
 
 
 def origins(slices: Iterable[Mapping[str, Any]], node: str) -> dict[str, Origin]:
-    """Which partitions the slices of NVIDIA's driver offer to be made, and which of an admin, by name.
-
-    A partition that exists has a UUID there; one that is made on request consumes counters and has none.
-    """
+    """For each partition in the slices of NVIDIA's driver, whether it is made for claims or by an admin."""
+    # In these slices a partition of an admin has a UUID; one that is made for claims consumes counters.
     found: dict[str, Origin] = {}
     for item in slices:
         spec = item.get("spec") or {}
@@ -96,8 +95,8 @@ def origins(slices: Iterable[Mapping[str, Any]], node: str) -> dict[str, Origin]
     return found
 
 
-def _described(claim: PreparedClaim, users: Iterable[ClaimUser]) -> str:
-    """A claim by its name and its pods where they are known, for who has to end them."""
+def _described(claim: PreparedClaim, users: Sequence[ClaimInUse]) -> str:
+    """A claim by its name and its pods if they are known, for the admin who has to end them."""
     found = users_of(claim, users)
     if found:
         pods = ", ".join(sorted({f"{one.namespace}/{one.pod}" for one in found}))
@@ -110,17 +109,17 @@ def _described(claim: PreparedClaim, users: Iterable[ClaimUser]) -> str:
 def take_over_claims(
     decided: TakeOver, checkpoint: Path, store: CdiStore, adopt: Callable[[Entry], bool]
 ) -> tuple[str, ...]:
-    """Have ``adopt`` take the claims over, then drop the checkpoint; returns the UIDs of the claims.
+    """Take the claims over by ``adopt``, then remove the checkpoint; returns the UIDs of the claims.
 
-    None where another instance has done it before. Each step may be the last before a crash: the checkpoint
-    goes last, so the next start decides again and finds in the journal what was done already. Callers let
-    only one instance at a time in here. Raises DriverError; the next start goes on.
+    Only one instance may call this at a time. Raises DriverError; the next start continues.
     """
     if not checkpoint.exists():
-        return ()
+        return ()  # another instance has done it
     taken = tuple(entry.uid for entry in decided.entries if adopt(entry))
     for uid in decided.ended:
         store.remove_former(uid)
+    # The checkpoint is removed last. After a crash before this line, the next start decides again, and
+    # finds in the journal what was done already.
     remove(checkpoint)
     _log.warning(
         "claims of NVIDIA's driver taken over",
@@ -132,45 +131,45 @@ def take_over_claims(
 
 @dataclass(frozen=True, slots=True)
 class WaitPorts:
-    """What is asked while the plugin waits.
+    """What the plugin calls while it waits."""
 
-    ``other()`` is a socket at which another driver answers, None without one. ``decide()`` says what is to be
-    done with the claims in the checkpoint; it raises DriverError. ``tell(text)`` posts an event of the node.
-    ``wait(seconds)`` waits. ``clock()`` is in seconds.
-    """
-
+    # Returns a socket at which another driver answers, None if there is none.
     other: Callable[[], Path | None]
+    # Decides about the claims in the checkpoint; raises DriverError.
     decide: Callable[[], TakeOver]
+    # Posts an event of the node with this text.
     tell: Callable[[str], None]
+    # Waits for this many seconds.
     wait: Callable[[float], object]
+    # The time in seconds.
     clock: Callable[[], float]
 
 
-def wait_for_takeover(ports: WaitPorts, checkpoint: Path, look_seconds: float) -> TakeOver:
-    """Return what is to be taken over, once no other driver is there and all of it can be.
+def wait_for_takeover(ports: WaitPorts, checkpoint: Path, check_seconds: float) -> TakeOver:
+    """Return what to take over, once no other driver is there and all claims can be taken over.
 
-    The sockets are looked at every second, the claims when the checkpoint was written and every
-    ``look_seconds``: what of the hardware and the cluster stands in the way may pass.
+    The sockets are checked every second. The claims are checked when the checkpoint was written, and every
+    ``check_seconds``, since the hardware and the cluster may have changed.
     """
-    waiting = _Waiting(ports, checkpoint, look_seconds)
-    while (decided := waiting.look()) is None:
-        ports.wait(min(1.0, look_seconds))
+    waiting = _Waiting(ports, checkpoint, check_seconds)
+    while (decided := waiting.check()) is None:
+        ports.wait(min(1.0, check_seconds))
     return decided
 
 
 class _Waiting:
-    def __init__(self, ports: WaitPorts, checkpoint: Path, look_seconds: float) -> None:
+    def __init__(self, ports: WaitPorts, checkpoint: Path, check_seconds: float) -> None:
         self._ports = ports
         self._checkpoint = checkpoint
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._seen: tuple[object, float] | None = None
         self._decided: TakeOver | None = None
         self._error: DriverError | None = None
         self._told = ""
 
-    def look(self) -> TakeOver | None:
-        """What is to be taken over, None while that cannot be."""
-        # Before the checkpoint: once the other driver is gone, nobody writes it any more.
+    def check(self) -> TakeOver | None:
+        """What to take over, None while that is not possible."""
+        # The sockets come before the checkpoint: once the other driver is gone, nobody writes it any more.
         other = self._ports.other()
         self._decide()
         if other is None and self._decided is not None:
@@ -180,12 +179,12 @@ class _Waiting:
         return None
 
     def _decide(self) -> None:
-        """Decide about the claims anew where something may have changed since the last time."""
+        """Decide about the claims again if something may have changed since the last time."""
         stamp, now = self._stamp(), self._ports.clock()
         if stamp == _YOUNG:
             self._seen = self._decided = self._error = None
             return
-        if self._seen is not None and self._seen[0] == stamp and now < self._seen[1] + self._look_seconds:
+        if self._seen is not None and self._seen[0] == stamp and now < self._seen[1] + self._check_seconds:
             return
         self._seen = stamp, now
         try:
@@ -194,7 +193,7 @@ class _Waiting:
             self._decided, self._error = None, error
 
     def _stamp(self) -> object:
-        """What tells the checkpoint from a later one; it is young while a later one could look the same."""
+        """The checkpoint's stamp; ``_YOUNG`` while a later checkpoint could have the same one."""
         try:
             return stamp_of(self._checkpoint) or _YOUNG
         except FileNotFoundError:
@@ -203,16 +202,16 @@ class _Waiting:
             return str(error)
 
     def _tell(self, other: Path | None) -> None:
-        """Say what is in the way, once for each other thing."""
-        said = []
+        """Report what is in the way, once for each new text."""
+        reasons = []
         if other is not None:
-            said.append(
+            reasons.append(
                 f"another driver of the name gpu.nvidia.com answers at {other} on this node, so this one "
                 "waits: remove NVIDIA's driver from the node"
             )
         if self._error is not None:
-            said.append(f"{self._error.what}: {self._error.way_out}")
-        text = "; ".join(said)
+            reasons.append(f"{self._error.what}: {self._error.way_out}")
+        text = "; ".join(reasons)
         if text == self._told:
             return
         self._told = text

@@ -1,1 +1,1 @@
-"""Tells others how devices and claims are: health, claim status, the node's state."""
+"""Reports the state of devices and claims: health, claim status, the node's state."""

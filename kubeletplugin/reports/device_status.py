@@ -1,6 +1,6 @@
-"""Says what the status of a claim contains about its devices: what they are, and how they are.
+"""Makes the entries of ``status.devices`` of a claim: what its devices are, and whether they work.
 
-The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
+Their form is ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
 
 _Key = tuple[str, str]
-"""A device by its pool and the name that its claim's allocation has for it."""
+"""A device by its pool and its name in the claim's allocation."""
 
 Object = dict[str, Any]
 
 _SHARE = ("ShareReady", "The share can be used.")
 
 NOT_HELD = "MemoryLimitNotHeld"
-"""The reason of a condition Ready that is False: the NVIDIA driver does not hold the claim to its memory."""
+"""The reason of a condition Ready that is False: the NVIDIA driver does not enforce the memory limit."""
 
 USED = "memoryUsedBytes"
-"""What the claim's containers use, where a flag asks for it."""
+"""The memory that the claim's containers use, if a flag asks for it."""
 
 _MUCH_PERCENT = 5
 _MAX_DATA_BYTES = 10 * 1024
@@ -47,7 +47,7 @@ class Ill:
 
 
 Healths = Mapping[_Key, Ill | None]
-"""By device, None for one that is well; one that is missing was not looked at yet."""
+"""By device, None if it is healthy; a missing device was not checked yet."""
 
 _WORDS: Mapping[str, tuple[Literal["False", "Unknown"], str]] = {
     "unhealthy": ("False", "Unhealthy"),
@@ -55,11 +55,11 @@ _WORDS: Mapping[str, tuple[Literal["False", "Unknown"], str]] = {
 }
 
 
-class HealthMemory:
-    """Remembers how the devices are, as the health stream tells the kubelet, and says when that changes.
+class HealthTracker:
+    """Remembers the health of the devices, as the health stream sends it, and calls back when it changes.
 
-    An unknown state counts only if two checks in a row find it: a driver that is busy for a moment changes
-    the status of no claim.
+    An unknown state counts only if two checks in a row find it, so that a driver that is busy for a moment
+    does not change the status of claims.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -68,16 +68,18 @@ class HealthMemory:
         self._doubted: frozenset[_Key] = frozenset()
 
     def known(self) -> Healths | None:
-        """How the devices are, None before the first check."""
+        """The health of the devices, None before the first check."""
         return self._known
 
     def update(self, devices: Devices) -> None:
-        """Take in a check of all devices."""
+        """Take over a check of all devices."""
+        # Unknown in this check; a device that was unknown in the last one too is taken as such.
         doubted = frozenset((one.pool, one.device) for one in devices if one.health == "unknown")
         before, sure = self._known, doubted & self._doubted
         known: dict[_Key, Ill | None] = {}
         for one in devices:
             key = one.pool, one.device
+            # Keep the last certain state for one more check.
             if before is not None and key in doubted and key not in sure and key in before:
                 known[key] = before[key]
             else:
@@ -96,13 +98,11 @@ def _ill(device: DeviceHealth) -> Ill | None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What the status says of a device's memory.
+    """What the status says about a device's memory."""
 
-    ``fault`` says why its limit is not enforced, empty if it is; ``used_bytes`` is None if the status does
-    not show it.
-    """
-
+    # Why its limit is not enforced, empty if it is.
     fault: str = ""
+    # None if it is not shown.
     used_bytes: int | None = None
 
 
@@ -113,15 +113,13 @@ _WELL = DeviceMemory()
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
-    """What is known besides the journal, at one moment.
-
-    ``healths`` is None before the first check of the devices. ``fabric_partition(entry)`` is the number of
-    the fabric partition that is active for a claim, None for none; it raises DriverError.
-    """
+class Observed:
+    """What is known besides the journal, at one moment."""
 
     memory: DeviceMemories = field(default_factory=dict)
+    # None before the first check of the devices.
     healths: Healths | None = None
+    # The number of the fabric partition that is active for a claim, None for none; raises DriverError.
     fabric_partition: Callable[[Entry], int | None] = lambda _entry: None
 
 
@@ -134,7 +132,7 @@ class Ready:
     message: str
 
     def written(self, since: str) -> Object:
-        """As the API has it."""
+        """The condition in the form of the API."""
         return {
             "type": "Ready",
             "status": self.status,
@@ -146,32 +144,31 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device of a claim. ``data`` is for people and tools.
-
-    ``is_seen`` is False if the device was not checked since it was prepared, or since the plugin started: its
-    status then stays.
-    """
+    """A device of a claim."""
 
     pool: str
     device: str
     share_id: str | None
     ready: Ready
+    # For people and tools; Kubernetes does not read it.
     data: Mapping[str, Any]
-    is_seen: bool = field(default=True, compare=False)
+    # False if the device was not checked since it was prepared, or since the plugin started. Its condition
+    # in the API then stays.
+    is_checked: bool = field(default=True, compare=False)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from the other devices of a claim, as in the API."""
+        """What distinguishes it from the other devices of a claim in the API."""
         return DRIVER_NAME, self.pool, self.device, self.share_id or ""
 
     def status(self, before: Mapping[str, Any], now: str) -> Object:
-        """Its entry in ``status.devices``.
+        """Its entry in ``status.devices``; ``before`` is the entry that the claim has.
 
-        The time of its condition is that of ``before`` if that had the same status. Used memory stays as in
+        The condition keeps the time of ``before`` if its status is the same. Used memory stays as in
         ``before``, unless it differs much.
         """
-        data, told = dict(self.data), before.get("data")
-        used = told.get(USED) if isinstance(told, Mapping) else None
+        data, stored = dict(self.data), before.get("data")
+        used = stored.get(USED) if isinstance(stored, Mapping) else None
         if USED in data and isinstance(used, int) and not changed_much(used, data[USED]):
             data[USED] = used
         return {
@@ -186,7 +183,7 @@ class DeviceStatus:
     def _condition(self, before: Object | None, now: str) -> Object:
         if before is None:
             return self.ready.written(now)
-        if not self.is_seen and before.get("reason") != NOT_HELD:
+        if not self.is_checked and before.get("reason") != NOT_HELD:
             return before
         return self.ready.written(
             before["lastTransitionTime"] if before["status"] == self.ready.status else now
@@ -195,29 +192,26 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClaimStatus:
-    """A prepared claim, with its devices.
-
-    ``prepared_ns`` tells one prepare of the claim from the next: in between it may have lost its
-    allocation, and its status with that, and been given the same devices again.
-    """
+    """A prepared claim, with its devices."""
 
     uid: str
     namespace: str
     name: str
+    # Distinguishes two prepares of the claim. In between it may have lost its allocation, and so its status,
+    # and may have got the same devices again.
     prepared_ns: int
     devices: tuple[DeviceStatus, ...]
 
 
 def claim_statuses(
-    entries: Iterable[Entry], era: Era, kinds: HeldKinds, now: Now | None = None
+    entries: Iterable[Entry], era: Era, kinds: HeldKinds, observed: Observed | None = None
 ) -> Iterator[ClaimStatus]:
-    """The claims of journal entries that get a status.
+    """The claims of journal entries that get a status, devices with admin access included.
 
-    A device with admin access counts as well. Left out are claims of an earlier boot, which have nothing any
-    more, rebuilt entries, whose names are unknown, claims that another driver prepared, and kinds of a newer
-    version.
+    Left out are claims of an earlier boot, which have ended, rebuilt entries without a name, claims that
+    another driver prepared, and kinds of a newer version.
     """
-    known = now or Now()
+    known = observed or Observed()
     for entry in entries:
         if entry.state != "prepared" or not entry.is_named:
             continue
@@ -225,8 +219,9 @@ def claim_statuses(
         for held in entry.devices:
             if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, era):
                 continue
-            told = _told(entry, held, kinds.of(held), known)
-            devices.setdefault(told.key, told)  # one that several requests look at is one in the API
+            # A device of several requests has one entry in the API.
+            status = _status(entry, held, kinds.of(held), known)
+            devices.setdefault(status.key, status)
         if devices:
             yield ClaimStatus(
                 entry.uid, entry.namespace, entry.name, entry.changed_ns, tuple(devices.values())
@@ -234,11 +229,12 @@ def claim_statuses(
 
 
 def statuses_to_apply(claim: ClaimStatus, stored: Mapping[str, Any], now: str) -> list[Object]:
-    """Our entries for ``status.devices`` of the API object; none if it has them already.
+    """Our entries for ``status.devices`` of the API object; empty if it has them already.
 
-    It is all of them or none: an apply removes what it leaves out and an earlier one had. The API takes no
-    status of devices that are not allocated any more. ``now`` is a time in RFC 3339.
+    ``now`` is a time in RFC 3339.
     """
+    # All entries or none: a server-side apply removes those of an earlier apply that it leaves out. The API
+    # server refuses the status of a device that is no longer allocated.
     status = stored.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
     allocated = {key_of(result) for result in results}
@@ -246,7 +242,8 @@ def statuses_to_apply(claim: ClaimStatus, stored: Mapping[str, Any], now: str) -
     devices = [device for device in claim.devices if device.key in allocated]
     entries = [device.status(there.get(device.key, {}), now) for device in devices]
     missing = any(
-        not _tells(there.get(device.key, {}), entry) for device, entry in zip(devices, entries, strict=True)
+        not _has_same(there.get(device.key, {}), entry)
+        for device, entry in zip(devices, entries, strict=True)
     )
     return entries if missing else []
 
@@ -257,16 +254,16 @@ def changed_much(before: int, now: int) -> bool:
 
 
 def ready_of(entry: Mapping[str, Any]) -> Object | None:
-    """The condition Ready of an entry of ``status.devices``, None where it has none."""
+    """The condition Ready of an entry of ``status.devices``, None if it has none."""
     return next((one for one in _conditions(entry) if one.get("type") == "Ready"), None)
 
 
 def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
-    """What tells an entry of ``status.devices``, or an allocation's result, from others of its claim."""
+    """What distinguishes an entry of ``status.devices``, or a result of an allocation, within its claim."""
     return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
 
 
-def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> DeviceStatus:
+def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> DeviceStatus:
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.told
     limits = {} if held.memory is None else _limits(held.memory, memory)
@@ -280,17 +277,17 @@ def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> DeviceSta
         **({} if fabric is None else {"fabricPartition": fabric}),
     }
     key = held.pool, held.device
-    is_seen = now.healths is not None and key in now.healths
+    is_checked = now.healths is not None and key in now.healths
     ill = now.healths.get(key) if now.healths is not None else None
     well = _SHARE if share or limits else kind.condition
     ready = _ready(ill, memory.fault, well)
     return DeviceStatus(
-        held.pool, held.device, held.share_id, ready, _bounded(data), is_seen or bool(memory.fault)
+        held.pool, held.device, held.share_id, ready, _bounded(data), is_checked or bool(memory.fault)
     )
 
 
 def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
-    """A certain fault comes before an unknown state."""
+    """The condition; a fault of the memory limit comes before an unknown state."""
     if fault and (ill is None or ill.status == "Unknown"):
         return Ready("False", NOT_HELD, fault)
     if ill is not None:
@@ -299,9 +296,11 @@ def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
 
 
 def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The first values, as many as the API takes: one value too many must not cost a claim its status."""
+    """As many of the first values as the API takes."""
+    # The API server would refuse the whole status of the claim for one value too many.
     kept = dict(data)
     while len(json.dumps(kept, separators=(",", ":")).encode()) > _MAX_DATA_BYTES:
+        # Dictionaries keep their order, so the last value goes first.
         kept.popitem()
     return kept
 
@@ -310,8 +309,8 @@ def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
     return record.told if memory.used_bytes is None else {**record.told, USED: memory.used_bytes}
 
 
-def _tells(there: Mapping[str, Any], entry: Object) -> bool:
-    """Whether the existing entry says the same, apart from what others may add."""
+def _has_same(there: Mapping[str, Any], entry: Object) -> bool:
+    """Whether the existing entry says the same, apart from conditions that others added."""
     return there.get("data") == entry["data"] and entry["conditions"][0] in _conditions(there)
 
 

@@ -30,14 +30,14 @@ _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
 _HEALTHY = Health("Healthy")
 
 _REPLICA = "::"
-"""What NVIDIA's device plugin writes between a UUID and a number, where it gives a device several times."""
+"""NVIDIA's device plugin puts this between a UUID and a number if it gives a device to several pods."""
 
 
 class HealthCheck:
-    """Remembers the GPUs that were seen, so that one that no longer answers is not forgotten.
+    """Checks the GPUs, and remembers them, so that one that no longer answers is still reported.
 
-    A partition, or a shared device, is as healthy as its GPU, except for faults that were reported of it
-    alone. ``watch`` gets each result, too.
+    A partition or a shared device has the health of its GPU, except for faults that are reported for it
+    alone. ``watch`` gets each inventory as well.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class HealthCheck:
         kinds: HeldKinds,
         given_elsewhere: Callable[[], frozenset[str]],
     ) -> None:
-        """``given_elsewhere()`` are the ids of what pods have from device plugins; it raises DriverError."""
+        """``given_elsewhere()`` returns the ids of pods' devices from device plugins; raises DriverError."""
         self._discovery = discovery
         self._board = board
         self._pool = pool
@@ -58,33 +58,36 @@ class HealthCheck:
         self._watch = watch
         self._kinds = kinds
         self._given_elsewhere = given_elsewhere
+        # The result of the last check.
         self._seen: dict[PciAddress, Health] = {}
         self.gpus: tuple[Gpu, ...] = ()
-        """Those that NVML listed in the last look."""
-        self._told: Callable[[str], Health] = lambda _device: _HEALTHY
+        """The GPUs that NVML listed in the last check."""
+        self._reported: Callable[[str], Health] = lambda _device: _HEALTHY
         self._log = get_logger("health")
 
-    def hear_of(self, told: Callable[[str], Health]) -> None:
-        """Have each look ask what was told of a device, by its name, beside what the look finds."""
-        self._told = told
+    def add_reported(self, reported: Callable[[str], Health]) -> None:
+        """Combine each result with ``reported(device)``, the health that others report for a device."""
+        self._reported = reported
 
     def run_once(self) -> None:
-        """Look at every GPU and send the complete list; nothing is sent while NVML is let go of."""
+        """Check every GPU and send the complete list; nothing is sent while NVML is closed for a while."""
+        # The journal is read before the hardware: see NodeWatch.saw.
         entries = self._journal.held()
         try:
             inventory = self._discovery.snapshot()
         except LetGo:
             return
         except NvmlError as error:
+            # Without an answer nothing is known of any GPU, whatever it was before.
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
             self.gpus = ()
         else:
             self.gpus = inventory.gpus
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
-            self._look_elsewhere(inventory)
+            self._read_device_plugins(inventory)
             self._watch.saw(inventory, entries)
-        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss; nor is one that was
-        # taken from the driver for a claim.
+        # A missing GPU is reported only if a claim has it. A GPU without a claim may have been unbound or
+        # removed, and one that was taken from the driver for its claim is not listed by NVML.
         held = {
             pci
             for entry in entries
@@ -94,25 +97,27 @@ class HealthCheck:
             for pci in device.gpus
         }
         for pci in self._seen.keys() - now.keys():
+            # NVML no longer lists a GPU that fell off the bus.
             if str(pci) in held:
                 now[pci] = Health("Unhealthy", "the GPU is not there any more", REASONS["lost"])
         self._log_changes(now)
         self._seen = now
         held_devices = {
-            (held.pool, held.allocated_name): worse(found, self._told(held.device))
+            (held.pool, held.allocated_name): worse(found, self._reported(held.device))
             for entry in entries
-            if entry.state == "prepared"  # else the device may be half made, or half taken back
+            if entry.state == "prepared"  # otherwise the device may be half made or half destroyed
             for held in entry.devices
             if (found := self._kinds.of(held).health(held, now)) is not None
         }
+        # Devices of claims and whole GPUs; partitions and shares that nobody holds are not reported.
         names = {gpu_device_name(pci): found for pci, found in now.items()}
-        gpus = {(self._pool, name): worse(found, self._told(name)) for name, found in names.items()}
+        gpus = {(self._pool, name): worse(found, self._reported(name)) for name, found in names.items()}
         self._board.update(
             tuple(self._entries(sorted((held_devices | gpus).items(), key=lambda one: one[0])))
         )
 
-    def _look_elsewhere(self, inventory: Inventory) -> None:
-        """Ask what pods have from device plugins; the last answer stays while the kubelet is silent."""
+    def _read_device_plugins(self, inventory: Inventory) -> None:
+        """Ask the kubelet what pods have from device plugins; without an answer the last one stays."""
         try:
             given = self._given_elsewhere()
         except DriverError as error:
@@ -128,6 +133,7 @@ class HealthCheck:
     def _log_changes(self, now: dict[PciAddress, Health]) -> None:
         for pci, found in now.items():
             before = self._seen.get(pci)
+            # The first healthy result is not a change.
             if before != found and (before is not None or found.word != "Healthy"):
                 self._log.warning(
                     "device health changed",
@@ -140,10 +146,8 @@ class HealthCheck:
 def _given_by_device_plugin(
     inventory: Inventory, device_ids: Collection[str]
 ) -> tuple[BlockedPlacement, ...]:
-    """The GPUs and partitions that containers have from a device plugin, which names them by UUID.
-
-    A container keeps what it was given when its device plugin ends, and no scheduler counts it any more then.
-    """
+    """The GPUs and partitions that containers have from a device plugin, which names them by UUID."""
+    # A container keeps its devices when the device plugin ends, but the scheduler no longer counts them.
     return tuple(_blocked(inventory, {one.partition(_REPLICA)[0] for one in device_ids}))
 
 

@@ -1,4 +1,4 @@
-"""Combines the memory limits of claims with what their containers use, for the metrics."""
+"""Metrics: the memory limits of claims, and what their containers use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MEMORY_SERIES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """What somebody is guaranteed, gets at most, and uses, in bytes; ``used_bytes`` is None where unknown."""
+    """The guaranteed, the most, and the used memory in bytes; ``used_bytes`` is None if unknown."""
 
     guaranteed_bytes: int
     limit_bytes: int
     used_bytes: int | None
 
-    def told(self, holder: str, labels: Mapping[str, str]) -> Iterator[Reading]:
+    def readings(self, holder: str, labels: Mapping[str, str]) -> Iterator[Reading]:
         yield Reading(f"gpu_dra_{holder}_memory_guaranteed_bytes", labels, self.guaranteed_bytes)
         yield Reading(f"gpu_dra_{holder}_memory_limit_bytes", labels, self.limit_bytes)
         if self.used_bytes is not None:
@@ -36,19 +36,20 @@ class _Amounts:
 
 
 def memory_uses(
-    entries: Iterable[Entry], era: Era, look: Callable[[], Containers | None]
+    entries: Iterable[Entry], era: Era, read_containers: Callable[[], Containers | None]
 ) -> Iterator[Reading]:
-    """The memory that prepared claims of this era are held to on GPUs, and what of it is used.
+    """The memory limits of prepared claims of this era, and how much is used.
 
-    ``look()`` gives what live containers have, None while nobody knows what is used; it is not asked where
-    nobody is held to anything. What containers of other claims have is left out:
-    their claims are being let go.
+    ``read_containers()`` returns the memory of live containers, None while the use is unknown; it is called
+    only if a claim has limits. Containers of other claims are left out, since their claims are being
+    unprepared.
     """
     limited = list(_limited(entries, era))
     if not limited:
         return
-    containers = look()
+    containers = read_containers()
     of_device: defaultdict[tuple[str, str], list[ContainerMemory]] = defaultdict(list)
+    # A container is found by the claim's UID and the CDI device, which its hook was called with.
     for one in containers or ():
         of_device[one.claim_uid, one.cdi_device].append(one)
     for entry, held in limited:
@@ -56,12 +57,13 @@ def memory_uses(
         if memory is not None:
             labels = held_labels(entry, held)
             used_bytes = None if containers is None else used_together(members)
-            yield from _Amounts(memory.guaranteed_bytes, memory.most_bytes, used_bytes).told("claim", labels)
+            amounts = _Amounts(memory.guaranteed_bytes, memory.most_bytes, used_bytes)
+            yield from amounts.readings("claim", labels)
             yield from _of_containers(labels, members)
 
 
 def held_labels(entry: Entry, held: HeldDevice) -> dict[str, str]:
-    """Whose device it is, which, and on which GPU."""
+    """The labels of a device: its claim, its name, and its GPU."""
     return {
         "claim_namespace": entry.namespace,
         "claim": entry.name,
@@ -73,14 +75,15 @@ def held_labels(entry: Entry, held: HeldDevice) -> dict[str, str]:
 
 
 def used_together(containers: Iterable[ContainerMemory]) -> int | None:
-    """What containers use together; None if one of them is not known."""
+    """The memory that containers use together; None if one amount is unknown."""
     amounts = [one.used_bytes for one in containers]
+    # A sum without one of its parts would look like a drop in use.
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None
 
 
 def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDevice]]:
-    """The devices with limits, of claims that are prepared and known by name."""
+    """The devices with limits, of prepared claims."""
     for entry in entries:
         if standing(entry, era).is_prepared:
             for held in entry.devices:
@@ -89,7 +92,7 @@ def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDe
 
 
 def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]) -> Iterator[Reading]:
-    """One for each name: a container that restarts may be there twice for a moment."""
+    """The readings of containers, added up by name: a restarting container may exist twice for a moment."""
     named: defaultdict[tuple[str, str], list[ContainerMemory]] = defaultdict(list)
     for one in members:
         named[one.pod, one.container].append(one)
@@ -99,4 +102,4 @@ def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]
             sum(one.hard_bytes for one in same),
             used_together(same),
         )
-        yield from amounts.told("container", {**labels, "claim_pod": pod, "claim_container": container})
+        yield from amounts.readings("container", {**labels, "claim_pod": pod, "claim_container": container})

@@ -20,17 +20,21 @@ _log = get_logger("memory limits")
 
 @dataclass(frozen=True, slots=True)
 class MemoryListeners:
-    """Who hears of memory: ``lost(claim, words)`` and ``held(claim, words)`` of one that is not held to its
-    limit, or is again; ``changed()`` that the status of claims has something new to tell.
-    """
+    """Callbacks about memory limits."""
 
+    # A limit of the claim is no longer enforced; the text has the device and the reason.
     lost: Callable[[Entry, str], None]
+    # A limit of the claim is enforced again.
     held: Callable[[Entry, str], None]
+    # The status of claims has to be written.
     changed: Callable[[], None]
 
 
 class MemoryWatch:
-    """Remembers what was told, so that each change is told once. Both passes may run at the same time."""
+    """Remembers what was reported, so that each change is reported once.
+
+    ``see_faults`` and ``see_use`` may run at the same time.
+    """
 
     def __init__(
         self,
@@ -39,10 +43,10 @@ class MemoryWatch:
         containers: Callable[[], tuple[ContainerMemory, ...] | None],
         listeners: MemoryListeners,
     ) -> None:
-        """``entries()`` are those of the journal; it raises StorageError.
+        """``entries()`` returns those of the journal; it raises StorageError.
 
-        ``faults()`` are the devices whose limits are not held, with the reason in words. ``containers()`` are
-        what live containers have and use, None where nobody could tell in time.
+        ``faults()`` returns the devices whose limits are not enforced, with the reason. ``containers()``
+        returns the memory of live containers, None if it could not be read in time.
         """
         self._entries = entries
         self._faults_now = faults
@@ -53,7 +57,7 @@ class MemoryWatch:
         self._was_late = False
 
     def known(self) -> dict[Key, DeviceMemory]:
-        """What the status of claims says, by device; nothing for devices that are well and not shown."""
+        """What the status of claims shows, by device; without those that have neither a fault nor a use."""
         faults, used = self._faults, self._used
         return {key: DeviceMemory(faults.get(key, ""), used.get(key)) for key in faults.keys() | used.keys()}
 
@@ -62,6 +66,7 @@ class MemoryWatch:
         before, now = self._faults, dict(self._faults_now())
         if now == before:
             return
+        # Read before the faults are taken over: if the journal cannot be read, the next pass sees them again.
         prepared = self._prepared()
         self._faults = now
         for key in sorted(before.keys() | now.keys()):
@@ -80,25 +85,25 @@ class MemoryWatch:
     def see_use(self) -> None:
         """Report used memory that differs much from what was reported; raises StorageError.
 
-        Unknown amounts, and claims without a limit, are not reported. One late reading changes nothing: a GPU
-        that begins to hang delays it for all.
+        Unknown amounts, and claims without a limit, are not reported.
         """
         containers = self._containers()
+        # A single late reading changes nothing: one GPU that begins to hang delays those of all others.
         was_late, self._was_late = self._was_late, containers is None
         if containers is None and not was_late:
             return
         of_device: defaultdict[Key, list[ContainerMemory]] = defaultdict(list)
         for one in containers or ():
             of_device[one.claim_uid, one.cdi_device].append(one)
-        told: dict[Key, int] = {}
+        reported: dict[Key, int] = {}
         for key, entry in self._prepared().items() if containers is not None else ():
             limited = any(one.cdi_device == key[1] and one.memory is not None for one in entry.devices)
             used = used_together(of_device[key]) if limited else None
             if used is not None:
                 before = self._used.get(key)
-                told[key] = used if before is None or changed_much(before, used) else before
-        if told != self._used:
-            self._used = told
+                reported[key] = used if before is None or changed_much(before, used) else before
+        if reported != self._used:
+            self._used = reported
             self._listeners.changed()
 
     def _prepared(self) -> dict[Key, Entry]:

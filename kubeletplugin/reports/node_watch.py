@@ -1,7 +1,7 @@
-"""Finds out which devices claims hold and which places on GPUs are blocked, for the controller.
+"""Tells the controller which devices claims hold and which places on GPUs are blocked.
 
-What claims hold, and what they left behind, is sent soon after it changes. What somebody else put in the way
-is found by checks of the hardware: a GPU instance that no claim accounts for.
+What claims hold, and what they left behind, is sent soon after it changes. Obstacles by others, such as a GPU
+instance that belongs to no claim, are found by checks of the hardware.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SILENT = "the MPS supervisor of the node does not answer"
 
 
 class NodeWatch:
-    """Keeps the node's state up to date; ``update`` gets each new one, from the thread in ``run``."""
+    """Keeps the node's state up to date; ``update`` gets each new state, from the thread in ``run``."""
 
     def __init__(
         self,
@@ -47,44 +47,58 @@ class NodeWatch:
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
+        # What belongs to no claim, such as GPU instances that an admin made.
         self._foreign: tuple[BlockedPlacement, ...] = ()
+        # The UIDs of ended claims whose partitions could not be destroyed yet.
         self._left_behind: set[str] = set()
+        # The UIDs of claims that are giving their devices back now.
         self._releasing: set[str] = set()
+        # The UIDs of claims that are gone from the API server while containers have their devices.
         self._deleted: frozenset[str] = frozenset()
+        # Entries of claims that began to give their devices back since the last check of the hardware.
         self._released: list[Entry] = []
+        # The MPS daemons, None while the supervisor does not answer; and whether that is known yet.
         self._daemons: tuple[MpsState, ...] | None = None
-        self._daemons_told = False
+        self._daemons_known = False
+        # GPUs for which programs of the driver hang.
         self._hanging: tuple[BlockedPlacement, ...] = ()
+        # What pods have from device plugins.
         self._given: tuple[BlockedPlacement, ...] = ()
+        # GPUs whose MIG mode is changing.
         self._busy: set[PciAddress] = set()
+        # GPUs that are being reset, and those that were.
         self._healing: tuple[BlockedPlacement, ...] = ()
         self._healed: tuple[Healed, ...] = ()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change what is known, under the lock, and wake the thread in ``run``."""
+        with self._changed:
+            yield
+            self._due = True
+            self._changed.notify_all()
 
     def mode_changes(self, pci: str, begins: bool) -> None:
         """Called when a change of a GPU's MIG mode begins or has ended."""
         address = PciAddress.parse(pci)
-        with self._changed:
+        with self._changing():
             if begins:
                 self._busy.add(address)
             else:
                 self._busy.discard(address)
-            self._due = True
-            self._changed.notify_all()
 
     def claims_changed(self) -> None:
-        """Called when a claim has taken or given back devices; costs the caller next to nothing."""
+        """Called when a claim has taken or given back devices; it returns at once."""
         with self._changed:
-            if not self._due:  # else it is awake, or about to be
+            if not self._due:  # otherwise the thread is awake or about to be
                 self._due = True
                 self._changed.notify_all()
 
     @contextmanager
     def releasing(self, uid: str) -> Iterator[None]:
-        """While a claim gives its devices back, its MPS daemon is not missed: the plugin itself ends it.
-
-        What the claim had is known until the next check of the hardware, since one under way may have seen
-        it.
-        """
+        """While a claim gives its devices back, its MPS daemon may be missing: the plugin itself ends it."""
+        # The claim's entry is kept until the next check of the hardware, since one that is under way may
+        # still have seen its devices.
         entry = self._journal.get(uid)
         with self._changed:
             self._releasing.add(uid)
@@ -99,41 +113,31 @@ class NodeWatch:
 
     def left_behind(self, uid: str) -> None:
         """Called when a claim has ended and not all of its partitions could be destroyed."""
-        with self._changed:
+        with self._changing():
             self._left_behind.add(uid)
-            self._due = True
-            self._changed.notify_all()
 
     def deleted(self, uids: frozenset[str]) -> None:
-        """Takes the claims that are gone from the API while containers have their devices, all of them."""
-        with self._changed:
+        """Set all claims that are gone from the API server while containers have their devices."""
+        with self._changing():
             self._deleted = uids
-            self._due = True
-            self._changed.notify_all()
 
     def daemons(self, states: tuple[MpsState, ...] | None) -> None:
-        """Takes the states of the MPS control daemons; None while the supervisor is silent."""
-        with self._changed:
-            self._daemons, self._daemons_told = states, True
-            self._due = True
-            self._changed.notify_all()
+        """Set the states of the MPS control daemons; None while the supervisor does not answer."""
+        with self._changing():
+            self._daemons, self._daemons_known = states, True
 
     def hanging(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Takes the GPUs for which programs of the driver do not end."""
-        with self._changed:
+        """Set the GPUs for which programs of the driver hang."""
+        with self._changing():
             self._hanging = blocked
-            self._due = True
-            self._changed.notify_all()
 
     def healing(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Takes the GPUs that are being reset or wait for that, none when it has ended."""
-        with self._changed:
+        """Set the GPUs that are being reset or wait for that."""
+        with self._changing():
             self._healing = blocked
-            self._due = True
-            self._changed.notify_all()
 
     def healed(self, healed: tuple[Healed, ...]) -> None:
-        """Takes the times when GPUs were last reset, all of them."""
+        """Set all GPUs that were reset, with the times."""
         with self._changed:
             if healed != self._healed:
                 self._healed = healed
@@ -141,7 +145,7 @@ class NodeWatch:
                 self._changed.notify_all()
 
     def given_elsewhere(self, blocked: tuple[BlockedPlacement, ...]) -> None:
-        """Takes what pods have from a device plugin."""
+        """Set what pods have from a device plugin."""
         with self._changed:
             if blocked != self._given:
                 self._given = blocked
@@ -149,18 +153,16 @@ class NodeWatch:
                 self._changed.notify_all()
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
-        """Takes a check of the hardware; ``before`` are the journal's entries just before it."""
+        """Take over a check of the hardware; ``before`` are the journal's entries from just before it."""
         with self._changed:
             released, self._released = self._released, []
         foreign = self.foreign(inventory, (*before, *released))
-        with self._changed:
+        # The thread is woken in any case: another instance of the plugin may have changed the journal.
+        with self._changing():
             self._foreign = foreign
-            # In any case: another instance may have changed the journal, and told nobody here.
-            self._due = True
-            self._changed.notify_all()
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
-        """What somebody else made on the GPUs: no claim before the check or now accounts for it."""
+        """What somebody else made on the GPUs: it belonged to no claim before the check and to none now."""
         era = self._era()
         owners = [
             held
@@ -172,7 +174,7 @@ class NodeWatch:
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
     def run(self) -> None:
-        """Pass on every change until ``stop``; a journal that cannot be read is read again a little later."""
+        """Send every change until ``stop``; if the journal cannot be read, try again a little later."""
         wait_seconds = None
         while self._wait(wait_seconds):
             try:
@@ -183,32 +185,30 @@ class NodeWatch:
                 _log.warning("the node's state is not known", error=str(error), again_in_seconds=wait_seconds)
 
     def _wait(self, again_seconds: float | None) -> bool:
-        """Wait for a change, or no longer than that; False when it is over."""
+        """Wait for a change, but no longer than this; False after ``stop``."""
         with self._changed:
             self._changed.wait_for(lambda: self._due or self._stopped, again_seconds)
-            # Changes come in bursts: one look for all of a pod's claims keeps the processor free for them.
+            # Changes come in bursts. One state for all of a pod's claims leaves the processor to the calls.
             self._changed.wait_for(lambda: self._stopped, self._settle_seconds)
             self._due = False
             return not self._stopped
 
     def state(self) -> NodeState:
-        """The state as it is now. Raises StorageError.
-
-        The journal is read without the lock, which those who change claims take to say so. It is read before
-        the daemons and after: between the two a claim may have come, or given its share back.
-        """
+        """The state as it is now; raises StorageError."""
+        # The journal is read without the lock, which calls that change claims also take. It is read before
+        # the daemons and after them, since a claim may come or give its share back in between.
         before = {entry.uid: entry for entry in self._journal.held()}
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             releasing, deleted = frozenset(self._releasing), self._deleted
-            daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
+            daemons, daemons_known, hanging = self._daemons, self._daemons_known, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
         entries, era = self._journal.held(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
             self._left_behind -= left_behind - {entry.uid for entry in left}
         down: tuple[BlockedPlacement, ...] = ()
-        if daemons_told:
+        if daemons_known:
             staying = (one for one in entries if one == before.get(one.uid) and one.uid not in releasing)
             down = daemons_down(staying, daemons, era, self._kinds)
         held = {
@@ -233,11 +233,9 @@ class NodeWatch:
 
 
 def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of devices of claims that another driver published and prepared.
-
-    A scheduler forgot these claims with the slices of that driver, and to it the devices published there now
-    are different ones.
-    """
+    """The places of devices of claims that another driver published and prepared."""
+    # These claims name devices of that driver's slices. For the scheduler, the devices that this driver
+    # publishes in the same places are others, and so are free.
     return tuple(
         BlockedPlacement(
             region.pci,
@@ -254,10 +252,8 @@ def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[Block
 
 
 def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of devices that containers have from claims that are gone: a scheduler forgot them.
-
-    Another load of the driver changes nothing here: a claim that is given the place is refused all the same.
-    """
+    """The places of devices that containers have from deleted claims: the scheduler counts them no more."""
+    # They stay blocked after another load of the driver too: a claim that got the place would be refused.
     return tuple(
         BlockedPlacement(
             region.pci,
@@ -274,7 +270,7 @@ def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlace
 
 
 def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of what ended claims left behind, by their entries."""
+    """The places of what ended claims left behind."""
     return tuple(
         BlockedPlacement(
             region.pci,
@@ -292,15 +288,15 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
 def daemons_down(
     entries: Iterable[Entry], states: Sequence[MpsState] | None, era: Era, kinds: HeldKinds
 ) -> tuple[BlockedPlacement, ...]:
-    """What is blocked on GPUs with MPS shares; ``states`` is None while the supervisor is silent."""
-    told = None if states is None else {state.name: state for state in states}
+    """The MPS shares whose daemon does not serve; ``states`` is None if the supervisor does not answer."""
+    by_name = None if states is None else {state.name: state for state in states}
     found: dict[str, BlockedPlacement] = {}
     for entry in entries:
         if not kinds.standing(entry, era).is_prepared:
             continue
         for held in entry.devices:
             share = held.share
-            why = _why(share.group, told) if share is not None and share.strategy == "MPS" else ""
+            why = _why(share.group, by_name) if share is not None and share.strategy == "MPS" else ""
             if why:
                 for region in kinds.of(held).occupies(held):
                     found[held.device] = BlockedPlacement(
@@ -309,11 +305,11 @@ def daemons_down(
     return tuple(found[device] for device in sorted(found))
 
 
-def _why(group: str, told: Mapping[str, MpsState] | None) -> str:
-    """Why the group's daemon does not serve, empty when it does."""
-    if told is None:
+def _why(group: str, states: Mapping[str, MpsState] | None) -> str:
+    """Why the group's daemon does not serve, empty if it does."""
+    if states is None:
         return _SILENT
-    state = told.get(group)
+    state = states.get(group)
     if state is None:
         return "its MPS control daemon is not there"
     return "" if state.running else f"its MPS control daemon does not serve: {state.message}"

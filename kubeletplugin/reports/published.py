@@ -1,4 +1,4 @@
-"""Remembers what this node's ResourceSlices say of each device: its GPU, its memory, its attributes."""
+"""Remembers what this node's ResourceSlices say about each device: its GPU, its memory, its attributes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _HEALTHY = Health("Healthy")
 
 
 class PublishedDevices:
-    """The UUID, the memory, the attributes and the faults of each published device, from the node's slices.
+    """The UUID, memory, attributes and faults of each published device, from the node's slices."""
 
-    A device that is not published any more keeps what was last said: the kubelet wipes the slices whenever
-    it starts, and a claim that was allocated before may be prepared meanwhile.
-    """
+    # A device that is no longer published keeps its last values. The kubelet deletes the node's slices
+    # whenever it starts, and a claim that was allocated before may be prepared meanwhile.
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
@@ -40,38 +39,39 @@ class PublishedDevices:
         self._lock = threading.Lock()
 
     def on_fault(self, listener: Callable[[], None]) -> None:
-        """Call it when other faults are told of a device than before."""
+        """Call ``listener`` when the faults of a device have changed."""
         self._on_fault = listener
 
     def health_of(self, device: str) -> Health:
-        """The health of the device by faults that only the controller can see; else healthy."""
+        """The health of the device by the faults in its taints, which only the controller can see."""
         with self._lock:
-            told = (faults[device] for faults in self._faults.values() if device in faults)
-            return next(told, _HEALTHY)
+            found = (faults[device] for faults in self._faults.values() if device in faults)
+            return next(found, _HEALTHY)
 
     def uuid_of(self, device: str) -> str | None:
-        """The UUID of the device's GPU as last published, the parent's for a partition; None: never seen."""
+        """The last published UUID of the device's GPU, for a partition its parent's; None if never seen."""
         with self._lock:
             return self._uuids.get(device)
 
     def memory_of(self, device: str) -> int | None:
-        """The memory of the device in bytes as last published; None: never seen."""
+        """The last published memory of the device in bytes; None if never seen."""
         with self._lock:
             return self._memory.get(device)
 
     def attributes_of(self, device: str) -> dict[str, Any]:
-        """The attributes of the device as last published, in the form of the API; empty: never seen."""
+        """The last published attributes of the device, in the form of the API; empty if never seen."""
         with self._lock:
             text = self._attributes.get(device)
         return {} if text is None else json.loads(text)
 
     def _take_faults(self, name: str, devices: Sequence[Mapping[str, Any]]) -> None:
-        """Learn the faults of a slice; those of a deleted one end with the next that is written."""
+        """Take over the faults of a slice."""
         found = ((str(one["name"]), health_from_taints(str(one["name"]), _taints(one))) for one in devices)
-        faults = {device: told for device, told in found if told != _HEALTHY}
+        faults = {device: health for device, health in found if health != _HEALTHY}
         with self._lock:
             before = self._faults
-            kept = {one: told for one, told in before.items() if one not in self._gone | {name}}
+            # The faults of deleted slices end only now: until new slices come, they are still true.
+            kept = {slice_: known for slice_, known in before.items() if slice_ not in self._gone | {name}}
             self._faults = {**kept, name: faults} if faults else kept
             self._gone.clear()
             changed = self._faults != before
@@ -79,8 +79,9 @@ class PublishedDevices:
             self._on_fault()
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
-        """Learn from one event about a ResourceSlice; slices of another form are skipped."""
+        """Take over one event about a ResourceSlice; parts that cannot be read are skipped."""
         if kind == "DELETED":
+            # The kubelet deletes all slices when it starts; their faults count until new ones come.
             self._gone.add(_name(stored))
             return
         devices = stored.get("spec", {}).get("devices") or ()
@@ -94,11 +95,11 @@ class PublishedDevices:
             for device in devices
             if (amount := _memory(device.get("capacity") or {})) is not None
         }
-        # Text takes a tenth of the memory of the objects that are decoded from it.
+        # Kept as text, which takes a tenth of the memory of the objects that are decoded from it.
         attributes = {
-            str(device["name"]): json.dumps(told, separators=(",", ":"))
+            str(device["name"]): json.dumps(decoded, separators=(",", ":"))
             for device in devices
-            if isinstance(told := device.get("attributes"), dict)
+            if isinstance(decoded := device.get("attributes"), dict)
         }
         with self._lock:
             self._attributes.update(attributes)
@@ -119,7 +120,7 @@ def _taints(device: Mapping[str, Any]) -> list[Taint]:
 
 
 def _board(attributes: Mapping[str, Any]) -> Any:
-    """The UUID of the physical GPU: a partition names its parent's beside its own."""
+    """The UUID of the physical GPU: a partition has its parent's beside its own."""
     for name in ("parentUUID", "uuid"):
         if name in attributes:
             return attributes[name].get("string")
@@ -136,7 +137,7 @@ def _memory(capacity: Any) -> int | None:
 def follow_slices(
     client: KubeClient, node: str, driver: str, published: PublishedDevices, stop: threading.Event
 ) -> Reflector:
-    """The reflector that feeds ``published`` from the slices of this node and driver; not yet running."""
+    """A reflector that feeds ``published`` from the slices of this node and driver; it is not running yet."""
     fields = {"spec.nodeName": node, "spec.driver": driver}
     return Reflector(
         client,

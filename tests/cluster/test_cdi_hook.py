@@ -15,7 +15,7 @@ from envtest.client.waiting import wait_for
 from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.claims.cdi.hooks import hooks_folder, remove_hooks
+from kubeletplugin.claims.cdi.hooks import hooks_folder
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released
 
@@ -50,7 +50,7 @@ class Hooked:
 def hooked(driver: DriverNode, tmp_path: Path) -> Iterator[Hooked]:
     yield Hooked(driver, tmp_path)
     driver.process("kubeletplugin").stop()
-    remove_hooks(driver.data_dir)
+    shutil.rmtree(hooks_folder(driver.data_dir), ignore_errors=True)
 
 
 def test_containers_are_made_ready_by_the_copied_hook_and_each_keeps_its_version(

@@ -1,4 +1,4 @@
-"""The other ends of the plugin's face for tests: a kubelet that calls, and claims that hold state."""
+"""The other ends of the plugin's sockets for tests: a kubelet that calls, and claims that hold state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.kubelet.face import Face, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.plugin_sockets import PluginSockets, open_sockets
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from proto import dra_v1_pb2 as v1
@@ -136,11 +136,11 @@ def short_folder() -> Iterator[Path]:
 
 @dataclass(slots=True)
 class Plugin:
-    """A running face over fake claims, and how to reach it."""
+    """The plugin's sockets over fake claims, and how to reach them."""
 
     folder: Path
     service: Service
-    face: Face
+    sockets: PluginSockets
     claims: FakeClaims
     board: HealthBoard
     metrics: Metrics
@@ -165,11 +165,11 @@ class Plugin:
 
 @contextmanager
 def running_plugin() -> Iterator[Plugin]:
-    """The whole face on sockets of its own; stopped at the end of the block."""
+    """The plugin's sockets, served until the end of the block."""
     with short_folder() as folder:
         service, claims, board, metrics = Service(), FakeClaims(), HealthBoard(), Metrics()
         try:
-            face = open_face(
+            sockets = open_sockets(
                 service,
                 driver="gpu.nvidia.com",
                 service_socket=folder / "plugin" / "dra.sock",
@@ -179,6 +179,6 @@ def running_plugin() -> Iterator[Plugin]:
                 state=NodeStateBoard(),
                 metrics=metrics,
             )
-            yield Plugin(folder, service, face, claims, board, metrics)
+            yield Plugin(folder, service, sockets, claims, board, metrics)
         finally:
             service.stop()

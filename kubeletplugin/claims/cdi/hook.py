@@ -1,7 +1,7 @@
-"""Knows nvidia-cdi-hook of NVIDIA's container toolkit: where it comes from, and which calls it understands.
+"""The program nvidia-cdi-hook of NVIDIA's container toolkit: where it comes from, and which calls it knows.
 
-A hook of a release that does not know a call may fail the container that it is called for. So a hook is asked
-once, by ``--help``, and gets no call that it does not name.
+A release that does not know a call may fail the container. So a hook is run once with ``--help``, and later
+only gets calls that it lists there.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ NO_NODES = "disable-device-node-modification"
 PROFILE = "update-application-profile"
 
 OLDEST_CALLS = frozenset({LINKS, CACHE})
-"""What every release knows; without these a hook is of no use."""
+"""The calls of every release; a hook without them cannot be used."""
 
 _CALLS = (LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE)
 _SECONDS = 10.0
 
 IMAGE_HOOK = Path("/usr/local/lib/gpu-dra/nvidia-cdi-hook")
-"""Where the image has it; the file beside it with ``.version`` at its end says which version it is."""
+"""Its place in the image; the file beside it that ends in ``.version`` has its version."""
 
 IMAGE_MEMORY_HOOK = IMAGE_HOOK.with_name("gpu-memory-hook")
-"""Where the image has the driver's own hook."""
+"""The place of this driver's own hook in the image."""
 
 COPY = "copy"
 _MOST_SHOWN = 64
@@ -40,16 +40,16 @@ _MOST_SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """The hook by its path on the host, and the calls that it knows."""
+    """The hook's path on the host, and the calls that it knows."""
 
     path: str
     calls: frozenset[str] = OLDEST_CALLS
 
 
 def asked_hook(seen: Path, on_host: str) -> Hook:
-    """The hook that this process sees at ``seen``, with the calls that it names itself.
+    """The hook that this process sees at ``seen``, with the calls that its ``--help`` lists.
 
-    Raises NodeIncomplete when it cannot be run from there, or lacks what every release has.
+    Raises NodeIncomplete if it cannot be run, or lacks the calls of every release.
     """
     if is_noexec(seen):
         raise NodeIncomplete(
@@ -70,7 +70,7 @@ def asked_hook(seen: Path, on_host: str) -> Hook:
 
 
 def is_noexec(path: Path) -> bool:
-    """Whether nothing can be run from where the file lies, as far as this process sees."""
+    """Whether this process sees the file on a file system that is mounted noexec."""
     return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
 
 
@@ -80,12 +80,13 @@ def links_call(hook: Hook, links: Sequence[Link]) -> dict[str, Any]:
 
 
 def driver_calls(hook: Hook, files: DriverFiles, *, has_linker_cache: bool = True) -> list[dict[str, Any]]:
-    """The calls that make a container use the driver's files, in the order in which they have to be made.
+    """The calls that set a container up for the driver's files, in their required order.
 
-    ``has_linker_cache`` is whether the host has the ldconfig that the linker cache is written with.
+    ``has_linker_cache`` is whether the host has the ldconfig that writes the linker cache.
     """
     folders = [part for folder in files.library_folders for part in ("--folder", folder)]
     calls = [
+        # The links come before the linker cache, which is to list them.
         links_call(hook, files.links) if files.links else None,
         _call(hook, CUDA_COMPAT, f"--host-driver-version={files.version}"),
         _call(hook, CACHE, *folders) if has_linker_cache else None,
@@ -106,18 +107,19 @@ def _call(hook: Hook, name: str, *arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HookSource:
-    """Where the hook comes from: a file to copy to the host, or a path of the host, else the driver root."""
+    """Where the hook comes from: a file to copy to the host, a path on the host, or else the driver root."""
 
     copied: Path | None = None
     on_host: str = ""
 
     @classmethod
     def from_flag(cls, text: str) -> HookSource:
-        """``copy`` is the image's hook, if it has one, ``copy:FILE`` another; else a path of the host.
+        """``copy`` is the image's hook if it has one, ``copy:FILE`` another file; else a path on the host.
 
         Raises ConfigError.
         """
         if text == COPY:
+            # Outside of the image, as in tests, there is no such file.
             return cls(IMAGE_HOOK if IMAGE_HOOK.is_file() else None)
         kind, _, file = text.partition(":")
         if kind == COPY and Path(file).is_absolute():
@@ -135,11 +137,11 @@ class HookSource:
 
 
 NO_HOOK = HookSource()
-"""Only the driver root may have a hook."""
+"""No hook but that of the driver root, if it has one."""
 
 
 def memory_hook_from_flag(given: Path | None) -> Path | None:
-    """The program of the memory hook: the one of the flag, else the image's; None without either."""
+    """The program of the memory hook: from the flag, else from the image; None without either."""
     if given is not None:
         return given.absolute()
     return IMAGE_MEMORY_HOOK if IMAGE_MEMORY_HOOK.is_file() else None

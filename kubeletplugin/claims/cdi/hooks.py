@@ -1,4 +1,4 @@
-"""Chooses the hooks that containers are made ready with, and keeps them on the host."""
+"""Chooses the hooks that the container runtime calls, and keeps copies of them on the host."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MODE, _FOLDER_MODE = 0o755, 0o755
 
 
 class Hooks:
-    """The copy of the image's hook, or the hook that the flag names; else that of the driver root.
+    """The copy of the image's hook, or the hook of the flag, or else that of the driver root.
 
-    Where a copy cannot be made or cannot be run, that of the driver root serves until it can. The hook for
-    memory is the driver's own, and nothing stands in for it.
+    While a copy cannot be made or run, the one of the driver root is used. The memory hook is this driver's
+    own and has no substitute.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Hooks:
         host_root: Path,
         memory: Path | None = None,
     ) -> None:
-        """``host_root`` is where this process sees that of the host; ``alone`` is that of ``HookCopies``.
+        """``host_root`` is where this process sees the host's root; for ``alone`` see ``HookCopies``.
 
-        ``memory`` is the program of the hook for memory, None where there is none.
+        ``memory`` is the program of the memory hook, None if there is none.
         """
         named = {HOOK: source.copied, MEMORY_HOOK: memory}
         sources = {name: file for name, file in named.items() if file is not None}
@@ -56,10 +56,9 @@ class Hooks:
         self._complaint = ""
 
     def of_memory(self) -> MemoryHook:
-        """The hook that holds containers back until they have their limits.
+        """The hook that keeps containers from starting until their memory limits are set.
 
-        Raises NodeIncomplete where there is none, or the host could not run it: without it nothing would be
-        held.
+        Raises NodeIncomplete if there is none, or if the host could not run it: no limit would be set then.
         """
         if not self._has_memory:
             raise NodeIncomplete(
@@ -67,7 +66,7 @@ class Hooks:
                 "use the driver's image, or build it with make memory-hook and give it to --memory-hook",
             )
         if self._memory is None or not os.access(self._memory, os.X_OK):
-            self.install()  # somebody removed it, or it could not be made before
+            self.install()  # it was removed, or could not be made before
         if self._memory is None or not os.access(self._memory, os.X_OK):
             raise NodeIncomplete(
                 f"{MEMORY_HOOK} is not on the host or cannot be run there: {self._complaint or self._memory}",
@@ -76,18 +75,19 @@ class Hooks:
         return MemoryHook(str(self._memory), self._memory_sockets)
 
     def of(self, files: DriverFiles, host: HostPaths) -> Hook | None:
-        """The hook to use with these files of the driver root; None where there is none."""
+        """The hook to use with these files of the driver root; None if there is none."""
         if self._own is not None:
             return self._own
         known = self._of_driver
+        # The files stay the same object until they change, see DriverRoot.
         if known is None or known[0] is not files:
             known = self._of_driver = (files, _below_root(files, host))
         return known[1]
 
     def keep(self, is_named: Callable[[str], bool]) -> None:
-        """Make the copy that is missing, and remove those that no spec names any more (``is_named``).
+        """Make missing copies, and remove those that no CDI spec names any more (``is_named``).
 
-        What goes wrong is said once; the next call tries again.
+        An error is logged once; the next call tries again.
         """
         if self._copies is None:
             return
@@ -100,13 +100,14 @@ class Hooks:
             self._complain(error)
 
     def install(self) -> None:
-        """Make the copy and look at it, at the start; what goes wrong is said and tried again by ``keep``."""
+        """Make the copies and check them, at the start. An error is logged, and ``keep`` tries again."""
         if self._copies is None:
             return
         try:
             folder = self._copies.install()
             if self._has_memory:
                 self._memory = folder / MEMORY_HOOK
+            # It is run once here, which also shows whether it can be run at all.
             if self._is_copied:
                 self._own = asked_hook(folder / HOOK, str(folder / HOOK))
         except DriverError as error:
@@ -127,7 +128,7 @@ def _below_root(files: DriverFiles, host: HostPaths) -> Hook | None:
 
 
 def _known(seen: Path, on_host: str) -> Hook:
-    """A hook that is the host's own: what it does not tell it is not asked to do."""
+    """A hook of the host, with the calls of the oldest release if it cannot be asked for its own."""
     try:
         if seen.exists():
             return asked_hook(seen, on_host)
@@ -139,14 +140,14 @@ def _known(seen: Path, on_host: str) -> Hook:
 
 
 class HookCopies:
-    """The copies of the image's hooks below the plugin's own folder; the container runtime runs them there.
+    """The copies of the image's hooks below the plugin's own folder, where the container runtime runs them.
 
-    They lie in a folder named by version and checksum, so a CDI spec that names an older copy stays good
-    until that copy is removed. A copy that differs from the image's is written again; a power cut leaves a
-    whole copy or none.
+    Their folder is named by version and checksum, so a CDI spec that names an older copy stays valid until
+    that copy is removed. A copy that differs from the image's is written again. A power cut leaves a whole
+    copy or none.
 
-    ``sources`` are the image's programs by their names, nvidia-cdi-hook first; the first gives the folder its
-    version. ``alone()`` says whether no other instance of the plugin lives, which may have other versions.
+    ``sources`` are the image's programs by their names, nvidia-cdi-hook first; the folder has the version of
+    the first. ``alone()`` is whether no other instance of the plugin runs, which may have other versions.
     """
 
     def __init__(self, data_dir: Path, sources: Mapping[str, Path], alone: Callable[[], bool]) -> None:
@@ -156,14 +157,12 @@ class HookCopies:
         self._own: Path | None = None
 
     def install(self) -> Path:
-        """The folder of the copies, made where they are missing or are not what the image has.
-
-        Raises StorageError.
-        """
+        """The folder of the copies; missing or differing ones are made. Raises StorageError."""
         named = " and ".join(map(str, self._sources.values()))
         try:
             digests = {name: _digest(source) for name, source in self._sources.items()}
             version = _version(next(iter(self._sources.values())))
+            # The checksum covers all programs, so a new build of any of them gets a folder of its own.
             own = self._folder / f"{version}-{hook_folder_key([*digests.values()])}"
             for name, digest in digests.items():
                 if not _is_whole(own / name, digest):
@@ -177,18 +176,19 @@ class HookCopies:
         return own
 
     def tidy(self, is_named: Callable[[str], bool]) -> tuple[str, ...]:
-        """Remove the copies of other versions that no CDI spec names; the names of their folders.
+        """Remove the copies of other versions that no CDI spec names; returns the names of their folders.
 
-        ``is_named(text)`` says whether a CDI spec of ours has this text in it. While another instance lives
-        nothing is removed, since its next spec may name its own copies. This process's own are made again
-        when somebody has removed one. Raises StorageError.
+        ``is_named(text)`` is whether a CDI spec of this driver contains the text. This process's own copies
+        are made again if one was removed. Raises StorageError.
         """
         own = self._own
         if own is not None and not all((own / name).is_file() for name in self._sources):
             self.install()
+        # The next spec of another instance may name that instance's copies.
         if own is None or not self._alone():
             return ()
         remove_unfinished(own, self._sources.__contains__, self._alone)
+        # A CDI spec names a copy by its full path, so the folder's name in it shows that it is needed.
         others = sorted(path.name for path in self._folder.iterdir() if path != own)
         unused = tuple(name for name in others if not is_named(f"/{name}/"))
         for name in unused:
@@ -200,24 +200,17 @@ class HookCopies:
         own.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         write_durably(own, source.read_bytes(), _MODE)
         for path in (own, own.parent, self._folder):
-            path.chmod(_MODE)  # a umask may have cut it; the runtime of another user runs it as well
+            # The umask may have cut the mode, and the runtime may run hooks as another user.
+            path.chmod(_MODE)
+        # A new file or folder survives a power cut once its parent folder is on the disk.
         fsync_folder(own.parent)
         fsync_folder(self._folder)
         fsync_folder(self._folder.parent)
 
 
 def hooks_folder(data_dir: Path) -> Path:
-    """Where the copies lie below the plugin's own folder."""
+    """The folder of the copies, below the plugin's own folder."""
     return data_dir / "hook"
-
-
-def remove_hooks(data_dir: Path) -> None:
-    """Remove all copies, at uninstall: no claim may be prepared any more, since its spec names one.
-
-    Raises StorageError.
-    """
-    if hooks_folder(data_dir).exists():
-        _remove(hooks_folder(data_dir))
 
 
 def _remove(folder: Path) -> None:
@@ -241,7 +234,7 @@ def _is_whole(copy: Path, digest: str) -> bool:
 
 
 def _version(source: Path) -> str:
-    """The version that the file beside it names, as it may be part of a folder's name."""
+    """The version in the file beside it, if it is fit for the name of a folder."""
     try:
         words = source.with_name(f"{source.name}.version").read_text().split()
     except OSError:

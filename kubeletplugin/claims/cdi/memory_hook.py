@@ -1,7 +1,7 @@
-"""Says how the container runtime calls gpu-memory-hook, which holds a container back until it has its limit.
+"""How the container runtime calls gpu-memory-hook, which keeps a container from starting without its limit.
 
 A createRuntime hook runs on the host, in the runtime's own namespaces, once the container has its control
-group and before any of its processes runs (OCI runtime specification). Where it fails, the container does.
+group and before any of its processes runs (OCI runtime specification). If it fails, the container fails.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from kubeletplugin.claims.cdi.spec import CdiHook, Edits
 MEMORY_HOOK = "gpu-memory-hook"
 
 WAITS_SECONDS = 30
-"""How long the hook waits for the plugin, which may start again or wait for memory itself.
+"""How long the hook waits for the plugin, which may be restarting or waiting for memory itself.
 
-A container whose hook fails has ended, and with restartPolicy Never its pod has failed for good.
+It is long, since a container whose hook fails has failed, and with restartPolicy Never so has its pod.
 """
 
 TIMEOUT_SECONDS = 35
-"""When the runtime ends the hook whatever it is at: later than the hook itself, which says why.
+"""When the runtime kills the hook: after the hook's own timeout, which gives a reason.
 
 The kubelet waits two minutes for its runtime (runtimeRequestTimeout).
 """
 
-# The hook inherits the runtime's environment where it is given none; of Go's variables none may change it.
+# A hook without an environment inherits the runtime's, whose Go variables could change how it behaves.
 _ENVIRONMENT = ("GOTRACEBACK=none",)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryHook:
-    """The hook's program, and the folder of the sockets that it asks at, both as the host has them."""
+    """The hook's program, and the folder of the sockets that it connects to, both as paths on the host."""
 
     program: str
     sockets: str
 
 
 def memory_sockets(data_dir: Path) -> Path:
-    """The folder of the sockets below the plugin's own folder."""
+    """The folder of the sockets, below the plugin's own folder."""
     return data_dir / "memory" / "sockets"
 
 
 def memory_hook_edits(claim_uid: str, cdi_device: str, hook: MemoryHook) -> Edits:
-    """What makes the runtime ask the plugin before a container of the claim starts with this device.
+    """The edits by which the runtime calls the hook before a container of the claim starts with this device.
 
-    A container that has several devices of a claim asks for each. To ask twice for one does no harm.
+    A container with several devices of a claim calls it for each. Calling it twice for one is harmless.
     """
     arguments = (
         MEMORY_HOOK,

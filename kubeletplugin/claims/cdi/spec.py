@@ -1,7 +1,7 @@
-"""Builds the CDI spec of a claim (Container Device Interface, containerEdits) from what was found.
+"""Builds the CDI spec of a claim (Container Device Interface, containerEdits).
 
-Pure: the same input gives the same bytes. Every edit is harmless when it is applied twice, since a
-kubelet up to 1.36.3 may hand a device over more than once.
+The same input gives the same bytes. Every edit is harmless if it is applied twice, since a kubelet up to
+1.36.3 may pass a device to the runtime more than once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LDCONFIG = "sbin/ldconfig"
 _LIBCUDA_FOLDER = "NVIDIA_CTK_LIBCUDA_DIR"
 
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-_FOLDER = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
-_SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+_NO_PROGRAMS = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """Where the container runtime, which runs on the host, finds what this process sees below a root.
+    """Translates paths of this process into those of the host, where the container runtime runs.
 
-    ``host_root`` is where this process sees the root of the host, None where it was not told.
+    ``seen`` is a root as this process sees it, ``on_host`` the same root on the host. ``host_root`` is where
+    this process sees the root of the host, None if that is not configured.
     """
 
     seen: Path
@@ -41,7 +41,7 @@ class HostPaths:
     host_root: Path | None = None
 
     def of(self, path: str) -> str:
-        """The host's path of one below ``seen`` or ``host_root``; any other is the same on the host."""
+        """The host's path of a file below ``seen`` or ``host_root``; any other path stays as it is."""
         for here, there in ((self.seen, self.on_host), (self.host_root or _SLASH, _SLASH)):
             seen, on_host = str(here).rstrip("/"), str(there).rstrip("/")
             if seen != on_host and path.startswith(f"{seen}/"):
@@ -49,20 +49,20 @@ class HostPaths:
         return path
 
     def below_root(self, path: str) -> str:
-        """The host's path of the file that lies at ``path`` below ``seen``."""
+        """The host's path of the file at ``path`` below ``seen``."""
         return str(self.on_host).rstrip("/") + path
 
     @property
     def seen_host(self) -> Path | None:
-        """Where this process sees the host's own files, None where it does not."""
+        """Where this process sees the host's own files, None if it does not."""
         return self.seen if self.on_host == _SLASH else self.host_root
 
 
 @dataclass(frozen=True, slots=True)
 class CdiMount:
-    """A folder that a device brings into the container: both paths are absolute.
+    """A folder of the host that a device adds to the container; both paths are absolute.
 
-    ``is_writable`` is whether files can be made in it; sockets in it can be connected to either way.
+    ``is_writable`` is whether the container can create files in it. Sockets in it work either way.
     """
 
     host_path: str
@@ -72,36 +72,36 @@ class CdiMount:
 
 @dataclass(frozen=True, slots=True)
 class CdiHook:
-    """A program of the host that the runtime calls: when, as OCI names it, and how. ``arguments`` begin with
-    its name; after ``timeout_seconds`` the runtime ends it.
-    """
+    """A program of the host that the runtime calls."""
 
+    # OCI's name for the moment of the call, such as createRuntime.
     name: str
     path: str
+    # They begin with the name of the program, as argv does.
     arguments: tuple[str, ...]
     environment: tuple[str, ...]
+    # The runtime kills the program after this time.
     timeout_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container gets with a device: nodes, variables (lines ``NAME=value``), folders, links and hooks.
+    """What a container gets with a device."""
 
-    Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
-    ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well;
-    ``without_programs`` are the names of programs among these that it must not get.
-    """
-
+    # Each partition of a GPU has the GPU's node; a container with several of them gets the node once.
     nodes: tuple[DeviceNode, ...] = ()
+    # Lines NAME=value.
     variables: tuple[str, ...] = ()
     mounts: tuple[CdiMount, ...] = ()
+    # Whether the container also needs the NVIDIA driver's control nodes and files.
     needs_driver: bool = True
+    # The names of the driver's programs that the container must not get.
     without_programs: frozenset[str] = frozenset()
     links: tuple[Link, ...] = ()
     hooks: tuple[CdiHook, ...] = ()
 
     def __add__(self, other: Edits) -> Edits:
-        """Both together."""
+        """The edits of both."""
         return Edits(
             self.nodes + other.nodes,
             self.variables + other.variables,
@@ -115,7 +115,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """One device of the spec: its CDI name, and what it brings."""
+    """One device of the spec: its CDI name and its edits."""
 
     name: str
     edits: Edits
@@ -123,14 +123,12 @@ class CdiDevice:
 
 @dataclass(frozen=True, slots=True)
 class FileEdits:
-    """What the driver's files add to every container: the same for all GPUs, so it is made once.
+    """The edits for the driver's files, which are the same for all GPUs and therefore built once."""
 
-    ``members`` is JSON text: members of an object, each with a comma before it, or nothing. ``hook`` is what
-    makes the links of devices, None where nothing does.
-    """
-
+    # JSON text: members of an object, each after a comma, or nothing.
     members: str
     variables: tuple[str, ...] = ()
+    # Makes the links of devices.
     hook: Hook | None = None
 
 
@@ -143,7 +141,7 @@ def file_edits(
     hook: Hook | None = None,
     without_programs: frozenset[str] = frozenset(),
 ) -> FileEdits:
-    """The mounts and hooks for the driver's files, but for the programs of these names."""
+    """The mounts and hooks for the driver's files, without the programs of these names."""
     binaries = tuple(path for path in files.binaries if PurePosixPath(path).name not in without_programs)
     edits = {
         "mounts": _mounts(replace(files, binaries=binaries), host, hook),
@@ -161,7 +159,8 @@ def build_spec(
 
     ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver.
     """
-    # void: the NVIDIA container runtime must not add what an image's variable asks for.
+    # Many CUDA images set this variable to "all", by which NVIDIA's container runtime adds every GPU. The
+    # value void stops it from adding any.
     edits: dict[str, Any] = {"env": [*files.variables, "NVIDIA_VISIBLE_DEVICES=void"]}
     if control:
         edits["deviceNodes"] = [_node(node, host) for node in control]
@@ -174,7 +173,7 @@ def build_spec(
         "containerEdits": edits,
     }
     text = _json({"cdiVersion": lowest_version(spec), **spec})
-    # containerEdits stands last, so that the files' part goes in before the two closing braces.
+    # containerEdits is the last member, so the text for the driver's files goes before the closing braces.
     return f"{text[:-2]}{files.members}}}}}\n".encode()
 
 
@@ -186,10 +185,10 @@ def _device_edits(edits: Edits, host: HostPaths, hook: Hook | None) -> dict[str,
         found["env"] = list(edits.variables)
     if edits.mounts:
         found["mounts"] = [
-            _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_FOLDER])
+            _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_NO_PROGRAMS])
             for one in edits.mounts
         ]
-    calls = [_called(one) for one in edits.hooks]
+    calls = [_hook(one) for one in edits.hooks]
     if edits.links and hook is not None:
         calls.append(links_call(hook, edits.links))
     if calls:
@@ -197,7 +196,7 @@ def _device_edits(edits: Edits, host: HostPaths, hook: Hook | None) -> dict[str,
     return found
 
 
-def _called(hook: CdiHook) -> dict[str, Any]:
+def _hook(hook: CdiHook) -> dict[str, Any]:
     return {
         "hookName": hook.name,
         "path": hook.path,
@@ -213,6 +212,8 @@ def _json(value: Any) -> str:
 
 def lowest_version(spec: Mapping[str, Any]) -> str:
     """The lowest CDI version whose features cover the spec (SPEC.md, released versions)."""
+    # A runtime rejects a whole file whose version is newer than it knows, or older than its features need.
+    # Version 0.5.0 added hostPath, and device names that begin with a digit, as claim UIDs may.
     names = [device["name"] for device in spec["devices"]]
     edits = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
     nodes = [node for edit in edits for node in edit.get("deviceNodes", ())]
@@ -240,9 +241,9 @@ def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict
         for path in (*files.libraries, *files.modules, *files.binaries, *files.firmware)
     ]
     mounts += [_mount(host.below_root(one.path), one.in_container, _READ_ONLY) for one in files.settings]
-    mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
+    mounts += [_mount(host.below_root(path), path, _NO_PROGRAMS) for path in files.sockets]
     if hook is None:
-        # Without the hook nobody makes the links: each becomes a mount of what it leads to.
+        # Without the hook nobody makes the links: each becomes a mount of the file that it leads to.
         mounts += [
             _mount(host.below_root(files.below_root(link.file)), link.path, _READ_ONLY)
             for link in files.links
@@ -253,7 +254,8 @@ def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict
 def _hooks(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     if hook is None:
         return []
-    # The hook fails a container where the host has no ldconfig, as far as the host is seen.
+    # The hook fails the container if the host has no ldconfig. If the host's files are not seen from here,
+    # it is assumed to have one.
     seen = host.seen_host
     has_ldconfig = seen is None or below(seen, _LDCONFIG) is not None
     return driver_calls(hook, files, has_linker_cache=has_ldconfig)

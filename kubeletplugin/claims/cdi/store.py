@@ -14,19 +14,13 @@ _MOST_AT_ONCE = 1 << 16
 
 
 class CdiStore:
-    """One spec file per claim, written atomically: the runtime sees a whole spec or none.
-
-    The runtime reads all specs again when its watch of the folder says so. The unfinished file lies in the
-    same folder, and its name does not end in ``.json``: then the watch of every runtime says so once for each
-    spec. Those with a CDI library up to 1.0 do not see a file that is moved in from elsewhere, a subfolder
-    for one, and the claim's devices stay unknown to them.
-    """
+    """One spec file per claim, written atomically: the runtime sees a whole spec or none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, uid: str) -> bytes | None:
-        """The spec of a claim, or None when there is none. Raises StorageError when it cannot be read."""
+        """The spec of a claim, None if there is none; raises StorageError if it cannot be read."""
         path = self._path(uid)
         try:
             return _content(path)
@@ -36,18 +30,19 @@ class CdiStore:
             raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
 
     def write(self, uid: str, spec: bytes) -> None:
-        """Write a claim's spec. Raises StorageError."""
+        """Write a claim's spec; raises StorageError."""
+        # The runtime watches the folder by inotify. The unfinished file must be in the same folder: a CDI
+        # library up to 1.0 does not notice a file that is moved in from elsewhere, a subfolder included.
+        # Its name must not end in .json, so that the runtime reads its specs again once, not twice.
         write_atomically(self._path(uid), spec, 0o644)
 
     def remove(self, uid: str) -> None:
-        """Remove a claim's spec if it is there. Raises StorageError."""
+        """Remove a claim's spec if there is one; raises StorageError."""
         remove(self._path(uid))
 
     def remove_former(self, uid: str) -> None:
-        """Remove the spec that NVIDIA's own driver wrote for a claim, if it is there. Raises StorageError.
-
-        The runtime knows a device no more once two files have it, so this comes before a spec of ours.
-        """
+        """Remove the spec of NVIDIA's own driver for a claim, if there is one; raises StorageError."""
+        # A runtime drops a device that two files of one folder have, so this comes before writing our own.
         remove(f"{self._folder}/{former_cdi_spec_file_name(uid)}")
 
     def uids(self) -> tuple[str, ...]:
@@ -63,11 +58,11 @@ class CdiStore:
         return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
 
     def names(self, text: str) -> bool:
-        """Whether the spec of any claim has this text, which is ASCII, in it. Raises StorageError."""
+        """Whether the spec of any claim contains this ASCII text; raises StorageError."""
         return any(text.encode() in (self.read(uid) or b"") for uid in self.uids())
 
     def device_names(self, uid: str) -> tuple[str, ...]:
-        """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
+        """The CDI device names in a claim's spec; empty if it is missing or not valid."""
         try:
             spec = decode_json(self.read(uid) or b"{}")
             return tuple(str(device["name"]) for device in spec.get("devices", ()))
@@ -79,7 +74,8 @@ class CdiStore:
 
 
 def _content(path: str) -> bytes:
-    """All of a file, in as few system calls as that takes: each claim comes here. Raises OSError."""
+    """All of a file; raises OSError."""
+    # Each call of the kubelet comes here. A Python file object would take several system calls more.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = [os.read(descriptor, _MOST_AT_ONCE)]

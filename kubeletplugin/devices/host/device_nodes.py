@@ -1,4 +1,4 @@
-"""Looks up device nodes of the NVIDIA driver, and makes those that are made on demand: type, major, minor."""
+"""Looks up device nodes of the NVIDIA driver, and makes those that are made on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONAL_CONTROL_NODES = ("/dev/nvidia-modeset",)
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A character device: ``path`` in the container, ``below_root`` where it lies on this side."""
+    """A character device: ``path`` in the container, ``below_root`` as this process sees it."""
 
     path: str
     below_root: str
@@ -34,8 +34,9 @@ class DeviceFolder:
 
     @classmethod
     def below(cls, *roots: Path) -> DeviceFolder:
-        """The nodes below the first root that has the control node, else those that this process has."""
+        """The nodes below the first root that has /dev/nvidiactl, else this process's own /dev."""
         for root in roots:
+            # Every use of the driver opens /dev/nvidiactl, so a root without it has no nodes to use.
             text = str(root).rstrip("/")
             if os.path.exists(f"{text}/dev/nvidiactl"):  # noqa: PTH110 - on every prepare
                 return cls(text)
@@ -62,16 +63,17 @@ class DeviceFolder:
         *,
         for_all: bool = False,
     ) -> DeviceNode | None:
-        """Make the missing device at ``path``, as ``mode`` and ``owner`` say; None where that fails.
+        """Make the missing device at ``path`` with this mode and owner; None if that fails.
 
-        Only with ``for_all`` may a mode let everybody write.
+        Without ``for_all``, a mode that lets everybody write loses that right.
         """
         file = Path(self.root + path)
         try:
             file.parent.mkdir(mode=0o755, exist_ok=True)
             os.mknod(file, stat.S_IFCHR, os.makedev(major, minor))
             os.chown(file, *owner)
-            file.chmod(mode & (0o666 if for_all else 0o664))  # the umask cuts what mknod is told
+            # The umask of this process cuts the mode given to mknod, but not that of chmod.
+            file.chmod(mode & (0o666 if for_all else 0o664))
         except OSError:
             pass  # somebody else may have made it, else the caller says that it is missing
         return self.find(path)
@@ -87,8 +89,9 @@ class DeviceFolder:
         return node
 
     def require_gpu(self, minor: int) -> DeviceNode:
-        """The node of the GPU with this minor; raises NodeIncomplete also when it is another GPU's."""
+        """The node of the GPU with this minor; raises NodeIncomplete also if it opens another GPU."""
         node = self.require(f"/dev/nvidia{minor}")
+        # A pretended node has the null device (1:3) in place of each GPU; its minor means nothing.
         if node.major == NVIDIA_MAJOR and node.minor != minor:
             raise NodeIncomplete(
                 f"the device node {node.path} has minor {node.minor} and so belongs to another GPU",
@@ -97,7 +100,7 @@ class DeviceFolder:
         return node
 
     def control(self) -> tuple[DeviceNode, ...]:
-        """The nodes that every CUDA program needs, and those that it gets where they exist."""
+        """The nodes that every CUDA program needs, and the optional ones that exist."""
         required = [self.require(path) for path in REQUIRED_CONTROL_NODES]
         optional = [node for path in OPTIONAL_CONTROL_NODES if (node := self.find(path))]
         return (*required, *optional)

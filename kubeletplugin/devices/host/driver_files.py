@@ -1,6 +1,6 @@
-"""Finds what a container needs of the NVIDIA driver's user space below a driver root.
+"""Finds the files of the NVIDIA driver that a container needs, below a driver root.
 
-The list is remembered until one of the folders looked into changes.
+The list is remembered until one of the searched folders changes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,7 @@ from driver.errors import NodeIncomplete
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from driver.roots.root import Root
-from kubeletplugin.devices.host.library_files import (
-    Link,
-    distinct,
-    driver_version,
-    files_in,
-    find_libraries,
-    is_file,
-    links_to,
-    nearest,
-)
+from kubeletplugin.devices.host import library_files
 
 MPS_PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 BINARIES = (
@@ -37,10 +28,13 @@ BINARIES = (
     "nvidia-xconfig",
 )
 SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+# On most systems /var/run is a link to /run.
 SOCKET_FOLDERS = ("run", "var/run")
 HOOK = "nvidia-cdi-hook"
 
+# NVIDIA's own CDI generator mounts the same files.
 _FIRMWARE = ("gsp*.bin", "ucodes*.bin")
+# The kernel's module parameter with one more folder for firmware.
 _FIRMWARE_PATH = Path("/sys/module/firmware_class/parameters/path")
 
 _SETTINGS_FOLDERS = ("etc", "usr/local/share", "usr/share")
@@ -83,34 +77,36 @@ _XORG_DRIVER, _GLX_MODULE = "nvidia_drv.so", "libglxserver_nvidia.so"
 class DriverFiles:
     """The driver's files by their absolute path in the container.
 
-    That is their path below the driver root but for those in ``elsewhere``, which says where these are.
-    ``settings`` have a place of their own there. ``modules`` are those of X.Org. ``hook`` is the path of
-    nvidia-cdi-hook below the driver root, or None where there is none.
+    That is also their path below the driver root, except for those in ``settings`` and ``elsewhere``.
     """
 
     version: str
     libraries: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[library_files.Link, ...] = ()
     binaries: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
+    # The path of nvidia-cdi-hook below the driver root.
     hook: str | None = None
+    # Files of EGL, Vulkan, OpenCL and X.Org, with both paths.
     settings: tuple[Placed, ...] = ()
+    # Modules of the X.Org server.
     modules: tuple[str, ...] = ()
+    # For files with another path below the driver root: the path in the container -> that path.
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def below_root(self, path: str) -> str:
-        """Where the file that has this path in containers lies below the driver root."""
+        """The path below the driver root of the file with this path in the container."""
         return self.elsewhere.get(path, path)
 
     @property
     def library_folders(self) -> tuple[str, ...]:
-        """The folders that the libraries lie in, for the container's linker cache."""
+        """The folders of the libraries, for the container's linker cache."""
         return tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in self.libraries))
 
     @property
     def main_folders(self) -> tuple[str, ...]:
-        """Those of libcuda and its like: the others are subfolders of one use."""
+        """The folders of libcuda and most libraries, without the one for VDPAU."""
         return tuple(folder for folder in self.library_folders if not folder.endswith("/vdpau"))
 
 
@@ -124,11 +120,12 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 class DriverRoot:
-    """The folder below which the driver's files lie, ``/`` or that of a driver container."""
+    """A folder that a driver is installed in: ``/``, or the root of a driver container."""
 
     def __init__(self, root: Path | Root) -> None:
         self.root = root if isinstance(root, Root) else Root.given(root)
         self.path = self.root.seen
+        # The folders that the list was made from, and their stamps at that time.
         self._watched: tuple[str, ...] = ()
         self._stamp: tuple[tuple[int, int, int] | None, ...] = ()
         self._files: DriverFiles | None = None
@@ -136,11 +133,11 @@ class DriverRoot:
     def files(self) -> DriverFiles:
         """The driver's files as they are now.
 
-        Raises NodeIncomplete when no driver library is there: the driver is not installed, or not yet.
+        Raises NodeIncomplete if there is no driver library: the driver is not installed, or not yet.
         """
         try:
             return self._current()
-        except OSError as error:  # a root that is taken away while it is looked into
+        except OSError as error:  # the root was removed during the search
             raise NodeIncomplete(
                 f"the NVIDIA driver below {self.path} cannot be read: {error}",
                 "it is tried again; see whether the driver is being replaced",
@@ -148,19 +145,21 @@ class DriverRoot:
 
     def _current(self) -> DriverFiles:
         files = self._files
+        # One stat(2) for each folder is far cheaper than a search.
         if files is None or tuple(map(_stamp, self._watched)) != self._stamp:
-            # The stamps come first: what changes while the files are looked for is looked for again.
-            watched = nearest(self.root, _folders(driver_version(self.root)))
+            # The stamps are taken before the search: a change during it is then noticed by the next call.
+            watched = library_files.nearest(self.root, _folders(library_files.driver_version(self.root)))
             stamps = tuple(map(_stamp, watched))
             found = self._find()
-            files = files if found == files else found  # whoever made something of them keeps it
+            # Equal files stay the same object, by which callers recognise what they derived from them.
+            files = files if found == files else found
             self._files, self._watched, self._stamp = files, watched, stamps
         return files
 
     def _find(self) -> DriverFiles:
-        version = driver_version(self.root)
-        found = find_libraries(self.root, version)
-        graphics = _find_graphics(self.root, version, distinct(self.root, LIBRARY_FOLDERS))
+        version = library_files.driver_version(self.root)
+        found = library_files.find_libraries(self.root, version)
+        graphics = _find_graphics(self.root, version, library_files.distinct(self.root, LIBRARY_FOLDERS))
         binaries = self._binaries()
         files = DriverFiles(
             version,
@@ -177,18 +176,21 @@ class DriverRoot:
 
     def _binaries(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for folder in distinct(self.root, PROGRAM_FOLDERS):
+        # The first folder counts, as in a PATH.
+        for folder in library_files.distinct(self.root, PROGRAM_FOLDERS):
             for name in (*BINARIES, HOOK):
-                if name not in found and is_file(self.root, f"{folder}/{name}"):
+                if name not in found and library_files.is_file(self.root, f"{folder}/{name}"):
                     found[name] = f"/{folder}/{name}"
         return found
 
     def _firmware(self, version: str) -> tuple[str, ...]:
-        folders = distinct(self.root, _firmware_folders(version))
-        return tuple(path for folder in folders for path in files_in(self.root, folder, *_FIRMWARE))
+        folders = library_files.distinct(self.root, _firmware_folders(version))
+        return tuple(
+            path for folder in folders for path in library_files.files_in(self.root, folder, *_FIRMWARE)
+        )
 
     def _sockets(self) -> tuple[str, ...]:
-        """The first place of each that has it."""
+        """The sockets of the driver's daemons; the first folder that has one counts."""
         places = (
             [f"{folder}/{name}" for folder in SOCKET_FOLDERS if self._is_socket(f"{folder}/{name}")]
             for name in SOCKETS
@@ -196,12 +198,13 @@ class DriverRoot:
         return tuple(f"/{found[0]}" for found in places if found)
 
     def _is_socket(self, path: str) -> bool:
+        # root.at follows links inside of the root: an absolute link of a driver container means its own root.
         real = self.root.at(path)
         return real is not None and real.is_socket()
 
 
 def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
-    """The files with the paths that they have in containers; as found, they have those below the root."""
+    """The found files, whose paths are below the root, with the paths that they have in containers."""
     elsewhere: dict[str, str] = {}
 
     def moved(path: str) -> str:
@@ -210,7 +213,9 @@ def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
             elsewhere[there] = source
         return there
 
-    links = tuple(Link(root.in_container(one.path), one.target, moved(one.file)) for one in found.links)
+    links = tuple(
+        library_files.Link(root.in_container(one.path), one.target, moved(one.file)) for one in found.links
+    )
     return replace(
         found,
         libraries=tuple(map(moved, found.libraries)),
@@ -225,6 +230,7 @@ def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
 
 def _firmware_folders(version: str) -> tuple[str, ...]:
     """Where the kernel looks for firmware, in its order (Documentation/driver-api/firmware)."""
+    # An admin can name one more folder by this module parameter; the kernel searches it first.
     release = os.uname().release
     try:
         custom = _FIRMWARE_PATH.read_text().strip().strip("/")
@@ -236,11 +242,12 @@ def _firmware_folders(version: str) -> tuple[str, ...]:
         f"lib/firmware/{release}",
         "lib/firmware",
     )
+    # NVIDIA's firmware is in a folder named by the driver's version.
     return tuple(f"{folder}/nvidia/{version}" for folder in (custom, *usual) if folder)
 
 
 def _folders(version: str) -> tuple[str, ...]:
-    """All folders that are looked into."""
+    """All folders that are searched."""
     return (
         *LIBRARY_FOLDERS,
         *(f"{folder}/vdpau" for folder in LIBRARY_FOLDERS),
@@ -253,7 +260,7 @@ def _folders(version: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file by its absolute path below the driver root, and where the container has it."""
+    """A file by its absolute path below the driver root, and its path in the container."""
 
     path: str
     in_container: str
@@ -261,15 +268,15 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _GraphicsFiles:
-    """The settings with their places, and X.Org's modules, which lie in the container where they lie here."""
+    """The settings with their paths, and X.Org's modules, whose path in the container is the same."""
 
     settings: tuple[Placed, ...]
     modules: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[library_files.Link, ...]
 
 
 def _graphics_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
-    """The folders, below the root, whose change means that these files may have changed."""
+    """The folders below the root that these files are searched in."""
     settings = dict.fromkeys(str(PurePosixPath(name).parent) for name in (*_IN_SHARE, *_IN_ETC, *_VULKAN))
     places = (*_SETTINGS_FOLDERS, "")
     return (
@@ -284,7 +291,7 @@ def _graphics_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def _find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> _GraphicsFiles:
-    """What is there of them; the first of several places counts."""
+    """The files for graphics that exist; if a file is in several folders, the first one counts."""
     settings = [
         *_settings(root, _IN_SHARE, "/usr/share", _SETTINGS_FOLDERS),
         *_settings(root, _IN_ETC, "/etc", _SETTINGS_FOLDERS),
@@ -292,16 +299,20 @@ def _find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> 
         *_settings(root, _VULKAN, "/etc", (*_SETTINGS_FOLDERS, "")),
     ]
     modules: list[str] = []
-    links: list[Link] = []
+    # The module for GLX carries the driver's version in its name, the X driver does not.
+    links: list[library_files.Link] = []
     for name in (_XORG_DRIVER, f"{_GLX_MODULE}.{version}"):
-        folder = next((f for f in _xorg_folders(library_folders) if is_file(root, f"{f}/{name}")), None)
+        folder = next(
+            (f for f in _xorg_folders(library_folders) if library_files.is_file(root, f"{f}/{name}")), None
+        )
         real = None if folder is None else root.at(folder)
         if real is None:
             continue
         modules.append(f"/{folder}/{name}")
         if name != _XORG_DRIVER:
-            links += links_to(real, f"/{folder}", {name}) or [
-                Link(f"/{folder}/{_GLX_MODULE}", name, f"/{folder}/{name}")
+            # X.Org loads the module by its name without the version, so a link must lead to it.
+            links += library_files.links_to(real, f"/{folder}", {name}) or [
+                library_files.Link(f"/{folder}/{_GLX_MODULE}", name, f"/{folder}/{name}")
             ]
     return _GraphicsFiles(tuple(settings), tuple(modules), tuple(links))
 
@@ -309,14 +320,16 @@ def _find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> 
 def _settings(root: Root, names: Iterable[str], placed: str, folders: tuple[str, ...]) -> list[Placed]:
     found: dict[str, Placed] = {}
     for name in names:
-        path = next((f"{f}/{name}".lstrip("/") for f in folders if is_file(root, f"{f}/{name}")), None)
+        path = next(
+            (f"{f}/{name}".lstrip("/") for f in folders if library_files.is_file(root, f"{f}/{name}")), None
+        )
         if path is not None:
             found.setdefault(path, Placed(f"/{path}", f"{placed}/{name}"))
     return list(found.values())
 
 
 def _xorg_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
-    """Where X.Org's modules may lie, the likeliest first."""
+    """The folders that X.Org's modules may be in, the likeliest first."""
     beside = (
         f"{folder.lstrip('/')}/{below}"
         for folder in library_folders
@@ -328,9 +341,9 @@ def _xorg_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
 
 
 class InstalledDriver:
-    """Gives the root that counts, with its files. Safe to use from several threads.
+    """Finds the root that the driver is installed in, and its files. Safe to use from several threads.
 
-    ``host_root`` is where this process sees the root of the host, None where it was not given.
+    ``host_root`` is where this process sees the root of the host, None if that is not configured.
     """
 
     def __init__(self, roots: DriverRoots) -> None:
@@ -340,14 +353,15 @@ class InstalledDriver:
 
     @classmethod
     def below(cls, seen: Path, on_host: Path | None = None) -> InstalledDriver:
-        """The driver below one root and no other."""
+        """The driver below this root and no other."""
         return cls(DriverRoots.fixed(seen, on_host))
 
     def now(self) -> DriverRoot:
-        """The root that counts now; the same object as before unless it is another root.
+        """The root that has the driver now; the same object as before unless the root is another one.
 
-        Raises NodeIncomplete while no place has a driver.
+        Raises NodeIncomplete while no root has a driver.
         """
+        # Assigning a tuple is atomic, so no lock is needed: at worst two threads read the same files.
         root, last = self._roots.current(), self._last
         if last is not None and last[0] == root:
             return last[1]

@@ -1,7 +1,7 @@
-"""Runs programs of the NVIDIA driver below its root, bounded in time and in what they may say.
+"""Runs programs of the NVIDIA driver below its root, with a limit on their time and their output.
 
-A program that waits within the kernel for a GPU that hangs cannot be killed. Who asked for it is told so in
-time, and the program is left to end when it can.
+A program that waits in the kernel for a GPU that hangs cannot be killed. The caller gets an error in time,
+and the program is left to end when it can.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 
 TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
-"""What is kept of a program's words; the rest is read and dropped, so that it can go on."""
+"""How much of a program's output is kept. The rest is read and dropped, since a full pipe would stop it."""
 
 _KILL_SECONDS = 2.0
-"""How long a program that was killed may take to end."""
+"""How long to wait for a killed program to end."""
 
 MOST_STUCK = 4
-"""So many programs that cannot be killed may be there; until one of them has ended, none is started."""
+"""At most this many killed programs may still be running; until one of them has ended, none is started."""
 
 _READ_BYTES = 64 * 1024
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,42 +41,41 @@ _DIGITS = 16
 
 
 class ProgramHangs(ClaimBlocked):
-    """A program of the driver did not end in its time. It was killed, whether it has ended of that or not."""
+    """A program of the driver did not end in time. It was killed, but it may be stuck in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a program ended and what it said, stdout and stderr as they came, without empty lines."""
+    """How a program ended and what it printed, stdout and stderr in order, without empty lines."""
 
     code: int
     lines: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """All of it on one line, for messages; the exit code where it said nothing."""
+        """The output on one line, for messages; the exit code if there was none."""
         return " / ".join(self.lines) or f"nothing, exit code {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the driver where it lies now, and the environment in which it finds its libraries."""
+    """The path of a program of the driver, and the environment in which it finds its libraries."""
 
     path: Path
     environment: Mapping[str, str]
 
 
 class DriverPrograms:
-    """The programs of the driver. ``links`` is a folder of ours alone, for links to its libraries."""
+    """The programs of the driver. ``links`` is a folder that nobody else uses, for links to its libraries."""
 
     def __init__(self, driver: InstalledDriver, links: Path) -> None:
         self._driver = driver
         self._links = links
 
     def find(self, name: str) -> Program:
-        """The program of that name; raises NodeIncomplete when it is not installed, StorageError.
+        """The program of that name; raises NodeIncomplete if it is not installed, StorageError.
 
-        Its libraries are found by LD_LIBRARY_PATH, where the root is not that of this process. Nothing else
-        of this process's environment is passed on: CUDA variables in it would change what the program does.
+        If the driver's root is not that of this process, LD_LIBRARY_PATH leads to its libraries.
         """
         installed = self._driver.now()
         files, root = installed.files(), installed.root
@@ -87,6 +86,8 @@ class DriverPrograms:
                 f"the driver's program {name} is not below {root.seen}",
                 "install the package of the driver that has it, or set --driver-root to where it is",
             )
+        # The rest of this process's environment is not passed on: CUDA variables would change what the
+        # program does. LC_ALL=C keeps its messages in the English that is parsed.
         environment = {"PATH": f"{full.parent}:{os.environ.get('PATH', _PATH)}", "LC_ALL": "C"}
         if root.seen != Path("/"):
             folders = _linked_libraries(root, files, self._links)
@@ -102,15 +103,16 @@ def run_program(
     said: str = "",
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Said:
-    """Run a program to its end, with ``said`` as its stdin and more ``environment`` beside its own.
+    """Run a program to its end, with ``said`` as its stdin and ``environment`` added to its own.
 
-    Raises NodeIncomplete when it cannot be run, ProgramHangs when it does not end in time: then it is
-    killed, with all that it started. The call is over two seconds after its time at the latest, also where
-    the program is stuck in the kernel and cannot be killed.
+    Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
+    with everything that it started. The call returns two seconds after its timeout at the latest, even if the
+    program is stuck in the kernel and cannot be killed.
     """
     _STUCK.refuse_more()
     deadline = time.monotonic() + timeout_seconds
     try:
+        # A session of its own makes the program the leader of a process group, which _kill ends as a whole.
         process = subprocess.Popen(
             [program.path, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -126,6 +128,7 @@ def run_program(
         if process.returncode is None:
             _kill(process)
         for pipe in (process.stdin, process.stdout):
+            # Closing stdin flushes what is left of it, which fails if the program has ended.
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
@@ -134,7 +137,7 @@ def run_program(
 
 
 def cannot_be_run(program: Program, error: OSError) -> NodeIncomplete:
-    """What to say about a program that is there and does not start."""
+    """The error for a program that exists but does not start."""
     return NodeIncomplete(
         f"{program.path} cannot be run: {error.strerror}",
         "see that it is an executable for this machine, and that its folder is not mounted noexec",
@@ -157,7 +160,8 @@ def _hangs(
 
 
 def _kill(process: subprocess.Popen[bytes]) -> bool:
-    """Kill a program with all that it started, before it is reaped; whether it has ended of that."""
+    """Kill a program with everything that it started; returns whether it has ended."""
+    # The program is not reaped yet, so no other process can have got its id.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -169,7 +173,7 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
 
 
 class _Stuck:
-    """Programs that were killed and have not ended. They are reaped when they have."""
+    """Programs that were killed and have not ended yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -180,8 +184,9 @@ class _Stuck:
             self._programs[process.pid] = process
 
     def refuse_more(self) -> None:
-        """Raise ProgramHangs while so many are stuck that another one would only join them."""
+        """Raise ProgramHangs while too many are stuck: another one would only join them."""
         with self._lock:
+            # poll() also reaps those that have ended meanwhile.
             self._programs = {pid: one for pid, one in self._programs.items() if one.poll() is None}
             count = len(self._programs)
         if count >= MOST_STUCK:
@@ -198,8 +203,10 @@ def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tup
     """Exit code and output; raises TimeoutError."""
     assert process.stdin is not None  # noqa: S101 - it was asked for
     assert process.stdout is not None  # noqa: S101 - likewise
-    with suppress(BrokenPipeError):  # it ended without listening
-        process.stdin.write(said.encode())  # far less than a pipe holds, so that this does not wait
+    # The input is far shorter than a pipe holds, so writing does not block. A program may end without
+    # reading it.
+    with suppress(BrokenPipeError):
+        process.stdin.write(said.encode())
         process.stdin.close()
     output = b""
     with selectors.DefaultSelector() as selector:
@@ -207,25 +214,26 @@ def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tup
         while True:
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
+            # os.read returns what is there; a read of the file object would wait for more.
             data = os.read(process.stdout.fileno(), _READ_BYTES)
             if not data:
                 break
             output = (output + data)[:MOST_OUTPUT_BYTES]
     try:
+        # A program may close its output before it ends.
         return process.wait(max(0.0, deadline - time.monotonic())), output
     except subprocess.TimeoutExpired as error:
         raise TimeoutError from error
 
 
 def _linked_libraries(root: Root, files: DriverFiles, links: Path) -> tuple[Path, ...]:
-    """Folders with a link for each of the driver's libraries, to be searched in this order.
+    """Folders with a link to each of the driver's libraries, in the order of the search. Raises StorageError.
 
-    A driver root is another system: beside the driver's libraries lies its C library, which does not fit the
-    linker of this one. So programs are pointed to folders with nothing but links to the driver's own files.
+    A driver root is another system: its folders also hold its C library, which does not fit the dynamic
+    linker of this process. So programs get folders that have nothing but links to the driver's own files.
 
-    They lie below ``links``, which is ours alone, and are made where they are missing; those of a driver that
-    was here before go. Libraries of different folders stay apart, since one of 32 bits may have the name of
-    another. Raises StorageError.
+    They lie below ``links`` and are made if they are missing; those of an earlier driver are removed. Each
+    library folder stays a folder of its own, since a library of 32 bits may have the name of another one.
     """
     wanted = _wanted(root, files)
     name = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:_DIGITS]
@@ -243,7 +251,7 @@ def _linked_libraries(root: Root, files: DriverFiles, links: Path) -> tuple[Path
 
 
 def _wanted(root: Root, files: DriverFiles) -> dict[str, dict[str, str]]:
-    """The folders, and in each the links with what they point to."""
+    """The folders, and in each the links with their targets."""
     folders = {str(folder): f"{number:02}" for number, folder in enumerate(_in_order(files))}
     wanted: dict[str, dict[str, str]] = {number: {} for number in folders.values()}
     for library in map(PurePosixPath, files.libraries):
@@ -257,12 +265,12 @@ def _wanted(root: Root, files: DriverFiles) -> dict[str, dict[str, str]]:
 
 
 def _in_order(files: DriverFiles) -> list[PurePosixPath]:
-    """The libraries' folders as the driver root is searched."""
+    """The folders of the libraries, in the order in which the driver root is searched."""
     return list(dict.fromkeys(PurePosixPath(library).parent for library in files.libraries))
 
 
 def _make(made: Path, wanted: dict[str, dict[str, str]]) -> None:
-    """Make the folder whole or not at all: several processes may do so at once."""
+    """Make the folder whole or not at all; several processes may do so at once."""
     made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = made.with_name(f".tmp-{made.name}-{os.urandom(6).hex()}")
     try:
@@ -270,6 +278,7 @@ def _make(made: Path, wanted: dict[str, dict[str, str]]) -> None:
             (unfinished / folder).mkdir(mode=0o755, parents=True)
             for name, target in links.items():
                 (unfinished / folder / name).symlink_to(target)
+        # The kernel refuses to rename a folder over one that has entries: the first process wins.
         unfinished.rename(made)
     except OSError:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Finds or makes the device nodes that open a GPU, only one MIG instance of it, or a device of vfio."""
+"""Finds or makes the device nodes that open a GPU, one MIG instance of it, or a device of vfio."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
 
+# A capability file has the lines DeviceFileMinor, DeviceFileMode (in decimal) and DeviceFileModify.
 _MINOR = re.compile(r"^DeviceFileMinor:[ \t]*([0-9]{1,7})[ \t]*$", re.MULTILINE | re.ASCII)
 _MODE = re.compile(r"^DeviceFileMode:[ \t]*([0-9]{1,5})[ \t]*$", re.MULTILINE | re.ASCII)
+# A line of /proc/devices is a major and the name of the driver that registered it.
 _CAPS_MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-caps[ \t]*$", re.MULTILINE | re.ASCII)
 _CAPABILITIES = Path("driver/nvidia/capabilities")
 _ON_NODE = Path("/proc") / _CAPABILITIES
@@ -29,6 +31,7 @@ _MOST_CHARACTERS = 64 * 1024
 
 _UVM_MINORS = {"/dev/nvidia-uvm": 0, "/dev/nvidia-uvm-tools": 1}
 _UVM_MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-uvm[ \t]*$", re.MULTILINE | re.ASCII)
+# A line of /proc/driver/nvidia/params, such as "DeviceFileMode: 438".
 _PARAMETER = re.compile(r"^(\w+):[ \t]*([0-9]{1,10})[ \t]*$", re.MULTILINE | re.ASCII)
 _EVERYBODY = 0o666
 """The driver's own default (DeviceFileMode 438); the kernel module decides what a process may do."""
@@ -66,10 +69,9 @@ class HostNow:
 
 
 class GpuNodes:
-    """The nodes below the driver's root, else the host's: minors move over reboots and resets.
+    """The nodes below the driver's root, else the host's. Minors may change at a reboot or a reset.
 
-    What lies in a folder is looked for anew once the folder has changed. A node gets other numbers only by
-    being made anew, which changes its folder.
+    Found nodes are remembered until one of their folders changes.
     """
 
     def __init__(self, sysfs_root: Path) -> None:
@@ -82,6 +84,7 @@ class GpuNodes:
 
         def find() -> Nodes:
             folder = DeviceFolder.below(*roots)
+            # sysfs names the DRM nodes of a function; a container's /dev may lack them, which is fine.
             found = (folder.find(f"/dev/dri/{name}") for name in drm_nodes(self._sysfs_root, pci))
             return (folder.require_gpu(minor), *(node for node in found if node is not None))
 
@@ -89,15 +92,19 @@ class GpuNodes:
         return self._unless_changed(f"{roots[0]} {pci} {minor}", host.stamps(folders), find)
 
     def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int, host: HostNow) -> Nodes:
-        """What opens one compute instance: the DRM nodes would open all of the GPU. Raises NodeIncomplete."""
+        """The nodes that open one compute instance; raises NodeIncomplete.
+
+        The DRM nodes are left out, since they would open all of the GPU.
+        """
         roots = host.roots()
         folder = DeviceFolder.below(*roots)
         capabilities = Capabilities.below(roots[0])
         own = capabilities.nodes(folder, minor, gpu_instance_id, compute_instance_id)
+        # CUDA opens the GPU's node as well; the capability nodes decide which instance it may use.
         return (folder.require_gpu(minor), *own)
 
     def control(self, host: HostNow) -> Nodes:
-        """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
+        """The nodes that every CUDA program needs; missing ones are made. Raises NodeIncomplete."""
         roots = host.roots()
 
         def find() -> Nodes:
@@ -110,9 +117,11 @@ class GpuNodes:
     def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
         """What was found before, unless one of the folders has changed; several threads may call it.
 
-        ``stamps`` were taken before anything is looked for, so that a change meanwhile is seen later.
+        ``stamps`` must be from before the search. A change during it then differs from them the next time.
         """
         known = self._known.get(key)
+        # mknod, unlink and rename change the time of the folder, and a node gets other numbers only by being
+        # made again. So equal stamps of the folders mean the same nodes.
         if known is not None and known[0] == stamps:
             return known[1]
         found = find()
@@ -131,7 +140,7 @@ def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
 
 
 def _folders(roots: tuple[Path, ...], name: str) -> tuple[str, ...]:
-    """The folders of that name below the roots, and this process's own."""
+    """The folders of that name below the roots, and below this process's own root."""
     return tuple(dict.fromkeys((*(f"{str(root).rstrip('/')}/{name}" for root in roots), f"/{name}")))
 
 
@@ -141,25 +150,26 @@ class Capabilities:
 
     Each instance has a file below /proc/driver/nvidia/capabilities that names the minor of its node in
     /dev/nvidia-caps (MIG user guide, "Device Nodes and Capabilities"). The minors follow the GPU's minor, so
-    they are read each time. The first user of a new instance makes its node, as nvidia-modprobe does, since
-    nobody else may have. ``proc`` is the /proc that is read.
+    they are read each time. The driver does not make the node of a new instance; nvidia-modprobe or its first
+    user does. ``proc`` is the /proc that is read.
     """
 
     proc: Path
 
     @classmethod
     def below(cls, driver_root: Path, proc: Path = Path("/proc")) -> Capabilities:
-        """Those below a driver root that shows any, else those of the node itself."""
+        """The capabilities below a driver root that has any, else those of the node itself."""
+        # The root of a driver container has a /proc; a plain folder with the driver's files has none.
         own = driver_root / "proc"
         return cls(own if (own / _CAPABILITIES).is_dir() else proc)
 
     def nodes(
         self, devices: DeviceFolder, gpu_minor: int, gpu_instance_id: int, compute_instance_id: int
     ) -> tuple[DeviceNode, DeviceNode]:
-        """The nodes of a GPU instance and of a compute instance inside, fresh.
+        """The nodes of a GPU instance and of a compute instance in it, read now.
 
-        Raises NodeIncomplete where the driver tells of no such instance, or a node is missing or is not
-        the one that the driver means.
+        Raises NodeIncomplete if the driver shows no such instance, or if a node is missing or has other
+        numbers than the driver says.
         """
         major = self._major()
         instance = f"gpu{gpu_minor}/mig/gi{gpu_instance_id}"
@@ -180,8 +190,9 @@ class Capabilities:
         path = f"/dev/nvidia-caps/nvidia-cap{minor}"
         node = devices.find(path)
         if node is None and major is not None:
+            # The capability file has the mode for the node as well.
             node = devices.make(path, major, minor, _number(_MODE, text) or 0)
-        # The major is given out anew with each load of the driver: a node from before opens something else.
+        # The kernel chooses the major at each load of the driver: an older node opens something else.
         if node is None or (major is not None and (node.major, node.minor) != (major, minor)):
             what = "missing" if node is None else f"{node.major}:{node.minor} and not {major}:{minor}"
             raise NodeIncomplete(
@@ -191,7 +202,7 @@ class Capabilities:
         return node
 
     def _major(self) -> int | None:
-        """The major of capability nodes, which the kernel chose; None where it names none."""
+        """The major that the kernel chose for capability nodes; None if it shows none."""
         return _number(_CAPS_MAJOR, _read(self.proc / "devices"))
 
 
@@ -201,7 +212,7 @@ def _number(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def _read(file: Path) -> str:
-    """The beginning of a file; nothing where there is none."""
+    """The beginning of a file; empty if there is no file."""
     try:
         with file.open(errors="replace") as stream:
             return stream.read(_MOST_CHARACTERS)
@@ -212,11 +223,11 @@ def _read(file: Path) -> str:
 def _make_uvm_nodes(devices: DeviceFolder) -> None:
     """Make the device nodes of nvidia-uvm that are missing, unless the driver's parameters forbid it.
 
-    CUDA's first program on a host makes them by nvidia-modprobe; a host that runs only containers may have
+    The first CUDA program on a host makes them by nvidia-modprobe; a host that runs only containers may have
     none. They are made the same way: numbers from /proc/devices, owner and mode from the driver's parameters.
-    Does nothing where the module is not loaded.
+    Does nothing if the module is not loaded.
 
-    Raises NodeIncomplete for a node that is of an earlier load of the module: it opens something else now.
+    Raises NodeIncomplete for a node from an earlier load of the module: it opens something else now.
     """
     proc = Path(f"{devices.root}/proc")
     major = _number(_UVM_MAJOR, _read(proc / "devices"))
@@ -237,28 +248,30 @@ def _make_uvm_nodes(devices: DeviceFolder) -> None:
     parameters = {
         name: int(value) for name, value in _PARAMETER.findall(_read(proc / "driver/nvidia/params"))
     }
+    # The admin's word that device files are managed elsewhere; nvidia-modprobe obeys it as well.
     if parameters.get("ModifyDeviceFiles", 1) == 0:
         return
     owner = parameters.get("DeviceFileUID", 0), parameters.get("DeviceFileGID", 0)
     mode = parameters.get("DeviceFileMode", _EVERYBODY)
+    # The driver's default lets everybody open these nodes, as the kernel module checks each use.
     for path, minor in missing:
         devices.make(path, major, minor, mode, owner, for_all=True)
 
 
 class VfioNodes:
-    """The device nodes by which a process reaches devices of vfio, as they are now.
+    """The device nodes that open devices of vfio, as they are now.
 
-    They are looked for below the driver's root, then the host's, then this process's own. A node that hands
-    out GPUs only to virtual machines has no NVIDIA driver, so no driver root either.
+    They are searched below the driver's root, then the host's, then this process's own. A node that gives
+    GPUs only to virtual machines has no NVIDIA driver and so no driver root.
     """
 
     def __init__(self, driver: InstalledDriver) -> None:
         self._driver = driver
 
     def of_group(self, number: int, *, with_api: bool) -> tuple[DeviceNode, ...]:
-        """What opens all of an IOMMU group, and with ``with_api`` what a monitor maps its memory with.
+        """The node that opens a whole IOMMU group; raises NodeIncomplete.
 
-        Raises NodeIncomplete.
+        With ``with_api`` also the container node, by which a virtual machine monitor maps memory.
         """
         paths = [f"/dev/vfio/{number}", *(["/dev/vfio/vfio"] if with_api else [])]
         found = {path: self._find(path) for path in paths}
@@ -271,10 +284,10 @@ class VfioNodes:
         return tuple(node for node in found.values() if node is not None)
 
     def of_iommufd(self, names: Sequence[str | None], *, with_api: bool) -> tuple[DeviceNode, ...] | None:
-        """The same through IOMMUFD, a node for each function; None where this kernel does not have it.
+        """The nodes for IOMMUFD, one for each function; None if this kernel does not have them.
 
-        ``names`` are the functions' (``vfio3``), None for one without. Linux has /dev/iommu since 6.2, and
-        the nodes of devices since 6.6 (CONFIG_VFIO_DEVICE_CDEV).
+        ``names`` are those of the functions (``vfio3``), None for a function without one. Linux has
+        /dev/iommu since 6.2, and the nodes of devices since 6.6 (CONFIG_VFIO_DEVICE_CDEV).
         """
         api = self._find("/dev/iommu")
         devices = [self._find(f"/dev/vfio/devices/{name}") if name else None for name in names]
@@ -287,7 +300,7 @@ class VfioNodes:
         return next((node for node in found if node is not None), None)
 
     def roots(self) -> tuple[str, ...]:
-        """Below which folders nodes are looked for, in this order, without a slash at the end."""
+        """The folders to search for nodes, in this order, without a slash at the end."""
         roots = [self._driver.host_root, Path("/")]
         with suppress(NodeIncomplete):
             roots.insert(0, self._driver.now().path)

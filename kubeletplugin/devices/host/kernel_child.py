@@ -1,8 +1,8 @@
-"""One call of the kernel that may never return: writes or reads a file, or loads a module.
+"""One call of the kernel that may never return: write or read a file, or load a module.
 
-``real_kernel`` runs it as a file, in a process of its own. It imports next to nothing,
-since a write takes as long as it takes to start this. Its stdout has what was read, or what modprobe said,
-and then the kernel's number on a line of its own, 0 for none.
+``real_kernel`` runs this file in a process of its own. It imports next to nothing, since its start is part of
+the time of every write. It prints what was read, or what modprobe printed, and then the error number of the
+kernel on a line of its own, 0 for success.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 def main(arguments: list[str]) -> None:
     """``PARENT write PATH TEXT``, ``PARENT read PATH MOST_BYTES`` or ``PARENT module ROOT NAME``.
 
-    A parent that has ended meanwhile may have been followed by another one, which has looked already at how
-    things are: nothing is done any more then.
+    Does nothing if the parent has ended.
     """
     parent, what, first, second = arguments
     try:
+        # A child whose parent ends gets another parent. The plugin may have started again by then and read
+        # the state of the function already; a write now would change it behind its back.
         if os.getppid() != int(parent):
             raise OSError(errno.ECANCELED, "who asked for it has ended")
         if what == "write":
@@ -32,13 +33,14 @@ def main(arguments: list[str]) -> None:
         else:
             _load(first, second)
     except OSError as error:
+        # The parent takes the last line as the number, whatever a file or modprobe said before it.
         _say(f"\n{error.errno}".encode())
     else:
         _say(b"\n0")
 
 
 def _write(path: str, data: bytes) -> None:
-    """In one call: the kernel takes each call for a command of its own."""
+    # One write(2), unbuffered: sysfs takes each call for a complete command.
     file = os.open(path, os.O_WRONLY)
     os.write(file, data)
 
@@ -49,13 +51,16 @@ def _read(path: str, most_bytes: int) -> None:
 
 
 def _load(root: str, name: str) -> None:
-    """Run the modprobe below ``root`` as if that were the root: module files and settings are the host's."""
+    """Run the modprobe below ``root`` as if that were the root, with the host's module files and settings."""
     if root != "/":
+        # chroot alone leaves the working directory outside of the new root.
         os.chroot(root)
         os.chdir("/")
+    # modprobe complains on stderr; the parent reads stdout alone.
     os.dup2(1, 2)
     program = next((path for path in _MODPROBE_PLACES if os.access(path, os.X_OK)), _MODPROBE_PLACES[0])
     environment = {"PATH": _PATH, "LC_ALL": "C"}
+    # "--" ends the options, so that no module name can be taken for one.
     pid = os.posix_spawn(program, [program, "--", name], environment)
     _, status = os.waitpid(pid, 0)
     if status:

@@ -1,4 +1,4 @@
-"""Finds the driver's libraries below its root, their folders, and the links that programs find them by.
+"""Finds the driver's libraries below its root, their folders, and the links that lead to them.
 
 Libraries carry the driver's version in their file name (``libcuda.so.580.65.06``); a few carry their own.
 """
@@ -15,10 +15,13 @@ from driver.roots.places import LIBRARY_FOLDERS
 from driver.roots.probe import LIBRARIES, prove
 from driver.roots.root import Root
 
+# libcuda.so.580.65.06: the name that the linker knows, and the driver's version.
 _VERSIONED = re.compile(r"^(?P<stem>[\w.+-]+?\.so)\.(?P<version>\d+\.\d+(?:\.\d+)?)$")
+# Libraries that NVIDIA ships with the driver but that have versions of their own.
 _OWN_VERSION = re.compile(
     r"^lib(?:nvidia-egl-(?:gbm|wayland2?|xcb|xlib)\.so\.\d+\.\d+(?:\.\d+)?|nvidia-nvvm70\.so\.[\d.]+)$"
 )
+# The fifth byte of an ELF file, EI_CLASS, is 1 for 32 bits and 2 for 64.
 _ELF_OF_32_BITS = b"\x7fELF\x01"
 
 _ALWAYS_LINKED = {
@@ -28,18 +31,18 @@ _ALWAYS_LINKED = {
     "libnvidia-vulkan-producer.so": ("libnvidia-vulkan-producer.so", ""),
     "libnvidia-allocator.so": ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"),
 }
-"""Library -> a link that programs need of it, on a host that lacks it as well, and what the link says.
+"""Library -> a link to it that programs need, and the link's target; made even if the host lacks it.
 
-Empty is the library itself. Programs open libcuda.so, GLVND's indirect GLX and GBM's backend by these names
-(container toolkit v1.20.1, internal/discover/symlinks.go and graphics.go).
+An empty target is the library itself. Programs open libcuda.so, GLVND's indirect GLX and GBM's backend by
+these names (container toolkit v1.20.1, internal/discover/symlinks.go and graphics.go).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link: ``path`` in the container says ``target`` and so leads to the driver's ``file``.
+    """A symbolic link in the container: at ``path``, with the text ``target``, to the driver's ``file``.
 
-    ``file`` is empty where the link leads to nothing of the driver's files, to a device node for one.
+    ``file`` is empty if the link leads to something else, such as a device node.
     """
 
     path: str
@@ -56,9 +59,9 @@ class LibraryFiles:
 
 
 def driver_version(root: Root) -> str:
-    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 points to.
+    """The version of the installed driver, from what libnvidia-ml.so.1 or libcuda.so.1 points to.
 
-    Raises NodeIncomplete when neither is there.
+    Raises NodeIncomplete if neither is there.
     """
     looked, _ = prove(root)
     if looked.version is None:
@@ -70,10 +73,11 @@ def driver_version(root: Root) -> str:
 
 
 def find_libraries(root: Root, version: str) -> LibraryFiles:
-    """The libraries of this version and those with their own, with the links beside them."""
+    """The libraries of this version and those with a version of their own, and the links beside them."""
     folders = distinct(root, LIBRARY_FOLDERS)
     libraries: list[str] = []
     links: list[Link] = []
+    # VDPAU's library is in a subfolder of its own.
     for folder in (*folders, *distinct(root, (f"{folder}/vdpau" for folder in folders))):
         real = root.at(folder)
         if real is not None:
@@ -84,11 +88,11 @@ def find_libraries(root: Root, version: str) -> LibraryFiles:
 
 
 def links_to(folder: Path, shown: str, names: set[str]) -> list[Link]:
-    """The links of a folder, shown at ``shown`` in a container, that lead to its files of these names."""
+    """The links of a folder that lead to its files of these names; containers see the folder at ``shown``."""
     leads_to = {name: f"{shown}/{name}" for name in names}
     links: list[Link] = []
     aliases = [entry for entry in sorted(folder.iterdir()) if entry.is_symlink()]
-    # libcuda.so points to libcuda.so.1, a link of a link: it is what programs are linked against.
+    # Two rounds: libcuda.so, the name that programs are built with, points to libcuda.so.1, itself a link.
     for _ in range(2):
         for entry in aliases:
             file = leads_to.get(entry.readlink().name)
@@ -113,11 +117,12 @@ def _is_wanted(entry: Path, version: str) -> bool:
     match = _VERSIONED.match(entry.name)
     if not (match and match["version"] == version) and not _OWN_VERSION.match(entry.name):
         return False
+    # Links are made in the container; only the files themselves are mounted.
     return not entry.is_symlink() and not _is_of_32_bits(entry)
 
 
 def _is_of_32_bits(file: Path) -> bool:
-    """Whether it is a library for programs of 32 bits, which the generator of NVIDIA leaves out as well."""
+    """Whether it is a library for programs of 32 bits; NVIDIA's CDI generator leaves those out as well."""
     try:
         with file.open("rb") as stream:
             return stream.read(len(_ELF_OF_32_BITS)) == _ELF_OF_32_BITS
@@ -131,19 +136,23 @@ def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
     for folder in folders:
         real = root.at(folder)
         if real is not None and real.is_dir():
+            # Resolved paths are compared: on merged-usr systems both names lead to one folder.
             found.setdefault(real, folder)
     return tuple(found.values())
 
 
 def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
-    """The folders that are there, and above those that are not the nearest: it changes when they come."""
+    """The folders that exist, and for each other one its nearest ancestor that does.
+
+    Making a folder changes the time of its parent. So the ancestor's stamp tells when a missing one appears.
+    """
     known: dict[str, tuple[str, bool]] = {"": (str(root.seen), True)}
 
     def find(folder: str) -> tuple[str, bool]:
-        """The nearest folder that is there, and whether it is this one."""
+        """The nearest folder that exists, and whether it is this one."""
         if folder not in known:
             above, is_above_there = find(folder.rpartition("/")[0])
-            # Most of a hundred folders are not there, and then neither are those below them.
+            # Most of a hundred folders do not exist; then the ones below them need no call of the kernel.
             real = root.at(folder) if is_above_there else None
             is_there = real is not None and real.is_dir()
             known[folder] = (str(real) if is_there else above), is_there
@@ -162,6 +171,6 @@ def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:
 
 
 def is_file(root: Root, path: str) -> bool:
-    """Whether a file lies at the path, or a link to one."""
+    """Whether there is a file at the path, or a link to one."""
     real = root.at(path)
     return real is not None and real.is_file()

@@ -1,1 +1,1 @@
-"""What prepare does for one kind of device."""
+"""What prepare and unprepare do for each kind of device."""

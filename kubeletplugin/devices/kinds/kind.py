@@ -1,7 +1,7 @@
-"""What prepare and unprepare need of a kind of device on the node: one object for each kind.
+"""The interface by which prepare and unprepare work with a kind of device: one object for each kind.
 
-The other half of a kind, how it is offered, is ``driver.kinds.kind``; both use the same word for the kind.
-Sharing is not a kind: it works on top of one.
+The other half of a kind, how it is published, is in ``driver.kinds.kind``; both use the same word for the
+kind. Sharing is not a kind: it works on top of one.
 
 ``DriverKind`` and ``FoundKind`` have what several kinds have in common.
 """
@@ -28,16 +28,16 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.host.gpu_nodes import HostNow
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
-Note = Callable[[str, "Record"], None]
-"""``note(step, record)`` writes down what is known of a device at a step, between changes of hardware.
+Note = Callable[[str, Record], None]
+"""``note(step, record)`` journals what is known of a device at a step, between changes of the hardware.
 
-It has written it when it returns; raises StorageError.
+The journal is on the disk when it returns; raises StorageError.
 """
 
 
 @dataclass(slots=True)
 class Look:
-    """The GPUs and the host during one call of the kubelet: NVML is asked at most once for each value."""
+    """The GPUs and the host during one call of the kubelet; NVML is called at most once for each value."""
 
     boards: Boards
     host: HostNow
@@ -54,42 +54,43 @@ class Look:
 class HeldKind(Protocol):
     """A kind of device on the node. Callers hold the locks of the claim and of its GPUs.
 
-    Every method that asks the hardware raises NvmlError; the call can then be repeated as it was.
+    Every method that reads or changes the hardware raises NvmlError; the same call can then be repeated.
 
-    ``condition`` is how the status of a claim says that a device is ready: a reason and a message.
+    ``condition`` is the reason and the message by which the status of a claim says that a device is ready.
     """
 
+    # The half of the kind that publishes.
     offered: OfferedKind
     condition: tuple[str, str]
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
-        """What the device is on this node, before anything is changed.
+        """Find the device on this node, before anything is changed.
 
         ``own`` is the device as an earlier try of the same claim left it in this era, None if there was none.
-        Raises ClaimRefused if the hardware cannot be that or no longer has it, ClaimBlocked if it is not
-        ready yet.
+        Raises ClaimRefused if the hardware cannot have the device or no longer has it, ClaimBlocked if it is
+        not ready yet.
         """
         ...
 
     def board(self, held: HeldDevice, look: Look) -> str | None:
-        """The UUID of the board that is in the device's place now: its GPU, or the first of its GPUs.
+        """The UUID of the GPU that is at the device's address now; of several GPUs, the first.
 
-        None if the device lies on no GPU, and if the board is not known now.
+        None if the device is on no GPU, or if the UUID cannot be read now.
         """
         ...
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """The parts of GPUs that a claim with the device takes from others, as far as they are known."""
+        """The parts of GPUs that nobody else can have while a claim has the device, as far as known."""
         ...
 
     def changes(self, held: HeldDevice) -> bool:
-        """Whether ``make`` leaves something behind on the hardware that ``unmake`` has to take back."""
+        """Whether ``make`` changes the hardware so that ``unmake`` has to undo it."""
         ...
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
         """Make the device at this index of the entry usable; returns its record.
 
-        Raises DriverError; what was noted then says how far it came, and ``unmake`` undoes it.
+        Raises DriverError. The last noted record then says how far it came, and ``unmake`` undoes that.
         """
         ...
 
@@ -102,7 +103,7 @@ class HeldKind(Protocol):
         ...
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Take back what was made for the device; returns its record. What is gone already is fine."""
+        """Undo what was made for the device; returns its record. It is no error if it is gone already."""
         ...
 
     def unmade(self, held: HeldDevice) -> Record:
@@ -114,34 +115,34 @@ class HeldKind(Protocol):
         ...
 
     def cuda_uuid(self, held: HeldDevice) -> str:
-        """The UUID by which CUDA knows the device, empty if it is not known or CUDA does not know it."""
+        """The device's UUID for CUDA; empty if it is unknown, or if CUDA cannot use the device."""
         ...
 
     def memory_bytes(self, held: HeldDevice) -> int:
-        """The memory of the device, 0 where it is not known."""
+        """The memory of the device, 0 if unknown."""
         ...
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """The health of the device if its GPUs are as given; None if it is not known."""
+        """The health of the device, given that of the GPUs; None if unknown."""
         ...
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """What the status of the claim says of the device, besides its UUID and its GPU's address.
+        """What the status of the claim says about the device, besides its UUID and its GPU's address.
 
-        A few short values: the API takes 10 KiB for each device.
+        Keep it to a few short values: the API takes at most 10 KiB for each device.
         """
         ...
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """What containers read of the device (KEP-5304) that the slice does not say, or says differently.
+        """Attributes for the file that containers read (KEP-5304), where the slice lacks them or differs.
 
-        Called once the device is made. Keys are names of attributes, bare if the domain is the driver's; a
-        text has at most 64 bytes. Unknown values are left out.
+        Called after the device is made. Keys are names of attributes, without a domain if it is the driver's;
+        a text has at most 64 bytes. Unknown values are left out.
         """
         ...
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """What somebody else made on the GPUs that keeps devices of this kind from being made.
+        """The places where something that no claim made keeps devices of this kind from being made.
 
         ``owners`` are the devices that claims hold.
         """
@@ -152,8 +153,9 @@ class HeldKinds:
     """The kinds that a node can prepare."""
 
     def __init__(self, kinds: Sequence[HeldKind], unknown: HeldKind) -> None:
-        """``unknown`` stands in for a kind of a newer version, whose entries this one meets."""
+        """``unknown`` is used for journal entries whose kind only a newer version knows."""
         self.offered = Kinds([kind.offered for kind in kinds])
+        # The word is in the journal, so it must stay the same from version to version.
         self._by_word = {kind.offered.word: kind for kind in kinds}
         self._unknown = unknown
 
@@ -161,7 +163,7 @@ class HeldKinds:
         return iter(self._by_word.values())
 
     def parse(self, device: str) -> DeviceName | None:
-        """What the name of a device means; None for one that this node does not offer."""
+        """The parsed name of a device; None if this node does not offer it."""
         return self.offered.parse(device)
 
     def of_name(self, name: DeviceName) -> HeldKind:
@@ -169,39 +171,40 @@ class HeldKinds:
         return self._by_word[name.kind.word]
 
     def leaves_driver(self, held: HeldDevice) -> bool:
-        """Whether its GPU is not with the NVIDIA driver while the claim has it, as far as is known."""
+        """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
         return not self.knows(held) or self.of(held).offered.leaves_driver
 
     def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
-        """Whether what the entry says of this device of it is still true in this era.
+        """Whether the entry's record of this device is still true in this era.
 
-        A device that left the NVIDIA driver outlives another load of that driver.
+        A device that left the NVIDIA driver is not affected when that driver is loaded again.
         """
         return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
 
     def standing(self, entry: Entry | None, era: Era) -> Standing:
-        """What a claim's entry means in this era."""
+        """Whether a claim's entry is still valid in this era; see ``journal.entry.standing``."""
         return standing(entry, era, self.leaves_driver)
 
     def all_intact(self, entry: Entry) -> bool:
-        """Whether the hardware has all of the claim's devices as they were made."""
+        """Whether all of the claim's devices still exist as they were made."""
         return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
-        """Whether its devices exist with any load of the driver: nothing was made for the claim.
+        """Whether the entry's devices survive another load of the driver, since nothing was made for them.
 
-        A rebuilt entry knows neither shares nor records, so that is certain only for whole GPUs.
+        A rebuilt entry has neither shares nor records, so this is certain only for whole GPUs.
         """
         return not entry.shares and all(
             self.knows(held)
             and not (kind := self.of(held)).changes(held)
             and kind.intact(held)
+            # The name of a shared device differs from that of the device that it is a share of.
             and not (entry.rebuilt and (kind.offered.by_admin or unshared_name(held.device) != held.device))
             for held in entry.devices
         )
 
     def knows(self, held: HeldDevice) -> bool:
-        """Whether the kind of a held device is one of these, and not one of a newer version."""
+        """Whether this version knows the kind of a held device."""
         return self.of(held) is not self._unknown
 
     def of(self, held: HeldDevice) -> HeldKind:
@@ -210,7 +213,7 @@ class HeldKinds:
 
 
 class DriverKind:
-    """The members of ``HeldKind`` that all kinds share whose GPUs stay with the NVIDIA driver."""
+    """What all kinds have in common whose GPUs stay with the NVIDIA driver."""
 
     condition = ("DeviceReady", "The device can be used.")
 
@@ -220,10 +223,10 @@ class DriverKind:
 
 
 class FoundKind(DriverKind):
-    """The half of ``HeldKind`` that is about making, for a kind that makes nothing."""
+    """The methods of ``HeldKind`` about making, for a kind that makes nothing."""
 
     def changes(self, held: HeldDevice) -> bool:
-        """Nothing."""
+        """Never."""
         return False
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
@@ -239,13 +242,13 @@ class FoundKind(DriverKind):
         return entry.devices[index].record
 
     def unmade(self, held: HeldDevice) -> Record:
-        """What it is."""
+        """The record as it is."""
         return held.record
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """Nothing: where nothing is made, the slice tells all."""
+        """Nothing: if nothing is made, the slice has every attribute."""
         return {}
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """Nothing: where nothing is made, nothing is in the way."""
+        """Nothing: if nothing is made, nothing can be in the way."""
         return ()

@@ -1,4 +1,4 @@
-"""The kinds of devices that this driver prepares; the starter of the process may give others."""
+"""The kinds of devices that this driver prepares; whoever assembles the plugin may add others."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from kubeletplugin.kubelet.wire.controllers import Controllers
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """What a kind may need of the node: its GPUs, their nodes, what claims hold, and the current era.
-
-    The others are for functions that go to virtual machines: ``sysfs_root`` is where they are seen,
-    ``kernel`` is told of changes, ``binder`` binds them, ``users`` says who has them open, and ``vfio_nodes``
-    opens them. ``controllers`` are those of the node, which have GPUs open as well.
-    """
+    """What a kind may need of the node."""
 
     discovery: Discovery
+    # Finds the device nodes of GPUs and partitions.
     nodes: GpuNodes
     journal: Journal
     era: Callable[[], Era]
+    # The rest is for PCI functions that go to virtual machines.
     sysfs_root: Path
     kernel: Kernel
+    # Binds functions to other kernel drivers.
     binder: GroupBinder
+    # Lists the processes that have a function open.
     users: Users
+    # Finds the device nodes that open functions.
     vfio_nodes: VfioNodes
+    # The node's controllers, which have GPUs open as well.
     controllers: Controllers
 
 
 KindsOf = Callable[[NodePorts], Sequence[HeldKind]]
-"""Gives the kinds of a node."""
+"""Makes the kinds of a node."""
 
 
 def own_kinds(ports: NodePorts) -> tuple[HeldKind, ...]:
-    """Whole GPUs, partitions of an admin, those made for claims, and vGPUs and GPUs for virtual machines."""
+    """The kinds of this driver: whole GPUs, partitions by an admin or for claims, vGPUs, passthrough."""
     partitions = Partitions(ports.discovery)
     return (
-        HeldWhole(ports.discovery, ports.nodes, partitions.ready_for_whole),
+        HeldWhole(ports.discovery, ports.nodes, partitions.turn_off_for_whole),
         HeldStatic(partitions, ports.nodes),
         HeldMade(partitions, ports.nodes, ports.journal, ports.era),
         HeldVgpu(

@@ -1,7 +1,7 @@
-"""Replaces a kind that this version does not know, in entries that a newer version wrote.
+"""Stands for a kind that this version does not know, in journal entries of a newer version.
 
-Its devices stay held and their GPUs go to nobody else; only a version that knows the kind can take back what
-it made.
+The devices stay held and their GPUs go to nobody else. Only a version that knows the kind can undo what was
+made for them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class HeldUnknown:
         raise _refusal(device.allocated.device, device.name.kind.word)
 
     def board(self, held: HeldDevice, look: Look) -> str | None:
-        """Nobody can tell: NVML may have no such GPU."""
+        """Unknown: the GPU may have left the NVIDIA driver."""
         return None
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """All of its GPUs, since nobody knows which part."""
+        """All of its GPUs, since the part is not known."""
         return tuple(Region(PciAddress.parse(pci)) for pci in held.gpus)
 
     def changes(self, held: HeldDevice) -> bool:
-        """It may."""
+        """Possibly, so yes."""
         return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
@@ -51,19 +51,19 @@ class HeldUnknown:
         raise _refusal(entry.devices[index].device, entry.devices[index].kind)
 
     def intact(self, held: HeldDevice) -> bool:
-        """Nobody can tell: the claim stays as it is."""
+        """Unknown, so yes: the claim stays as it is."""
         return True
 
     def is_made(self, held: HeldDevice) -> bool:
-        """It may be."""
+        """Possibly, so yes."""
         return True
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Refuse: the version that knows the kind does it."""
+        """Refuse: only the version that knows the kind can do it."""
         raise _refusal(entry.devices[index].device, entry.devices[index].kind)
 
     def unmade(self, held: HeldDevice) -> Record:
-        """What it is."""
+        """The record as it is."""
         return held.record
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
@@ -79,7 +79,7 @@ class HeldUnknown:
         return 0
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """That of its GPU, where it has one."""
+        """The health of its GPU, if it has one."""
         return gpus.get(PciAddress.parse(held.pci)) if held.pci else None
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ class HeldUnknown:
 
 
 def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
-    """Raise ClaimBlocked for an entry with a device that only a newer version can take back."""
+    """Raise ClaimBlocked if the entry has a device that only a newer version can unprepare."""
     for held in entry.devices:
         if not kinds.knows(held):
             raise _refusal(held.device, held.kind)

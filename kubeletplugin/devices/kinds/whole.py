@@ -20,9 +20,9 @@ from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 class HeldWhole(FoundKind):
-    """GPUs as a whole: MIG mode that was turned off stays off until a partition needs it.
+    """Whole GPUs. MIG mode is turned off for one, and stays off until a partition needs it.
 
-    ``leave_mig_mode(pci)`` turns MIG mode off; it raises ClaimBlocked where that cannot be.
+    ``leave_mig_mode(pci)`` turns MIG mode off; it raises ClaimBlocked if that is not possible.
     """
 
     offered: OfferedKind = WHOLE
@@ -36,7 +36,7 @@ class HeldWhole(FoundKind):
         self._leave_mig_mode = leave_mig_mode
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
-        """The board that sits at the address now."""
+        """The GPU that is at the address now."""
         (region,) = device.name.regions
         return HeldDevice.of(device, look.identity(region.pci).uuid)
 
@@ -46,6 +46,7 @@ class HeldWhole(FoundKind):
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
         """Turn MIG mode off if it is on; a claim with admin access leaves it as it is."""
+        # While MIG mode is on, CUDA can use GPU instances only, never the GPU itself.
         held = entry.devices[index]
         pci = _pci(held)
         if not held.admin_access and self._discovery.mig_enabled(pci):
@@ -53,12 +54,13 @@ class HeldWhole(FoundKind):
         return held.record
 
     def intact(self, held: HeldDevice) -> bool:
-        """Always: the UUID tells whether it is the same board."""
+        """Always: whether it is still the same GPU is checked by its UUID."""
         return True
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The GPU's nodes by its present minor, with the links to its DRM nodes."""
+        """The GPU's nodes, with the links to its DRM nodes."""
         pci = _pci(held)
+        # The minor is read again: it may be another one after a reset or a reboot.
         nodes = self._nodes.whole(pci, look.identity(pci).minor, look.host)
         return Edits(nodes, links=drm_links(pci, nodes))
 
@@ -67,13 +69,13 @@ class HeldWhole(FoundKind):
         return held.uuid
 
     def memory_bytes(self, held: HeldDevice) -> int:
-        """The GPU's memory, fresh from NVML."""
+        """The GPU's memory, read from NVML now."""
         return self._discovery.on_gpu(
             _pci(held), lambda device, watch: watch("memory_bytes", device.memory_bytes)
         )
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """That of the GPU."""
+        """The health of the GPU."""
         return gpus.get(_pci(held))
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
@@ -81,7 +83,7 @@ class HeldWhole(FoundKind):
         return {}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """Its address on the bus, which is known without a slice."""
+        """Its PCI address, which is known without a slice."""
         return {"resource.kubernetes.io/pciBusID": held.pci}
 
 

@@ -1,1 +1,1 @@
-"""Hands IOMMU groups to vfio and back: which functions, by which driver, and who uses them."""
+"""Binds IOMMU groups to vfio and gives them back: which functions, to which driver, and who uses them."""

@@ -1,7 +1,7 @@
-"""Binds an IOMMU group to vfio and gives it back; any step can be the last before a crash.
+"""Binds an IOMMU group to vfio and gives it back; the plugin may crash after any step.
 
-The next step always follows from what the kernel shows, never from a memory of earlier steps. Only the state
-before the first change has to be remembered, so that is written down first.
+The next step always follows from what the kernel shows, never from a record of earlier steps. Only the state
+before the first change has to be remembered, so it is journaled first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, 
 from kubeletplugin.devices.vfio.modules import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module, load_module
 from kubeletplugin.devices.vfio.record import Done, FunctionRecord, GroupRecord
 
-Note = Callable[[str, "Record"], None]
-"""Writes down the record of the device at a step; see ``kubeletplugin.devices.kinds.kind.Note``."""
+Note = Callable[[str, Record], None]
+"""Journals the record of the device at a step; see ``kubeletplugin.devices.kinds.kind.Note``."""
 
 _log = get_logger(__name__)
 
@@ -33,8 +33,8 @@ _log = get_logger(__name__)
 class GroupBinder:
     """Binds and restores groups on one node. Callers hold the locks of the claim and of its GPUs.
 
-    ``aliases`` gives those of the host's modules (``read_aliases``), ``users`` the processes that have a
-    function open (``FunctionUsers``).
+    ``aliases`` returns the aliases of the host's modules (``read_aliases``), ``users`` the processes that
+    have a function open (``FunctionUsers``).
     """
 
     def __init__(
@@ -55,83 +55,96 @@ class GroupBinder:
         """Bind the whole group of a function to vfio; returns the record to keep.
 
         ``gpus`` are all GPUs that may be given away with it. ``record`` is what an earlier try left, empty
-        for none: a try goes on where the one before it ended. ``note`` is called before each change and after
-        the last. Functions that a vfio driver has already are left alone, and not given back either.
+        if there was none; a try continues where the previous one ended. ``note`` is called before each change
+        and after the last. Functions that a vfio driver has already are left alone, and ``restore`` does not
+        touch them either.
 
-        Raises NodeIncomplete, ClaimRefused, ClaimBlocked and its kinds in ``failures``; everything is then as
-        before. This is not so after FunctionInDoubt and StorageError, since the kernel, or the journal,
-        allows no change: another ``bind`` goes on, or ``restore`` undoes it.
+        Raises NodeIncomplete, ClaimRefused, and ClaimBlocked or one of ``failures``; every function then has
+        its former driver again. The exceptions are FunctionInDoubt and StorageError, when the kernel or the
+        journal allows no change: call ``bind`` again to continue, or ``restore`` to undo it.
         """
         before = GroupRecord.read(record)
+        # The first check comes before anything is changed, modules included.
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
         modules = self._modules([one.pci for one in functions if not one.on_vfio])
         drivers = {module: self._loaded_driver(module) for module in dict.fromkeys(modules.values())}
-        # Loading modules may have bound functions that had no driver (vfio-pci's parameter ``ids``).
+        # Read the group again: a module that is loaded may bind functions that had no driver, as vfio-pci
+        # does for those in its parameter ``ids``.
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
-        writing = _Writing(before, note)
+        writer = _RecordWriter(before, note)
         for function in functions:
             if before.of(function.pci) is None and not function.on_vfio:
+                # A function that was on vfio at the first reading and is not any more has no module here.
                 vfio = drivers[modules[function.pci]] if function.pci in modules else VFIO_PCI
                 files = self._files(function.pci)
                 override = files.override()
-                writing.add(FunctionRecord(str(function.pci), function.driver or "", override, vfio))
+                writer.add(FunctionRecord(str(function.pci), function.driver or "", override, vfio))
         try:
-            for one in writing.record.functions:
+            for one in writer.record.functions:
+                # A function of an earlier try may have left the bus since.
                 if self._files(one.address).is_there:
-                    self._bind_one(one, writing)
+                    self._bind_one(one, writer)
         except FunctionInDoubt:
+            # The kernel still works on this function: undoing now would wait for the same lock.
             raise
         except ClaimBlocked as error:
-            self._undo(writing, error)
+            self._undo(writer, error)
             raise
-        writing.step(f"{pci} is bound to vfio", writing.record)
-        return writing.record.written
+        writer.step(f"{pci} is bound to vfio", writer.record)
+        return writer.record.written
 
     def restore(self, record: Record, note: Note) -> Record:
-        """Give every function of the record back, the last first; returns the record to keep.
+        """Give each function its former driver back, the last one first; returns the record to keep.
 
-        A function that somebody else gave another driver meanwhile is left as it is, which is logged. A
-        function that cannot be given back does not stop the others. Raises ClaimBlocked and its kinds in
-        ``failures``, StorageError; it can then be called again.
+        A function that somebody else bound to another driver meanwhile is left as it is and logged. If one
+        function cannot be given back, the others still are. Raises ClaimBlocked or one of ``failures``, and
+        StorageError; it can then be called again.
         """
-        writing = _Writing(GroupRecord.read(record), note)
+        writer = _RecordWriter(GroupRecord.read(record), note)
         first: ClaimBlocked | None = None
-        for one in reversed(writing.record.functions):
+        # In the other order: the GPU, which was taken first, comes back last.
+        for one in reversed(writer.record.functions):
+            # It was recorded, but nothing was done to it.
             if not one.may_have_changed:
                 continue
             try:
-                _give_back(one, self._files(one.address), partial(writing.done, one))
+                _give_back(one, self._files(one.address), partial(writer.done, one))
             except ClaimBlocked as error:
                 _log.warning("function not given back", function=one.pci, error=error.logged)
                 first = first or error
                 continue
-            writing.done(one, "given-back")
+            writer.done(one, "given-back")
         if first is not None:
             raise first
-        return writing.record.written
+        return writer.record.written
 
-    def _bind_one(self, one: FunctionRecord, writing: _Writing) -> None:
+    def _bind_one(self, one: FunctionRecord, writer: _RecordWriter) -> None:
         files = self._files(one.address)
         override = files.override()
         driver = files.driver()
         if driver not in {"", one.driver, one.vfio}:
             raise moved(one.address, driver)
         if driver != one.vfio:
+            # The kernel waits without limit for the NVIDIA driver to let go of a GPU that is open, so nothing
+            # is unbound while a process has it open.
             if driver and (users := files.users()):
                 raise in_use(one.address, driver, users)
+            # driver_override comes before unbind: once the function has no driver, any module that is loaded
+            # may take it unless the override names another one.
             if override != one.vfio:
-                writing.done(one, "overriding")
+                writer.done(one, "overriding")
                 files.set_override(one.vfio)
             if driver:
-                writing.done(one, "unbinding")
+                writer.done(one, "unbinding")
                 files.unbind(driver, one.vfio)
-            writing.done(one, "probing")
+            writer.done(one, "probing")
             files.probe(one.vfio)
-        writing.record = writing.record.put(replace(one, done="bound"))
+        # Not journaled by itself: the next step's record has it, and a crash before that repeats nothing.
+        writer.record = writer.record.put(replace(one, done="bound"))
 
-    def _undo(self, writing: _Writing, cause: ClaimBlocked) -> None:
+    def _undo(self, writer: _RecordWriter, cause: ClaimBlocked) -> None:
         try:
-            writing.record = GroupRecord.read(self.restore(writing.record.written, writing.note))
+            writer.record = GroupRecord.read(self.restore(writer.record.written, writer.note))
         except ClaimBlocked as error:
             _log.error("group half bound", cause=cause.logged, error=error.logged)
 
@@ -139,17 +152,18 @@ class GroupBinder:
         """The module for each function."""
         if not functions:
             return {}
-        aliases = self._aliases()  # a file of a megabyte is read for them
+        aliases = self._aliases()  # reads a file of a megabyte
         folders = {pci: function_folder(self._sysfs_root, pci) for pci in functions}
         return {pci: best_module(aliases, read_text(folder / "modalias")) for pci, folder in folders.items()}
 
     def _loaded_driver(self, module: str) -> str:
-        """The driver that a module brings, loaded; raises NodeIncomplete, ClaimBlocked."""
+        """Load a module; returns the name of its PCI driver. Raises NodeIncomplete, ClaimBlocked."""
         load_module(self._kernel, module, self._deadlines.module, "; passthrough needs vfio-pci")
         return self._driver_of(module)
 
     def _driver_of(self, module: str) -> str:
-        """The PCI driver of a loaded module; drivers may be named otherwise than their modules."""
+        """The PCI driver of a loaded module; its name may differ from the module's."""
+        # The entries of /sys/module/NAME/drivers are links named BUS:DRIVER, such as pci:vfio-pci.
         try:
             listed = sorted(
                 path.name for path in (self._sysfs_root / "module" / module / "drivers").iterdir()
@@ -165,33 +179,33 @@ class GroupBinder:
         return FunctionFiles(self._kernel, self._sysfs_root, pci, self._users, self._deadlines)
 
 
-class _Writing:
-    """The record as it is, and how it is written down."""
+class _RecordWriter:
+    """The record of a group while it changes, and the journaling of each change."""
 
     def __init__(self, record: GroupRecord, note: Note) -> None:
         self.record = record
         self.note = note
 
     def add(self, function: FunctionRecord) -> None:
-        """Remember a function that nothing was done to yet."""
+        """Add a function that nothing was done to yet. The next step journals it."""
         self.record = self.record.put(function)
 
     def done(self, function: FunctionRecord, done: Done) -> None:
-        """Write down what is about to be done to a function, or that it is over."""
+        """Journal what is about to be done to a function, or that it is finished."""
         self.step(f"{done} {function.pci}", self.record.put(replace(function, done=done)))
 
     def step(self, step: str, record: GroupRecord) -> None:
-        """Write a record down; it counts from then on."""
+        """Journal a record; it is the current one if that succeeds."""
         self.note(step, record.written)
         self.record = record
 
 
 def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done], None]) -> None:
-    """Restore the driver and the ``driver_override`` from before; ``done`` is called before each change.
+    """Restore the former driver and ``driver_override``; ``done`` is called before each change.
 
-    A function that is gone, or that somebody else gave another driver, is left alone; an override that
-    somebody else wrote decides which driver it gets. If its former driver is not loaded any more, it stays
-    without one: a driver takes such functions by itself when it is loaded.
+    A function that is gone, or that somebody else bound to another driver, is left alone. If somebody else
+    wrote its override, that decides which driver it gets. If its former driver is not loaded any more, it
+    stays without one: the kernel offers such functions to a driver when it is loaded.
 
     Raises FunctionInUse while a process has it open, FunctionInDoubt, FunctionNotMoved.
     """
@@ -199,6 +213,7 @@ def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done],
         _log.warning("function is gone, nothing to give back", function=one.pci)
         return
     override, driver = files.override(), files.driver()
+    # It may be any of the names that these steps write, depending on how far the last one came.
     is_ours = override in {one.vfio, one.driver, one.override}
     if not is_ours:
         _log.warning("driver_override of somebody else is left", function=one.pci, override=override)
@@ -207,7 +222,7 @@ def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done],
             raise in_use(one.address, driver, users)
         done("giving-back")
         if is_ours:
-            # It names the driver of before already: whatever binds meanwhile binds that.
+            # Before unbind, as in _bind_one: whatever binds the function meanwhile, binds its former driver.
             _set(files, one.driver or one.override)
         files.unbind(driver, one.driver)
         driver = ""
@@ -225,6 +240,7 @@ def _bind_former(one: FunctionRecord, files: FunctionFiles, *, is_ours: bool) ->
     if not one.driver:
         return
     if not is_ours:
+        # Somebody else's override may name any driver, so it is not checked which one takes the function.
         files.offer("the driver that its driver_override names")
         return
     if not files.has_driver(one.driver):
@@ -234,7 +250,8 @@ def _bind_former(one: FunctionRecord, files: FunctionFiles, *, is_ours: bool) ->
     try:
         files.probe(one.driver)
     except FunctionNotMoved:
-        _set(files, one.override)  # whoever loads the driver anew then gets the function
+        # With its former override back, any driver that fits may take the function when it is loaded.
+        _set(files, one.override)
         raise
 
 
@@ -246,15 +263,15 @@ def _set(files: FunctionFiles, name: str) -> None:
 def functions_to_bind(
     pci: PciAddress, group: IommuGroup | None, gpus: Collection[PciAddress]
 ) -> tuple[PciFunction, ...]:
-    """All of the group but bridges; GPUs come first, since they are what may be in use.
+    """All functions of the group except bridges. GPUs come first, since they are the ones that may be in use.
 
-    ``pci`` is the function that was asked for, ``gpus`` all GPUs that may be given away with it. A bridge
-    keeps its driver: vfio counts a group as usable with pcieport or no driver there (vfio_dev_viable), and
-    vfio-pci takes no bridges.
+    ``pci`` is the requested function, ``gpus`` all GPUs that may be given away with it. A bridge keeps its
+    driver: vfio accepts a group whose bridges have pcieport or no driver (vfio_dev_viable), and vfio-pci
+    binds no bridges.
 
-    Raises NodeIncomplete where no IOMMU guards the function, ClaimRefused for a group with GPUs that were not
-    asked for, ClaimBlocked for a physical function that has virtual ones, and for a function of somebody else
-    that works for the node, as a disk may: publishing keeps such a group back, but it may have changed since.
+    Raises NodeIncomplete if no IOMMU guards the function, and ClaimRefused if the group has GPUs that were
+    not requested. Raises ClaimBlocked if a physical function has virtual ones, or if another function of the
+    group works for the node, as a disk may. Such a group is not published, but it may have changed since.
     """
     if group is None or all(one.pci != pci for one in group.functions):
         raise NodeIncomplete(

@@ -1,6 +1,6 @@
-"""What can go wrong with a function on its way to vfio and back, in words for people.
+"""The errors of binding a function to vfio and giving it back, with their messages.
 
-All of it can be repeated as it was: the record says how far it came.
+Each call can be repeated unchanged: the record says how far the last one came.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kubeletplugin.devices.vfio.users import User, named, shown
 
 
 class FunctionInDoubt(ClaimBlocked):
-    """The kernel has not ended yet what it was told to do with a function; it may still do it."""
+    """The kernel has not finished a change of a function yet; it may still do so."""
 
 
 class FunctionInUse(ClaimBlocked):
@@ -21,21 +21,21 @@ class FunctionInUse(ClaimBlocked):
 
 
 class FunctionNotMoved(ClaimBlocked):
-    """The kernel refused a change of a function, or did something else."""
+    """The kernel refused a change of a function, or the function has another driver than expected."""
 
 
 def in_use(pci: PciAddress, driver: str, users: Sequence[User]) -> FunctionInUse:
-    """For a function that would have to be waited for."""
-    who, told = shown(users)
+    """The error for a function that a process has open."""
+    who, for_log = shown(users)
     return FunctionInUse(
         f"{pci} cannot be taken from {driver or 'its user'}: it is in use",
         f"it is tried again; end {who}",
-        for_log=told,
+        for_log=for_log,
     )
 
 
 def in_doubt(pci: PciAddress, what: str, seconds: float, users: Sequence[User]) -> FunctionInDoubt:
-    """For a function that the kernel still has the lock of."""
+    """The error for a function whose lock the kernel still holds."""
     return FunctionInDoubt(
         f"{pci} is in doubt: the kernel has not ended {what} within {seconds:g} s",
         "it goes on by itself once nothing uses the function any more; look for its address in the kernel "
@@ -45,15 +45,15 @@ def in_doubt(pci: PciAddress, what: str, seconds: float, users: Sequence[User]) 
 
 
 def refused(pci: PciAddress, what: str, error: OSError) -> FunctionNotMoved:
-    """For a write that the kernel answered with a number."""
+    """The error for a write that the kernel refused with an error number."""
     return FunctionNotMoved(
         f"{pci}: {what} failed: {error.strerror or error}",
         "it is tried again; the kernel log (dmesg) says why, where the driver told",
     )
 
 
-def not_as_told(pci: PciAddress, what: str, found: str) -> FunctionNotMoved:
-    """For a write that the kernel took, after which it shows something else."""
+def without_effect(pci: PciAddress, what: str, found: str) -> FunctionNotMoved:
+    """The error for a write that succeeded but after which the kernel shows something else."""
     return FunctionNotMoved(
         f"{pci}: {what}, but it has {found}",
         "it is tried again; see whether another program binds this function, and what the kernel log (dmesg) "
@@ -62,7 +62,7 @@ def not_as_told(pci: PciAddress, what: str, found: str) -> FunctionNotMoved:
 
 
 def moved(pci: PciAddress, driver: str) -> FunctionNotMoved:
-    """For a function that somebody else bound to a driver that the record does not know."""
+    """The error for a function that somebody else bound to a driver that is not in the record."""
     return FunctionNotMoved(
         f"{pci} was bound to {driver} by somebody else",
         "take it back from there, or delete the pod; it is left as it is",

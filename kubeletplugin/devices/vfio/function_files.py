@@ -1,4 +1,4 @@
-"""The files of sysfs by which a function gets another driver; each write is checked by reading."""
+"""The files of sysfs by which a PCI function gets another driver; each write is checked by reading back."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ from driver.hardware.pci import bound_driver
 from driver.hardware.pci_view import function_folder, read_function
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.vfio.failures import (
-    FunctionInDoubt,
-    FunctionNotMoved,
-    in_doubt,
-    not_as_told,
-    refused,
-)
+from kubeletplugin.devices.vfio import failures
 from kubeletplugin.devices.vfio.users import User
 
 _NO_OVERRIDE = "(null)"
-"""What the kernel writes for no override (driver_override_show); it takes the same word for a name."""
+"""What the kernel shows for no override (driver_override_show). Written back, it would count as a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long the kernel may take, in seconds. Both ways of a GPU fit into the 45 s of a kubelet's call."""
+    """How long the kernel may take, in seconds. Binding or restoring a GPU fits into a kubelet's 45 s."""
 
     override: float = 5.0
     unbind: float = 15.0
@@ -34,12 +28,12 @@ class Deadlines:
     module: float = 20.0
 
 
-Users = Callable[["PciFunction"], "Sequence[User]"]
-"""Says who has a function open."""
+Users = Callable[[PciFunction], Sequence[User]]
+"""Returns the processes that have a function open."""
 
 
 class FunctionFiles:
-    """One function."""
+    """The files of one PCI function."""
 
     def __init__(
         self,
@@ -54,10 +48,11 @@ class FunctionFiles:
         self._kernel = kernel
         self._sysfs_root = sysfs_root
         self._deadlines = deadlines
+        # Linux has this file for every PCI function (Documentation/ABI/testing/sysfs-bus-pci).
         self._override = function_folder(sysfs_root, pci) / "driver_override"
 
     def users(self) -> Sequence[User]:
-        """Who has it open, for what is told when it does not let go."""
+        """The processes that have it open, for error messages."""
         function = read_function(self._sysfs_root, self.pci)
         return () if function is None else self._users(function)
 
@@ -67,9 +62,10 @@ class FunctionFiles:
         return function_folder(self._sysfs_root, self.pci).exists()
 
     def driver(self) -> str:
-        """The driver that holds it, empty for none.
+        """The driver that it is bound to, empty for none.
 
-        The kernel drops the link before the driver has let go; ``override`` tells the two apart.
+        The kernel removes the link to the driver before the driver has let go. ``override`` waits until it
+        has.
         """
         return bound_driver(self._sysfs_root, self.pci) or ""
 
@@ -80,58 +76,60 @@ class FunctionFiles:
     def override(self) -> str:
         """The name in ``driver_override``, empty for none.
 
-        Raises FunctionInDoubt while a driver still has to let go of the function: the kernel gives the name
-        out under the same lock. Raises FunctionNotMoved.
+        Raises FunctionInDoubt while a driver has not let go of the function, FunctionNotMoved.
         """
+        # The kernel holds the function's lock from unbind to the end of the driver's remove, and takes the
+        # same lock to show driver_override. So an answer means that no change is under way.
         try:
             text = self._kernel.read(self._override, self._deadlines.override)
         except TimeoutError as error:
             raise self._doubt("what it was told before", self._deadlines.override) from error
         except OSError as error:
-            raise refused(self.pci, "reading its driver_override", error) from error
+            raise failures.refused(self.pci, "reading its driver_override", error) from error
         name = text.removesuffix("\n")
         return "" if name == _NO_OVERRIDE else name
 
     def set_override(self, name: str) -> None:
-        """Let only this driver take it, or any that fits if the name is empty."""
+        """Let only this driver take it, or any driver that fits if the name is empty."""
         what = f"setting its driver_override to {name or 'nothing'}"
-        # The kernel takes a lone line end for no name; a write of nothing never reaches it.
+        # A lone line end clears the override; a write of no bytes never reaches the kernel.
         self._tell(self._override, f"{name}\n", what, self._deadlines.override)
         found = self.override()
         if found != name:
-            raise not_as_told(
+            raise failures.without_effect(
                 self.pci, f"its driver_override was set to {name or 'nothing'}", found or "none"
             )
 
     def unbind(self, driver: str, to: str) -> None:
-        """Make the driver let go of it; fine if it has done so meanwhile.
+        """Make the driver let go of it, unless it has done so already.
 
-        Also fine if the driver ``to``, which ``driver_override`` names, has it by then: loading a module or
-        rescanning the bus offers functions without a driver to all.
+        The function may have the driver ``to`` afterwards, which ``driver_override`` names: loading a module
+        or rescanning the bus offers functions without a driver to every driver.
         """
         what = f"taking it from {driver}"
         try:
+            # The kernel answers ENODEV if this driver does not hold the function any more.
             self._tell(self._of_driver(driver) / "unbind", str(self.pci), what, self._deadlines.unbind)
-        except FunctionNotMoved:
+        except failures.FunctionNotMoved:
             if self.driver() not in {"", to}:
                 raise
         found = self.driver()
         if found not in {"", to}:
-            raise not_as_told(self.pci, f"it was taken from {driver}", f"the driver {found}")
+            raise failures.without_effect(self.pci, f"it was taken from {driver}", f"the driver {found}")
 
     def probe(self, driver: str) -> None:
-        """Make the driver take it that its ``driver_override`` names."""
+        """Bind it to the driver that its ``driver_override`` names."""
         self.offer(driver)
         found = self.driver()
         if found != driver:
-            raise not_as_told(
+            raise failures.without_effect(
                 self.pci, f"it was offered to {driver}", f"the driver {found}" if found else "no driver"
             )
 
     def offer(self, to: str) -> None:
         """Make the kernel look for a driver if the function has none.
 
-        The kernel reports success whatever comes of it (drivers_probe_store).
+        The write succeeds even if no driver takes it (drivers_probe_store).
         """
         path = self._sysfs_root / "bus" / "pci" / "drivers_probe"
         self._tell(path, str(self.pci), f"giving it to {to}", self._deadlines.probe)
@@ -145,7 +143,7 @@ class FunctionFiles:
         except TimeoutError as error:
             raise self._doubt(what, seconds) from error
         except OSError as error:
-            raise refused(self.pci, what, error) from error
+            raise failures.refused(self.pci, what, error) from error
 
-    def _doubt(self, what: str, seconds: float) -> FunctionInDoubt:
-        return in_doubt(self.pci, what, seconds, self.users())
+    def _doubt(self, what: str, seconds: float) -> failures.FunctionInDoubt:
+        return failures.in_doubt(self.pci, what, seconds, self.users())

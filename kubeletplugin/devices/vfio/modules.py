@@ -1,9 +1,9 @@
-"""Chooses the kernel module that hands a function to virtual machines best, and loads modules.
+"""Chooses the kernel module that serves a function to virtual machines best, and loads modules.
 
-vfio-pci takes every function. Some have a driver that can do more with them, NVIDIA's superchips
-``nvgrace_gpu_vfio_pci``. Its module has an alias ``vfio_pci:v…d…`` in ``modules.alias``, written as those of
-ordinary drivers are (scripts/mod/file2alias.c, do_pci_entry). Of several the one that says most about the
-function fits best, as libvirt has it.
+vfio-pci takes every function. Some functions have a better one, NVIDIA's superchips
+``nvgrace_gpu_vfio_pci``. Such a module has an alias ``vfio_pci:v…d…`` in ``modules.alias``, in the format of
+ordinary drivers (scripts/mod/file2alias.c, do_pci_entry). If several match, the most specific one is chosen,
+as libvirt does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kubeletplugin.devices.host.kernel import Kernel
 VFIO_PCI = "vfio-pci"
 VFIO_PCI_MODULE = "vfio_pci"
 
+# depmod writes one line for each alias: "alias PATTERN MODULE".
 _LINE = re.compile(
     r"^alias[ \t]+vfio_(?P<pattern>pci:\S+)[ \t]+(?P<module>[\w-]+)[ \t]*$", re.MULTILINE | re.ASCII
 )
@@ -26,18 +27,19 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class VfioAlias:
-    """A module's alias: it hands functions to vfio whose ``modalias`` fits the pattern."""
+    """An alias of a module that serves functions by vfio whose ``modalias`` matches the pattern."""
 
     pattern: str
     module: str
 
     def fits(self, modalias: str) -> bool:
-        """Whether a function with this modalias is meant."""
+        """Whether the pattern matches a function with this modalias."""
+        # kmod matches them in the same way, with fnmatch(3).
         return fnmatchcase(modalias, self.pattern)
 
     @property
-    def says(self) -> int:
-        """How specific the pattern is: patterns with fewer stars are more specific."""
+    def specificity(self) -> int:
+        """Higher for more specific patterns: those with fewer stars."""
         return -self.pattern.count("*")
 
 
@@ -47,13 +49,13 @@ def parse_aliases(modules_alias: str) -> tuple[VfioAlias, ...]:
 
 
 def best_module(aliases: tuple[VfioAlias, ...], modalias: str | None) -> str:
-    """The module for a function with this ``modalias``, None for unknown; vfio-pci's where none says more."""
+    """The best module for a function with this ``modalias``, None if unknown; vfio-pci's if none matches."""
     fitting = [alias for alias in aliases if modalias is not None and alias.fits(modalias)]
-    return max(fitting, key=lambda alias: alias.says).module if fitting else VFIO_PCI_MODULE
+    return max(fitting, key=lambda alias: alias.specificity).module if fitting else VFIO_PCI_MODULE
 
 
 def read_aliases(host_root: Path, release: str) -> tuple[VfioAlias, ...]:
-    """The aliases of the host's modules for a kernel release (uname -r); none if they cannot be read."""
+    """The aliases of the host's modules for a kernel release (uname -r); empty if they cannot be read."""
     for modules in ("lib/modules", "usr/lib/modules"):
         try:
             return parse_aliases(
@@ -65,9 +67,9 @@ def read_aliases(host_root: Path, release: str) -> tuple[VfioAlias, ...]:
 
 
 def load_module(kernel: Kernel, module: str, deadline_seconds: float, without: str) -> None:
-    """Have the module loaded; raises NodeIncomplete where it cannot be, ClaimBlocked while it is not yet.
+    """Load the module; raises NodeIncomplete if that fails, ClaimBlocked if it takes too long.
 
-    ``without`` is what else can be done on a node that does not have it.
+    ``without`` is appended to the advice of the error: what else helps on a node without the module.
     """
     try:
         kernel.load_module(module, deadline_seconds)

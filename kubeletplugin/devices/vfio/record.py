@@ -1,4 +1,4 @@
-"""What the record of a held device keeps of each function of its group that is bound to vfio."""
+"""What the record of a held device says about each function of its group that is bound to vfio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import Record
 
 FUNCTIONS = "functions"
-"""The key of the record below which the functions stand; the others belong to the kind."""
+"""The key of the record that holds the functions; the other keys belong to the kind."""
 
 Done = Literal["seen", "overriding", "unbinding", "probing", "bound", "giving-back", "given-back"]
 _DONE: tuple[str, ...] = get_args(Done)
@@ -19,27 +19,25 @@ _UNCHANGED: frozenset[str] = frozenset({"seen", "given-back"})
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """One function: how it was before, what it is bound to, and the last change that was begun.
-
-    ``driver`` and ``override`` are its driver and its ``driver_override`` before the first change, empty for
-    none. ``vfio`` is the driver that it gets. ``done`` is written down before the change that it names, so
-    any change up to it may have happened, and none after it.
-    """
+    """One function: its former state, the driver it gets, and the last change that was started."""
 
     pci: str
+    # Its driver and its driver_override before the first change, empty for none.
     driver: str
     override: str
+    # The driver that it gets.
     vfio: str
+    # Journaled before the change that it names: each change up to it may have happened, and none after it.
     done: Done = "seen"
 
     @property
     def address(self) -> PciAddress:
-        """Where it sits."""
+        """Its PCI address."""
         return PciAddress.parse(self.pci)
 
     @property
     def may_have_changed(self) -> bool:
-        """Whether anything of it may be other than it was before."""
+        """Whether its driver or its override may differ from its former state."""
         return self.done not in _UNCHANGED
 
 
@@ -52,9 +50,9 @@ class GroupRecord:
 
     @classmethod
     def read(cls, record: Record) -> GroupRecord:
-        """Read a device's record; functions that nobody can make sense of are as if never touched.
+        """Read a device's record. Functions that cannot be parsed count as never changed.
 
-        A newer version may have added fields, and words for ``done``: those count as changes.
+        A newer version may have added fields and words for ``done``; unknown words count as changes.
         """
         rest = {key: value for key, value in record.items() if key != FUNCTIONS}
         return cls(tuple(_functions(record.get(FUNCTIONS))), rest)
@@ -64,7 +62,7 @@ class GroupRecord:
         return next((one for one in self.functions if one.pci == str(pci)), None)
 
     def put(self, function: FunctionRecord) -> GroupRecord:
-        """With this function in the place of its former record, or at the end."""
+        """A copy with this function in the place of its former record, or at the end."""
         if self.of(function.address) is None:
             return replace(self, functions=(*self.functions, function))
         kept = tuple(function if one.pci == function.pci else one for one in self.functions)
@@ -72,7 +70,7 @@ class GroupRecord:
 
     @property
     def written(self) -> Record:
-        """The record as JSON; a group of which nothing is changed leaves nothing in it."""
+        """The record as JSON; without its functions if none of them may have changed."""
         if not any(one.may_have_changed for one in self.functions):
             return dict(self.rest)
         return {**self.rest, FUNCTIONS: [asdict(one) for one in self.functions]}
@@ -82,10 +80,10 @@ def _functions(listed: Any) -> Iterator[FunctionRecord]:
     names = [field.name for field in fields(FunctionRecord)]
     for one in listed if isinstance(listed, list) else ():
         try:
-            told = {name: str(one[name]) for name in names}
-            if told["done"] not in _DONE:
-                told["done"] = "giving-back"
-            function = FunctionRecord(**told)  # type: ignore[arg-type] # the word was looked up above
+            values = {name: str(one[name]) for name in names}
+            if values["done"] not in _DONE:
+                values["done"] = "giving-back"
+            function = FunctionRecord(**values)  # type: ignore[arg-type] # the word was looked up above
             PciAddress.parse(function.pci)
         except (KeyError, TypeError, ValueError):
             continue

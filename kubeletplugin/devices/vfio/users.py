@@ -1,7 +1,8 @@
-"""Says which processes hold device nodes open, by /proc: those of GPUs, and those of vfio.
+"""Finds the processes that have device nodes of GPUs or of vfio open, by /proc.
 
-What a process calls itself and what it calls a file is no evidence. A node is told by its device number,
-which only the kernel gives. The plugin sees the processes of all pods: its pod has the host's process ids.
+The name of a process and the path of a file prove nothing, since processes choose them. A node is recognised
+by its device number, which only the kernel assigns. The plugin sees the processes of all pods, since its pod
+shares the host's process ids.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _LAST_SYSTEM_ACCOUNT = 999
 
 _MOST_NAME_BYTES = 64
 _MOST_CHARACTERS = 64 * 1024
+# The kubelet names a pod's cgroup kubepods-…-pod<UID with underscores>.slice with systemd, and
+# kubepods/…/pod<UID> with cgroupfs; the container's cgroup lies below it.
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
 _CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?$", re.ASCII | re.MULTILINE)
 
@@ -44,24 +47,23 @@ _LOCAL = frozenset(
         "bcachefs",
     }
 )
-"""Where device nodes are. Of files elsewhere nothing is asked: a server that is gone would be waited for."""
+"""File systems that can hold device nodes. Others are not touched: stat(2) waits for a dead file server."""
 
 _MINOR = re.compile(r"^Device Minor:[ \t]*([0-9]{1,4})[ \t]*$", re.MULTILINE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A process that has a node open. ``pod_uid`` and ``container_id`` are empty where it is in none.
-
-    ``name`` is what it calls itself, without what a terminal or a log could not show. ``is_of_node`` is
-    whether the kernel says that it belongs to the node itself: it has rights over the node, or may get them
-    and runs as an account of the system. A pod that is not privileged can have neither.
-    """
+    """A process that has a node open."""
 
     pid: int
+    # The name that the process has given itself, in printable letters.
     name: str
+    # Empty if it is in no pod.
     pod_uid: str = ""
     container_id: str = ""
+    # Whether it belongs to the node itself, as far as the kernel shows: it has rights over the node, or it
+    # may get them and runs as a system account. Neither is possible in a pod that is not privileged.
     is_of_node: bool = False
 
     def __str__(self) -> str:
@@ -70,34 +72,35 @@ class User:
 
 
 def named(users: Iterable[User]) -> str:
-    """The users in a sentence; the first five of many, "an unknown process" for none."""
+    """The users for a sentence: at most five by name, "a process that could not be found" for none."""
     found = list(users)
     if not found:
         return "a process that could not be found"
-    told = ", ".join(map(str, found[:MOST_NAMED]))
-    return told if len(found) <= MOST_NAMED else f"{told} and {len(found) - MOST_NAMED} more"
+    text = ", ".join(map(str, found[:MOST_NAMED]))
+    return text if len(found) <= MOST_NAMED else f"{text} and {len(found) - MOST_NAMED} more"
 
 
 def user_of(pid: int, proc: Path = PROC) -> User:
-    """The process of this id, as far as /proc tells of it."""
+    """The process with this id, as far as /proc shows it."""
     return _user(proc, pid)
 
 
 def shown(users: Iterable[User]) -> tuple[str, str]:
-    """The users as whoever made a request may hear of them, and as the node's log has them.
+    """The users as the error of a claim may name them, and as the node's log does.
 
-    Pods have their namespaces, so where one is of a pod the log alone names them.
+    An error is shown in the claim's namespace. If a user is in a pod, perhaps of another namespace, only the
+    log names it.
     """
     found = list(users)
-    told = named(found)
-    return ("processes that the node's log names" if any(one.pod_uid for one in found) else told), told
+    text = named(found)
+    return ("processes that the node's log names" if any(one.pod_uid for one in found) else text), text
 
 
 def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
-    """The processes that have any of these nodes open, sorted by their ids; never this process itself.
+    """The processes that have any of these nodes open, sorted by id, without this process.
 
-    Nodes that are not there are used by nobody, and links are no nodes. Processes that end meanwhile are
-    passed by, and so are those whose files this process may not see.
+    Missing nodes and symbolic links are skipped. So are processes that end meanwhile, and those whose files
+    this process may not see.
     """
     wanted = {mark for node in nodes if not node.is_symlink() and (mark := _mark(node)) is not None}
     if not wanted:
@@ -107,13 +110,15 @@ def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
 
 
 _Mark = tuple[str, int, int]
-"""A device's number; where it lies for a plain file or a null device, as a pretend node has them."""
+"""A device by its number; a plain file or null device, as pretended nodes are, by its place on the disk."""
 
 _NULL = os.makedev(1, 3)
 
 
 def _mark(path: str | Path) -> _Mark | None:
     try:
+        # For /proc/PID/fd/N this follows the kernel's own link to the open file itself, also if that file was
+        # deleted or lies in another mount namespace.
         status = os.stat(path)  # noqa: PTH116 - for each open file of the node
     except OSError:
         return None
@@ -129,10 +134,12 @@ def _holds(process: Path, wanted: set[_Mark]) -> bool:
     for name in _names(process / "fd"):
         file = f"{process}/fd/{name}"
         try:
+            # The text of the link is not relied on otherwise: it is only a name.
             if not os.readlink(file).startswith("/"):  # noqa: PTH115 - likewise
                 continue  # a socket, a pipe, an anonymous file
         except OSError:
             continue
+        # Read once for each process, and only if it has a file open.
         if local is None:
             local = frozenset(_local_mounts(process))
         if _mount_of(process / "fdinfo" / name) in local and _mark(file) in wanted:
@@ -141,10 +148,11 @@ def _holds(process: Path, wanted: set[_Mark]) -> bool:
 
 
 def _local_mounts(process: Path) -> Iterator[int]:
-    """The ids of the mounts of a process below which a look at a file waits for no server."""
+    """The ids of the mounts of a process whose files can be read without waiting for a server."""
     try:
         with (process / "mountinfo").open(errors="replace") as lines:  # a process may have 100,000 mounts
             for line in lines:
+                # proc_pid_mountinfo(5): the mount's id comes first, the type follows a lone dash.
                 mount, _, kind = line.partition(" - ")
                 if kind.split(" ", 1)[0] in _LOCAL:
                     yield int(mount.split(" ", 1)[0])
@@ -174,6 +182,7 @@ def _user(proc: Path, pid: int) -> User:
 
 
 def _is_of_node(proc: Path, process: Path) -> bool:
+    # Root in a user namespace of its own has all capabilities there and none over the node.
     its, own = rights_of(process), rights_of(proc / "self")
     if its is None or own is None or its.namespace != own.namespace:
         return False
@@ -201,7 +210,7 @@ def _text(file: Path) -> str:
 
 
 class FunctionUsers:
-    """Says who has a function open. ``device_root`` has the node's ``dev`` and ``proc`` below it."""
+    """Finds the processes that have a function open. ``device_root`` has the node's ``dev`` and ``proc``."""
 
     def __init__(self, device_root: Path, sysfs_root: Path, proc: Path = PROC) -> None:
         self._device_root = device_root
@@ -209,16 +218,15 @@ class FunctionUsers:
         self._proc = proc
 
     def __call__(self, function: PciFunction) -> tuple[User, ...]:
-        """The processes, sorted by their ids; none where the function has no nodes."""
+        """The processes, sorted by id; none if the function has no nodes."""
         return users_of(self.nodes(function), self._proc)
 
     def nodes(self, function: PciFunction) -> Iterator[Path]:
-        """Where the function's nodes are or would be, whoever holds it now.
-
-        A driver that is to let go loses its name first. A legacy group has one node for its functions.
-        """
+        """Where the function's nodes are or would be, whatever driver it has now."""
+        # All drivers are considered: while the kernel unbinds one, sysfs shows none.
         devices = self._device_root / "dev"
         if function.iommu_group is not None:
+            # A legacy IOMMU group has one node for all of its functions.
             yield devices / "vfio" / str(function.iommu_group)
         if function.vfio_device is not None:
             yield devices / "vfio" / "devices" / function.vfio_device

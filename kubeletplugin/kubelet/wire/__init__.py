@@ -1,1 +1,1 @@
-"""What several folders of the plugin share: calls, streams, sockets, names, settings of an MPS daemon."""
+"""What several folders of the plugin use: calls, streams, sockets, names, settings of an MPS daemon."""

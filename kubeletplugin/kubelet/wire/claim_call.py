@@ -1,4 +1,4 @@
-"""What one call of the kubelet asks for a claim, and what it gets: the seam between gRPC and the work."""
+"""What the kubelet asks for one claim, and the answer: the interface between gRPC and the work on claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """Which claim the kubelet means. The UID tells a claim from a later one of the same name."""
+    """The claim that the kubelet means. The UID tells it from a later claim of the same name."""
 
     namespace: str
     name: str
@@ -21,45 +21,42 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """One device that is ready for containers.
+    """One device that is ready for containers."""
 
-    ``request_names`` are requests of the claim as the allocation has them (``req`` or ``req/sub``),
-    none meaning all; ``cdi_device_ids`` are qualified CDI names; ``share_id`` is set for a share.
-    """
-
+    # Requests of the claim as in the allocation, req or req/sub; empty means all.
     request_names: tuple[str, ...]
     pool: str
     device: str
+    # Qualified CDI names, vendor/class=device.
     cdi_device_ids: tuple[str, ...]
+    # Only for a share, of which the allocation may have several with the same device.
     share_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the kubelet, so that the work can tell whether anybody still waits for it.
+    """One call of the kubelet, by which the work can find out whether the kubelet still waits for it."""
 
-    ``started_ns`` is when it came in (CLOCK_BOOTTIME, nanoseconds). ``is_active`` says False once
-    the kubelet gave up. ``remaining_seconds`` is the time until it will, never negative, and years
-    when it set no deadline. ``registered_ns`` is when the kubelet registered the plugin, by the same clock as
-    ``started_ns``: it has done so since it began to run. 0 is for not known.
-    """
-
+    # When it came in, by CLOCK_BOOTTIME.
     started_ns: int
+    # False once the kubelet has given up.
     is_active: Callable[[], bool]
+    # The time until it will give up, never negative, and years if it set no deadline.
     remaining_seconds: Callable[[], float]
+    # When this run of the kubelet registered the plugin, by the same clock; 0 if unknown.
     registered_ns: int = 0
 
 
 class Claims(Protocol):
     """Prepares and unprepares claims; called from many threads at once, also for the same claim.
 
-    Both raise DriverError when they cannot; its text reaches the pod's events.
+    Both methods raise DriverError, whose text is shown in the pod's events.
     """
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Make the claim's devices usable and say which they are; the same again on a repeated call."""
+        """Make the claim's devices usable and return them; a repeated call returns the same ones."""
         ...
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
-        """Take back what prepare did; nothing to do is success, since the kubelet repeats calls."""
+        """Undo what prepare did; succeeds if there is nothing to do, since the kubelet repeats calls."""
         ...

@@ -1,4 +1,4 @@
-"""Values about a container with a share of a GPU: its name, its start, and its memory."""
+"""Values about a container with devices of a claim: its name, its claim, its start, and its memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ContainerName:
-    """The name of a container, by which both the kubelet and the container runtime know it.
+    """The name of a container, the same for the kubelet and the container runtime.
 
-    All three are empty where they are not known.
+    All three are empty if unknown.
     """
 
     namespace: str
@@ -26,24 +26,32 @@ class ContainerName:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimInUse:
+    """A claim whose devices a container of a pod has, with their CDI names without vendor and class."""
+
+    namespace: str
+    claim: str
+    pod: str
+    cdi_devices: frozenset[str]
+
+
 class NotAnswered(Exception):
-    """This instance of the plugin ends: whoever asks is to ask the next one."""
+    """This instance of the plugin is stopping; the caller has to ask the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStart:
-    """A container whose processes have not run yet: its control group is there, and its init waits.
+    """A container before its first process runs: its control group exists, and its init waits."""
 
-    ``claim_uid`` and ``cdi_device`` are those of the hook's arguments, which the CDI spec of the claim gives.
-    ``container_id`` is the runtime's. ``namespace``, ``pod`` and ``container`` are names as the runtime's
-    annotations have them, for people, empty where there are none. ``proc_cgroup`` is the text of
-    /proc/PID/cgroup of the container's init, as the host has it.
-    """
-
+    # Arguments of the hook in the claim's CDI spec.
     claim_uid: str
     cdi_device: str
+    # The id in the container runtime.
     container_id: str
+    # The text of /proc/PID/cgroup of the container's init, as seen on the host.
     proc_cgroup: str
+    # From the runtime's annotations, and only for messages; empty if there are none.
     namespace: str = ""
     pod: str = ""
     container: str = ""
@@ -51,26 +59,27 @@ class ContainerStart:
 
 @dataclass(frozen=True, slots=True)
 class ContainerMemory:
-    """What a claim lets one live container have of one GPU, in bytes.
+    """The memory of one GPU that a claim allows one live container, in bytes.
 
-    ``device`` is the allocated device and ``cdi_device`` its CDI name. ``pci`` is the address of the GPU as
-    sysfs writes it, and ``uuid`` its UUID, empty where that is not known. ``namespace``, ``pod`` and
-    ``container`` are empty where the runtime told none.
-
-    ``soft_bytes`` and ``hard_bytes`` are this claim's part. ``used_bytes`` is what the container has of the
-    GPU (nvmlGetMemoryLimits_v1_t.currentUsed), None where NVML did not tell. A container with shares of
-    several claims on one GPU has one pair of limits there, their sum, and NVML does not tell which share it
-    uses: ``used_bytes`` is then divided among them in the order of the claims, each filled before the next.
+    A container with shares of several claims on one GPU has one pair of limits there, their sum.
     """
 
     claim_uid: str
     cdi_device: str
+    # The allocated device.
     device: str
+    # The address of the GPU in the format of sysfs.
     pci: str
+    # The UUID of the GPU, empty if unknown.
     uuid: str
+    # Empty if the container runtime gave none.
     namespace: str
     pod: str
     container: str
+    # This claim's part of the container's limits.
     soft_bytes: int
     hard_bytes: int
+    # What the container uses of the GPU (nvmlGetMemoryLimits_v1_t.currentUsed), None if NVML did not say.
+    # NVML does not say which share a container uses, so with shares of several claims the use is divided
+    # among the claims in their order, each filled before the next.
     used_bytes: int | None

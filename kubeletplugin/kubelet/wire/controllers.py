@@ -1,7 +1,7 @@
-"""Asks the controllers of this node to let go of NVML, and waits until each of them says that it did.
+"""Asks the controllers of this node to close NVML, and waits until each of them has answered.
 
-Two of them may listen in a rolling update. Their answer is only a courtesy: before a GPU is taken from its
-kernel driver, the plugin checks itself who still has it open.
+There may be two of them during a rolling update. The answers are not relied on: before a GPU is taken from
+its kernel driver, the plugin itself checks which processes have it open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Condition
 from driver.errors import ClaimBlocked
 
 ANSWER_SECONDS = 20.0
-"""How long an answer is waited for: the calls that a controller is in may hang until their deadline."""
+"""How long to wait for an answer, which comes after the controller's running NVML calls have ended."""
 
 
 class NotLetGo(ClaimBlocked):
@@ -22,13 +22,13 @@ class NotLetGo(ClaimBlocked):
 
 
 class Controllers:
-    """The controllers that listen now. Safe to use from every thread.
+    """The controllers that are connected now. Safe to use from any thread.
 
-    A controller without a name is of a version that cannot let go.
+    A controller without a name has an old version that cannot close NVML on request.
     """
 
     def __init__(self, ask: Callable[[int], None]) -> None:
-        """``ask(number)`` tells all that listen, 0 that they may have NVML again."""
+        """``ask(number)`` sends the request with this number to all controllers; 0 ends it."""
         self._ask = ask
         self._changed = Condition()
         self._listening: Counter[str] = Counter()
@@ -37,13 +37,13 @@ class Controllers:
         self._asked: set[int] = set()
 
     def joined(self, name: str) -> None:
-        """Take in that a controller listens."""
+        """A controller has connected."""
         with self._changed:
             self._listening[name] += 1
             self._changed.notify_all()
 
     def left(self, name: str) -> None:
-        """Take in that it no longer does: it may have NVML open from now on."""
+        """A controller has disconnected; it may open NVML from now on."""
         with self._changed:
             self._listening[name] -= 1
             if self._listening[name] <= 0:
@@ -52,7 +52,7 @@ class Controllers:
             self._changed.notify_all()
 
     def answered(self, name: str, number: int, failure: str) -> None:
-        """Take in that a controller has let go for this number, or why it could not."""
+        """A controller has closed NVML for the request with this number, or could not, with the reason."""
         with self._changed:
             if name in self._listening:
                 self._answers[name] = number, failure
@@ -60,9 +60,9 @@ class Controllers:
 
     @contextmanager
     def letting_go(self, wait_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
-        """Have no controller with NVML open during the block, as far as they tell.
+        """Keep NVML closed in all controllers during the block.
 
-        Raises NotLetGo where one cannot, does not answer in time, or is too old to be asked.
+        Raises NotLetGo if one cannot close it, does not answer in time, or is too old to be asked.
         """
         with self._changed:
             self._last += 1
@@ -74,6 +74,7 @@ class Controllers:
             yield
         finally:
             with self._changed:
+                # Blocks may overlap: NVML stays closed until the last of them ends.
                 self._asked.discard(number)
                 self._ask(max(self._asked, default=0))
 
@@ -90,13 +91,13 @@ class Controllers:
             )
 
     def _failure(self, number: int) -> str:
-        """Why a controller has not let go, or cannot; empty while nothing is known to be wrong."""
+        """Why a controller cannot close NVML; empty if no failure is known."""
         if "" in self._listening:
             return "it is of a version that does not know passthrough; an update of it has to end first"
-        return next((why for told, why in self._answers.values() if told >= number and why), "")
+        return next((why for answered, why in self._answers.values() if answered >= number and why), "")
 
     def _silent(self, number: int) -> tuple[str, ...]:
-        """The controllers that have not answered."""
+        """The controllers that have not answered yet."""
         return tuple(name for name in self._listening if self._answers.get(name, (0, ""))[0] < number)
 
 

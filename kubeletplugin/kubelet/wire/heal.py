@@ -1,4 +1,4 @@
-"""How far the healing of a GPU is, and what is in its way: what the plugin sends to the caller."""
+"""The progress of healing a GPU, and what is in its way, as the plugin sends it to the caller."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Literal
 from driver.nvml.pci_address import PciAddress
 
 HealStep = Literal["looked", "waits", "resets", "healed", "failed"]
-"""``looked``: nothing was asked for but a look. ``waits``: for what is in the way. ``healed`` and ``failed``
-come last."""
+"""``looked``: the answer to a request without a reset. ``waits``: claims or processes are in the way.
+``healed`` or ``failed`` comes last."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldingClaim:
-    """A claim that has something of a GPU, or of which something is left there."""
+    """A claim that holds a part of a GPU, or that has left something on it."""
 
     namespace: str
     name: str
     uid: str
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Namespace and name; the UID if the name is unknown."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
 
 @dataclass(frozen=True, slots=True)
 class UsingProcess:
-    """A process that has a GPU open; ``pod_uid`` is empty where it is in no pod."""
+    """A process that has a GPU open; ``pod_uid`` is empty if it is in no pod."""
 
     pid: int
     name: str
@@ -37,26 +37,29 @@ class UsingProcess:
 
 @dataclass(frozen=True, slots=True)
 class HealProgress:
-    """One step. ``gpus`` are reset together; ``message`` says for people why it failed."""
+    """One step of a healing."""
 
     step: HealStep
+    # The GPUs that are reset together.
     gpus: tuple[PciAddress, ...] = ()
+    # What is in the way.
     claims: tuple[HoldingClaim, ...] = ()
     processes: tuple[UsingProcess, ...] = ()
+    # The error of a failed step.
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class HealWish:
-    """What was asked for: a GPU by its PCI address, its UUID or the name of a device, and whether to reset.
+class HealRequest:
+    """A request to heal a GPU."""
 
-    ``wait_seconds`` is how long what is in the way is waited for.
-    """
-
+    # A PCI address, a UUID or the name of a device.
     gpu: str
+    # Without it, only claims and processes in the way are reported.
     reset: bool = False
+    # How long to wait for claims and processes that are in the way.
     wait_seconds: float = 0.0
 
 
-Heal = Callable[[HealWish], Iterator[HealProgress]]
-"""Does it, step by step; who does not ask for the next step calls it off, unless the reset has begun."""
+Heal = Callable[[HealRequest], Iterator[HealProgress]]
+"""Heals a GPU step by step. Not asking for the next step cancels it, unless the reset has begun."""

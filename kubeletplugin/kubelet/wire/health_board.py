@@ -1,4 +1,4 @@
-"""The health of the node's devices, kept for every stream that is open."""
+"""The health of the node's devices, kept for all open streams."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Literal
 from kubeletplugin.kubelet.wire.streams import Published, StreamCall
 
 RESEND_SECONDS = 10.0
-"""A device becomes Unknown when it is not heard of within its timeout, so all are sent again."""
+"""All devices are sent again after this time: the kubelet shows one as Unknown after its timeout of 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """How one published device is.
-
-    ``checked_unix_seconds`` is when that was found out; ``message`` says why it is not healthy
-    (the kubelet cuts it at 1024 characters), and ``reason`` the same in one word, empty where there is none.
-    """
+    """The health of one published device."""
 
     pool: str
     device: str
     health: Literal["unknown", "healthy", "unhealthy"]
+    # When it was determined.
     checked_unix_seconds: int
+    # Why the device is not healthy. The kubelet cuts it at 1024 characters.
     message: str = ""
+    # The same in one word, for conditions and events.
     reason: str = ""
 
 
@@ -32,21 +31,16 @@ Devices = tuple[DeviceHealth, ...]
 
 
 class HealthBoard:
-    """The health of all devices of this node, for every stream that is open."""
+    """The health of all devices of this node, for all open streams."""
 
     def __init__(self) -> None:
-        """Begin with nothing known, so that nothing is sent."""
+        """Start without a list, so that nothing is sent."""
         self._devices: Published[Devices | None] = Published(None)
         self._listeners: list[Callable[[Devices], None]] = []
 
     def on_update(self, listener: Callable[[Devices], None]) -> None:
-        """Call it with each list that is sent, from the thread that found it out; it may not take long."""
+        """Call ``listener`` with each list, from the thread that made it; it must return quickly."""
         self._listeners.append(listener)
-
-    @property
-    def version(self) -> int:
-        """How many times the list changed."""
-        return self._devices.version
 
     def update(self, devices: Devices) -> None:
         """Send this list, which must be complete: the kubelet forgets devices that are not in it."""

@@ -1,4 +1,4 @@
-"""The wanted settings of an MPS control daemon, as a value: checked, written to a file and read again."""
+"""The desired settings of an MPS control daemon, as a value: checked, written to a file and read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOCKET = "supervisor.sock"
 """The supervisor's socket in its folder."""
 
 PROTOCOL = 1
-"""What plugin and supervisor say to each other, counted up where one has to understand what is new."""
+"""The version of what plugin and supervisor send each other; raised if one must know something new."""
 
 MOST_DEVICES = 64
 MOST_PINNED_MIB = 2**31
@@ -26,24 +26,23 @@ _DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,95}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MpsDaemon:
-    """A control daemon and its limits.
+    """A control daemon and its limits."""
 
-    ``name`` is a DNS label, the name of the shared device. ``devices`` are the UUIDs of GPUs, or of the one
-    MIG device, in the order of their ordinals. ``multi_user`` lets clients of any user in at once. Every
-    client gets ``active_thread_percentage`` (1 to 100), and of each device by ordinal no more than
-    ``pinned_memory_mib`` MiB; 0, or nothing for a device, is no limit.
-    """
-
+    # A DNS label: the name of the shared device.
     name: str
+    # The UUIDs of GPUs, or of one MIG device, in the order of their ordinals.
     devices: tuple[str, ...]
+    # Without it, MPS serves the clients of one user at a time, and those of others wait.
     multi_user: bool = False
+    # What every client gets at most, from 1 to 100.
     active_thread_percentage: int = MOST_PERCENT
+    # What every client gets at most of each device, by ordinal; 0 or a missing value is no limit.
     pinned_memory_mib: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MpsState:
-    """Whether a daemon serves with its limits set, and what there is to say about it if not."""
+    """Whether a daemon serves with its limits set, and the reason if not."""
 
     name: str
     running: bool
@@ -52,21 +51,21 @@ class MpsState:
 
 @dataclass(frozen=True, slots=True)
 class MpsStates:
-    """All daemons that the supervisor looks after, as they were at a moment of CLOCK_MONOTONIC."""
+    """All daemons of the supervisor, as they were at ``told_ns`` (CLOCK_MONOTONIC)."""
 
     daemons: tuple[MpsState, ...]
     told_ns: int
 
 
 def checked_name(name: str) -> str:
-    """The name itself when it may become a folder; raises ClaimRefused."""
+    """The name itself if it may become the name of a folder; raises ClaimRefused."""
     if not _NAME.fullmatch(name):
         raise ClaimRefused(f"{name[:64]!r} is no name of an MPS daemon", "give the name of a device")
     return name
 
 
 def checked_daemon(daemon: MpsDaemon) -> MpsDaemon:
-    """The daemon itself when it can be run; raises ClaimRefused."""
+    """The daemon itself if it can be run; raises ClaimRefused."""
     checked_name(daemon.name)
     devices, pinned = daemon.devices, daemon.pinned_memory_mib
     if not 0 < len(devices) <= MOST_DEVICES or len(set(devices)) != len(devices):
@@ -88,12 +87,12 @@ def _refused(daemon: MpsDaemon, why: str) -> ClaimRefused:
 
 
 def write_spec(daemon: MpsDaemon) -> bytes:
-    """The daemon as it is kept in a file."""
+    """The daemon as the content of its file."""
     return json.dumps(asdict(daemon), indent=1).encode() + b"\n"
 
 
 def read_spec(data: bytes) -> MpsDaemon:
-    """The daemon in a file; raises ValueError or ClaimRefused when it is none."""
+    """The daemon from the content of its file; raises ValueError or ClaimRefused if it is not one."""
     document: Any = decode_json(data)
     try:
         devices, pinned = document.pop("devices"), document.pop("pinned_memory_mib")

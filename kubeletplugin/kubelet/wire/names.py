@@ -1,4 +1,4 @@
-"""Makes the names that claims have on the node: CDI vendor, class, devices, files; checks claim UIDs."""
+"""The names that a claim has on the node: CDI vendor, class, devices and files. Also checks claim UIDs."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,62}", re.ASCII)
 
 
 def is_safe_uid(uid: str) -> bool:
-    """Whether a claim's UID may become part of a file name: it comes from outside and is hostile."""
+    """Whether a claim's UID may become part of a file name; UIDs come from outside and are not trusted."""
+    # Neither slashes nor "..", so that the name cannot leave its folder.
     return _UID.fullmatch(uid) is not None and ".." not in uid
 
 
 def cdi_device_name(claim_uid: str, device: str, share_id: str | None = None) -> str:
-    """The CDI device of one allocated device, unique on the node for ever: it starts with the UID."""
+    """The CDI device of one allocated device. It starts with the claim's UID, so it is never used again."""
     return "-".join(part for part in (claim_uid, device, share_id) if part)
 
 
 def cdi_qualified_name(cdi_device: str) -> str:
-    """What the kubelet hands to the runtime: ``k8s.gpu.nvidia.com/claim=<device>``."""
+    """The name that the kubelet passes to the container runtime: ``k8s.gpu.nvidia.com/claim=<device>``."""
     return f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device}"
 
 
 def cdi_spec_file_name(claim_uid: str) -> str:
-    """The file of a claim's transient CDI spec."""
+    """The file of a claim's CDI spec; CDI's convention for one that comes and goes is ``vendor-class_id``."""
     return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.json"
 
 
 def former_cdi_spec_file_name(claim_uid: str) -> str:
-    """The file of the spec that NVIDIA's own driver wrote for a claim: it has the same devices."""
+    """The file of the CDI spec that NVIDIA's own driver wrote for a claim, with the same device names."""
     return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.yaml"
 
 
 def claim_of_cdi_spec(file_name: str) -> str | None:
-    """The UID of the claim whose CDI spec a file of this name is; None for files of others."""
+    """The UID of the claim that a CDI spec of this name belongs to; None for any other file."""
     uid = file_name.removeprefix(f"{CDI_VENDOR}-{CDI_CLASS}_").removesuffix(".json")
     return uid if is_safe_uid(uid) and cdi_spec_file_name(uid) == file_name else None
 
 
 def metadata_file_name(claim_uid: str, request: str) -> str:
-    """The file of what a container may read of the devices of a request, which is a DNS label."""
+    """The file with the attributes that containers read of a request's devices; a request is a DNS label."""
     return f"{claim_uid}_{request}.json"
 
 
@@ -56,7 +57,7 @@ def claim_of_metadata_file(file_name: str) -> str | None:
 
 
 def hook_folder_key(digests: Sequence[str]) -> str:
-    """What the name of a folder with copies of hooks ends with, by the SHA-256 of its programs.
+    """The end of the name of a folder with copies of hooks, made from the SHA-256 of its programs.
 
     ``digests`` are in hexadecimal, that of nvidia-cdi-hook before that of gpu-memory-hook.
     """

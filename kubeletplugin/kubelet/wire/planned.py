@@ -1,4 +1,4 @@
-"""A device as prepare plans it, before anything is touched."""
+"""A device as prepare plans it, before anything is changed."""
 
 from __future__ import annotations
 
@@ -14,36 +14,34 @@ _NOTHING, _NO_LIMITS = Share(), MpsSettings()
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How one device is to be shared.
-
-    ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
-    the device for itself. ``interval`` is the time-slice that the configuration asks for, ``class_interval``
-    the one that the device's class does; both are empty where nothing was asked for. ``asked`` is whether a
-    configuration asks for the strategy of a device that is offered so. ``memory`` is how the configuration
-    divides the claim's memory, None where it says nothing; ``burst`` is what the device's class allows.
-    """
+    """How one device is to be shared."""
 
     strategy: Strategy
+    # The form in which the device is published, None if the claim has the device for itself.
     form: SharedForm | None = None
+    # What the claim got of the device.
     share: Share = _NOTHING
+    # The time-slice in the claim's configuration, empty if there is none.
     interval: str = ""
     mps: MpsSettings = _NO_LIMITS
+    # Whether a configuration asks for the strategy that the device is published with.
     asked: bool = False
+    # The time-slice in the configuration of the device's class, empty if there is none.
     class_interval: str = ""
+    # How the configuration divides the claim's memory among containers, None if it does not.
     memory: MemoryDivision | None = None
+    # What the device's class allows beyond the guaranteed memory.
     burst: Burst | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
-    """One device to prepare: what was allocated, and what its name says it is.
-
-    ``config`` is the opaque configuration that applies to it, of the kind that the device takes; None where
-    nothing was configured. A kind that has to know it later keeps it in the device's record.
-    """
+    """One device to prepare: its allocation and its parsed name."""
 
     allocated: AllocatedDevice
     name: DeviceName
     cdi_device: str
     wish: Wish | None = None
+    # The opaque configuration that applies to it, None if there is none. A kind that needs it later keeps it
+    # in the device's record.
     config: Document | None = None

@@ -1,4 +1,4 @@
-"""Calls the process's own gRPC server over its own socket, as any client would."""
+"""Calls this process's own gRPC server by its socket, as any client would."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import grpc
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 MPS_WATCH = "/gpu.nvidia.com.mps.v1.Mps/Watch"
-"""Methods that take an empty message and answer at once, out of the pool that all calls share."""
+"""Methods that take an empty message and answer at once, by a worker of the pool that all calls share."""
 
 ANSWER_SECONDS = 2.0
 SILENT_SECONDS = 90.0
-"""A server that is silent for so long hangs: calls that wait for a sick GPU end within the kubelet's 45 s,
-and until then they may have taken every worker."""
+"""A server that is silent for this long hangs. Shorter silences are normal: calls that wait for a sick GPU
+may take every worker until they end, within the kubelet's 45 s."""
 
 _OPTIONS = (
-    # A connection of its own each time, as a new caller has it.
+    # A new connection for each check: gRPC would otherwise share one among channels to the same address.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
@@ -30,14 +30,14 @@ class SelfCheck:
     """Whether the server at a socket of this process answers."""
 
     def __init__(self, socket: Path, method: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask ``method`` at ``socket``; the server counts as heard now."""
+        """Call ``method`` at ``socket``; the silence is counted from now."""
         self._socket = socket
         self._method = method
         self._clock = clock
         self._answered_at = clock()
 
     def why_not(self) -> str:
-        """Call the server; says why it counts as hanging, empty if it was not silent for long."""
+        """Call the server; returns why it counts as hanging, empty unless it was silent for too long."""
         if self._is_answered():
             self._answered_at = self._clock()
             return ""
@@ -48,12 +48,13 @@ class SelfCheck:
 
     def _is_answered(self) -> bool:
         with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
-            # A method with a single answer is asked in the same way as one with many.
+            # On the wire, a method with one answer is called in the same way as one with a stream of them.
             ask: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(self._method)
             call = ask(b"", timeout=ANSWER_SECONDS)
             try:
                 next(call)
             except grpc.RpcError as error:
+                # Any other error is an answer of the server.
                 return error.code() not in _UNANSWERED
             finally:
                 call.cancel()

@@ -1,4 +1,4 @@
-"""Serves gRPC on a unix socket that it binds safely, and takes away again when it stops."""
+"""Serves gRPC on a unix socket, which is bound safely and removed when the server stops."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -16,14 +17,14 @@ from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path
 
 WORKERS = 128
-"""Workers of the pool that the servers share: calls of many pods, and the few long streams.
+"""Workers of the pool that the servers share, for the calls of many pods and the few long streams.
 
-NVML takes its time to make a partition, and calls for one GPU wait for each other. So this is enough for
-seven partitions on each of sixteen GPUs. A thread is made when it is first needed.
+Making a partition takes NVML a while, and calls for one GPU wait for each other. This is enough for seven
+partitions on each of sixteen GPUs. A thread is started when it is first needed.
 """
 
 GRACE_SECONDS = 5.0
-"""How long calls that run when the server stops may take to finish."""
+"""How long running calls may take to finish when the server stops."""
 
 SOCKET_MODE = 0o600
 FOLDER_MODE = 0o750
@@ -33,18 +34,17 @@ _log = get_logger(__name__)
 
 
 class SocketServer:
-    """One gRPC server on one unix socket.
+    """One gRPC server on one unix socket."""
 
-    It sets no limit on the age of connections: the kubelet keeps a single one for ever, and removes
-    the node's slices when that stays away.
-    """
+    # No limit on the age of connections is set. The kubelet keeps a single connection for ever, and deletes
+    # the driver's slices of the node if it stays broken for 30 s.
 
     def __init__(
         self, path: Path, handlers: Iterable[grpc.GenericRpcHandler], pool: ThreadPoolExecutor
     ) -> None:
         """Prepare to serve ``handlers`` at ``path`` with the workers of ``pool``, which it does not own.
 
-        Raises ConfigError when the path is too long for a socket.
+        Raises ConfigError if the path is too long for a socket.
         """
         self.path = checked_socket_path(path.absolute())
         self._handlers = tuple(handlers)
@@ -53,10 +53,10 @@ class SocketServer:
         self._inode: int | None = None
 
     def start(self) -> None:
-        """Bind the socket and answer calls.
+        """Bind the socket and answer calls; an old socket that nobody answers is replaced.
 
-        A socket that nobody answers any more is replaced. Raises ConfigError when something else
-        lies there, a live server answers, or the folder cannot be used.
+        Raises ConfigError if there is something else at the path, a server answers, or the folder cannot be
+        used.
         """
         try:
             self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class SocketServer:
         _log.info("serving", socket=str(self.path))
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Remove the socket, so that nobody comes any more, and let running calls finish."""
+        """Remove the socket, so that nobody connects any more, and let running calls finish."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -78,23 +78,26 @@ class SocketServer:
         _log.info("stopped serving", socket=str(self.path))
 
     def _bind(self) -> None:
-        # Bound under a hidden name of the same length, which the kubelet ignores, and renamed when
-        # it is private and answers. gRPC removes the path that it bound whatever lies there by
-        # then: this way that is never the socket of the instance that comes after this one.
+        # Bound under a hidden name of the same length, which the kubelet ignores, and renamed once it has
+        # its mode and answers. At its end gRPC removes the path that it bound, whatever is there by then:
+        # so it never removes the socket of the next instance of the plugin.
         hidden = self.path.with_name(f".{self.path.name[1:]}")
         refuse_if_taken(hidden)
+        # Nobody else can open the socket between bind and chmod: its folder lets only this user in.
         server = grpc.server(self._pool)
         server.add_generic_rpc_handlers(self._handlers)
         server.add_insecure_port(f"unix:{hidden}")
+        # connect(2) needs the right to write to the socket.
         hidden.chmod(SOCKET_MODE)
         self._inode = hidden.lstat().st_ino
         server.start()
         self._server = server
+        # A rename replaces an old socket in one step, so the path is never without one.
         hidden.rename(self.path)
 
     def _remove_own_socket(self) -> None:
         try:
-            # A later instance may have put its own socket here already.
+            # The next instance of the plugin may have put its own socket here already.
             if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
         except FileNotFoundError:
@@ -104,10 +107,9 @@ class SocketServer:
 
 
 def refuse_if_taken(path: Path) -> None:
-    """Make sure that ``path`` may be bound: nothing is there, or a socket that nobody answers.
+    """Check that ``path`` may be bound: nothing is there, or a socket that nobody answers.
 
-    Raises ConfigError when a server answers or when it is no socket, OSError when that cannot be
-    told.
+    Raises ConfigError if a server answers or the file is not a socket, OSError if that cannot be found out.
     """
     try:
         mode = path.lstat().st_mode
@@ -123,13 +125,28 @@ def refuse_if_taken(path: Path) -> None:
 
 
 def is_answered(path: Path) -> bool:
-    """Whether a server listens at the socket ``path``; raises OSError when that cannot be told."""
+    """Whether a server listens at the socket ``path``; raises OSError if that cannot be found out."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_ANSWER_SECONDS)
         try:
             client.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except (TimeoutError, BlockingIOError):  # its backlog is full, so somebody owns it
+        except (TimeoutError, BlockingIOError):
+            # Linux answers EAGAIN if the backlog of a listening socket is full, so somebody owns it.
             return True
         return True
+
+
+def unary_method(answer: Any, request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """The handler of a method with one answer; ``request`` and ``response`` are classes of messages."""
+    return grpc.unary_unary_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+    )
+
+
+def stream_method(answers: Any, request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """The handler of a method with a stream of answers; see ``unary_method``."""
+    return grpc.unary_stream_rpc_method_handler(
+        answers, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+    )

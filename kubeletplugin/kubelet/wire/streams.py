@@ -1,4 +1,4 @@
-"""Keeps one value for long-lived gRPC streams: each sees it at once, at every change and at intervals."""
+"""Keeps one value for long-lived gRPC streams: each gets it at once, at every change and at intervals."""
 
 from __future__ import annotations
 
@@ -10,33 +10,30 @@ from typing import Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 MAX_STREAMS = 4
-"""Each stream holds a worker of the server, so that few streams leave most workers to calls."""
+"""The limit on open streams. Each occupies a worker of the server, and most workers are for calls."""
 
 
 class StreamCall(Protocol):
-    """What a stream needs of the gRPC call behind it (a grpc.ServicerContext has it)."""
+    """What a stream needs of its gRPC call; grpc.ServicerContext has both methods."""
 
     def is_active(self) -> bool:
-        """Whether the client still listens."""
+        """Whether the client is still connected."""
         ...
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call back when the call ends; False when it has ended already."""
+        """Call ``callback`` when the call ends; returns False if it has ended already."""
         ...
 
 
 class TooManyStreams(Exception):
-    """As many streams as allowed are open already."""
+    """The limit of open streams is reached."""
 
 
 class Published(Generic[T]):
-    """A value that streams follow; safe to use from every thread.
-
-    ``version`` starts at zero and grows by one with each new value.
-    """
+    """A value that streams follow; safe to use from any thread."""
 
     def __init__(self, value: T, max_streams: int = MAX_STREAMS) -> None:
-        """Begin with ``value``."""
+        """Start with ``value``."""
         self._changed = threading.Condition()
         self._value = value
         self._version = 0
@@ -44,17 +41,12 @@ class Published(Generic[T]):
         self._places = threading.BoundedSemaphore(max_streams)
 
     @property
-    def version(self) -> int:
-        """How many times the value changed."""
-        return self._version
-
-    @property
     def value(self) -> T:
         """The value now."""
         return self._value
 
     def publish(self, value: T) -> bool:
-        """Send ``value`` to all streams if it differs from the last one; says whether it does."""
+        """Send ``value`` to all streams if it differs from the last one; returns whether it does."""
         with self._changed:
             if self._closed or value == self._value:
                 return False
@@ -64,20 +56,21 @@ class Published(Generic[T]):
             return True
 
     def close(self) -> None:
-        """End every stream after it got the last value; nothing can be published any more."""
+        """End every stream after it got the last value; later values are ignored."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def follow(self, call: StreamCall, resend_seconds: float | None = None) -> Iterator[T]:
-        """The value now, at each change, and again after ``resend_seconds`` without one.
+        """The value now, at each change, and again after ``resend_seconds`` without a change.
 
-        A follower that is slower than the changes sees the last of them. Ends when the client is
-        gone or after ``close``. The first step raises TooManyStreams when no place is free.
+        A follower that is slower than the changes gets only the last of them. Ends when the client is gone,
+        or after ``close``. The first step raises TooManyStreams if the limit is reached.
         """
         if not self._places.acquire(blocking=False):
             raise TooManyStreams
         try:
+            # gRPC does not interrupt a handler when its client goes away; the callback ends its wait.
             call.add_callback(self._wake)
             seen = -1
             while True:
@@ -85,6 +78,7 @@ class Published(Generic[T]):
                     if not call.is_active() or (self._closed and seen == self._version):
                         return
                     seen, value = self._version, self._value
+                # Outside of the lock: the consumer of the generator may take its time.
                 yield value
                 self._wait(call, seen, resend_seconds)
         finally:

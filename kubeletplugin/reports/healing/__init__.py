@@ -1,1 +1,1 @@
-"""Resets GPUs that are ill, when an admin asks for it."""
+"""Resets faulty GPUs, when an admin asks for it."""

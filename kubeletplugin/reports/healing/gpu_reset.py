@@ -10,26 +10,27 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms, run_progr
 
 SMI = "nvidia-smi"
 RESET_SECONDS = 180.0
-"""A reset takes some seconds a GPU; controllers stay away from NVML for five minutes at most."""
+"""A reset takes some seconds for each GPU. Controllers keep NVML closed for at most five minutes."""
 
 
 class ResetFailed(ClaimBlocked):
-    """The NVIDIA driver did not reset the GPUs, or nobody knows whether it did."""
+    """The NVIDIA driver did not reset the GPUs, or it is unknown whether it did."""
 
 
 class GpuReset:
-    """Resets the node's GPUs. A process that has a GPU open keeps it from being reset."""
+    """Resets the node's GPUs. A GPU cannot be reset while a process has it open."""
 
     def __init__(self, programs: DriverPrograms, timeout_seconds: float = RESET_SECONDS) -> None:
         self._programs = programs
         self._timeout_seconds = timeout_seconds
 
     def reset(self, gpus: Sequence[PciAddress]) -> None:
-        """Reset them together; raises ResetFailed with nvidia-smi's words, NodeIncomplete without it,
-        ProgramHangs.
+        """Reset the GPUs together.
 
-        After ProgramHangs the reset may yet be done.
+        Raises ResetFailed with the output of nvidia-smi, NodeIncomplete if that is not installed, and
+        ProgramHangs, after which the reset may still happen.
         """
+        # GPUs that are linked by NVLink have to be reset in one call.
         words = ["--gpu-reset", "-i", ",".join(map(str, gpus))]
         said = run_program(self._programs.find(SMI), words, timeout_seconds=self._timeout_seconds)
         if said.code != 0:

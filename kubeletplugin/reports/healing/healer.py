@@ -1,8 +1,7 @@
-"""Resets GPUs when an admin asks for it: keeps new pods away, waits for those that are there, resets, takes
-back.
+"""Resets GPUs when an admin asks for it: keeps new pods away, waits for the present ones, resets, publishes.
 
-Nothing is taken from anybody: claims and processes that have a GPU are named and waited for. While it waits
-nothing is changed, so whoever asked may call it off by going away.
+Nothing is taken from anybody: claims and processes that have a GPU are reported and waited for. Nothing is
+changed during the wait, so the caller can cancel by hanging up.
 """
 
 from __future__ import annotations
@@ -30,33 +29,33 @@ from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.vfio.function_files import Users
 from kubeletplugin.devices.vfio.users import User, named
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealStep, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HealStep, HoldingClaim, UsingProcess
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.healing.records import HealRecords
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.claim_sharing import ClaimShares
 
-LOOK_SECONDS = 1.0
-"""So often a heal looks whether what it waits for has gone: processes that end tell nobody."""
+CHECK_SECONDS = 1.0
+"""How often to check whether processes that are in the way have ended; nothing reports that."""
 
 _LOCK_SECONDS = 30.0
 
-_SERVE_THE_GPU = frozenset({"nvidia-persiste", "nv-fabricmanage"})
-"""Programs that belong to the GPUs, as the kernel cuts their names. Whether one of them is in the way is for
-the NVIDIA driver to say: the first closes a GPU whose persistence mode goes off, the second takes part in
-resets. Any pod can call a process so, so it has to be one of the node as well."""
+_GPU_DAEMONS = frozenset({"nvidia-persiste", "nv-fabricmanage"})
+"""Daemons of the NVIDIA driver, by their names as the kernel cuts them (15 characters). They are not waited
+for: the first closes a GPU when its persistence mode goes off, the second takes part in resets. Any pod can
+use such a name, so the process has to belong to the node as well."""
 
-_LETS_GO = frozenset({"gpu-dra-control", "gpu-dra-kubelet"})
-"""Our own programs, which have GPUs open until they are asked to let go; the same holds of their names."""
+_OWN_PROGRAMS = frozenset({"gpu-dra-control", "gpu-dra-kubelet"})
+"""Our own programs, which close their GPUs on request. They too have to belong to the node."""
 
 _log = get_logger("heal")
 
-_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
-"""The architectures with NVLinks before Ampere, as the published attribute has them."""
+_RESET_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
+"""The architectures with NVLinks before Ampere, in the words of the published attribute."""
 
 
 class Healer:
-    """Heals the GPUs of a node, one after the other. Safe to use from every thread."""
+    """Heals the GPUs of a node, one after the other. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -69,9 +68,10 @@ class Healer:
         watch: NodeWatch,
         step: Callable[[str], None],
     ) -> None:
-        """``sessions`` are who has NVML open on this node, ``users(function)`` who has a function open.
+        """``sessions`` have NVML open on this node; ``users(function)`` returns who has a function open.
 
-        ``claims`` tell what they hold and how GPUs are shared, ``step(name)`` follows the steps.
+        ``claims`` are the journal, its locks, and the shares of GPUs. ``step(name)`` is called after each
+        step.
         """
         self._sysfs_root = sysfs_root
         self._discovery = sessions[0]
@@ -81,46 +81,48 @@ class Healer:
         self._records = records
         self._watch = watch
         self._step = step
+        # One healing at a time: it closes the NVML sessions of the whole node.
         self._busy = Lock()
+        # Until the first finish(): an earlier process may have crashed during a reset.
         self._may_be_unfinished = True
-        self._tell_healed()
+        self._publish_healed()
 
-    def heal(self, wish: HealWish) -> Iterator[HealProgress]:
-        """Do what is wished, step by step; the last step says how it ended.
+    def heal(self, request: HealRequest) -> Iterator[HealProgress]:
+        """Heal a GPU step by step; the last step says how it ended.
 
         The caller cancels by taking no further step. A DriverError becomes the step ``failed``.
         """
         gpus: tuple[PciAddress, ...] = ()
         try:
-            gpus = self._together(wish.gpu)
-            if wish.reset:
-                yield from self._heal(gpus, wish.wait_seconds)
+            gpus = self._group_of(request.gpu)
+            if request.reset:
+                yield from self._heal(gpus, request.wait_seconds)
             else:
-                yield self._look("looked", gpus)
+                yield self._in_the_way("looked", gpus)
         except DriverError as error:
-            _log.warning("GPU not healed", gpus=list(map(str, gpus)) or wish.gpu, error=error.logged)
+            _log.warning("GPU not healed", gpus=list(map(str, gpus)) or request.gpu, error=error.logged)
             yield HealProgress("failed", gpus, message=str(error))
 
     def finish(self) -> None:
-        """Put back what a process that ended in the middle has left; does nothing unless there may be
-        something.
+        """Restore settings that a process which ended during a reset has left changed.
 
-        What fails is tried with the next call; the log says it.
+        Does nothing unless there may be any. A failure is logged, and the next call tries again.
         """
         if not self._may_be_unfinished:
             return
         left = False
-        for record in self._records.look():
+        for record in self._records.records():
             if record.persistent:
                 try:
                     with self._locks.holding([gpu_key(record.pci)], _LOCK_SECONDS):
-                        self._resetting.put_back([PciAddress.parse(record.pci)])
+                        self._resetting.restore([PciAddress.parse(record.pci)])
                 except DriverError as error:
                     left = True
                     _log.warning("persistence mode not put back yet", gpu=record.pci, error=error.logged)
         self._may_be_unfinished = left
 
     def _heal(self, gpus: tuple[PciAddress, ...], wait_seconds: float) -> Iterator[HealProgress]:
+        # A healing may wait for an hour, so a second one is refused at once.
         if not self._busy.acquire(blocking=False):
             raise ClaimBlocked("another GPU of this node is being healed", "try again when that has ended")
         try:
@@ -133,15 +135,16 @@ class Healer:
         finally:
             self._busy.release()
 
-    def _together(self, text: str) -> tuple[PciAddress, ...]:
-        """The GPUs that are reset with the one that is named; raises ClaimBlocked where there is none."""
+    def _group_of(self, text: str) -> tuple[PciAddress, ...]:
+        """The GPUs that are reset together with the named one; raises ClaimBlocked if there is none."""
         pci, gpus = _address(text), tuple[Gpu, ...]()
         try:
             gpus = self._discovery.snapshot().gpus
         except LetGo:
+            # Another part of this process has closed NVML for a moment; the caller tries again.
             raise
         except NvmlError as error:
-            # What is ill may be the driver: then nvidia-smi says which others have to be reset, too.
+            # The fault may be in the driver itself. nvidia-smi then says which others must be reset too.
             _log.warning("which GPUs are linked is not known", error=error.logged)
         pci = pci or next((gpu.pci for gpu in gpus if gpu.uuid == text), None)
         if pci is None:
@@ -151,6 +154,7 @@ class Healer:
             function = read_function(self._sysfs_root, one)
             if function is None or not function.is_gpu:
                 raise ClaimBlocked(f"there is no GPU at {one}", "see that it is on the bus: lspci -d 10de:")
+            # nvidia-smi resets only GPUs that the NVIDIA driver has.
             if function.driver != NVIDIA_KERNEL_DRIVER:
                 raise ClaimBlocked(
                     f"GPU {one} has the kernel driver {function.driver or 'none'}, not NVIDIA's",
@@ -158,8 +162,8 @@ class Healer:
                 )
         return found
 
-    def _look(self, step: HealStep, gpus: tuple[PciAddress, ...]) -> HealProgress:
-        """What is in the way now, except our own processes, which let go when they are asked."""
+    def _in_the_way(self, step: HealStep, gpus: tuple[PciAddress, ...]) -> HealProgress:
+        """The claims and processes that are in the way now, without our own processes."""
         claims = {
             entry.uid: HoldingClaim(entry.namespace, entry.name, entry.uid)
             for place in self._places(gpus)
@@ -168,20 +172,21 @@ class Healer:
         processes = {
             user.pid: UsingProcess(user.pid, user.name, user.pod_uid)
             for user in self._using(gpus)
-            if not _is_one_of(_LETS_GO, user)
+            if not _is_one_of(_OWN_PROGRAMS, user)
         }
         return HealProgress(step, gpus, tuple(claims.values()), tuple(processes.values()))
 
     def _places(self, gpus: Sequence[PciAddress]) -> Iterator[str]:
-        """The addresses where claims may have something: the GPUs and their virtual functions."""
+        """The addresses that claims may have devices at: the GPUs and their virtual functions."""
         for pci in gpus:
             function = read_function(self._sysfs_root, pci)
+            # A vGPU or a passed through function is a part of the GPU that a reset would take away.
             yield from map(str, (pci, *(function.virtual if function else ())))
 
     def _using(self, gpus: Sequence[PciAddress]) -> list[User]:
         functions = [read_function(self._sysfs_root, pci) for pci in gpus]
         users = [user for function in functions if function for user in self._users(function)]
-        return [user for user in users if not _is_one_of(_SERVE_THE_GPU, user)]
+        return [user for user in users if not _is_one_of(_GPU_DAEMONS, user)]
 
     @contextmanager
     def _kept_away(self, gpus: Sequence[PciAddress]) -> Iterator[None]:
@@ -194,10 +199,10 @@ class Healer:
             self._watch.healing(())
 
     def _wait(self, gpus: tuple[PciAddress, ...], wait_seconds: float) -> Iterator[HealProgress]:
-        """Wait until nothing is in the way; raises ClaimBlocked when the time is over."""
+        """Wait until nothing is in the way; raises ClaimBlocked after the time."""
         deadline = time.monotonic() + wait_seconds
         while True:
-            seen = self._look("waits", gpus)
+            seen = self._in_the_way("waits", gpus)
             if not seen.claims and not seen.processes:
                 return
             if time.monotonic() >= deadline:
@@ -206,27 +211,30 @@ class Healer:
                     "end them, then try again",
                 )
             yield seen
-            self._journal.wait_for_release(LOOK_SECONDS)
+            # Returns early if a claim is released.
+            self._journal.wait_for_release(CHECK_SECONDS)
 
     def _reset(self, gpus: tuple[PciAddress, ...]) -> None:
-        """Reset the GPUs after undoing what shares of claims have left there."""
+        """Reset the GPUs, after undoing what shares of claims have left there."""
         reach = self._shares.reach(map(str, gpus))
         with self._locks.holding(sorted(map(gpu_key, reach)), _LOCK_SECONDS):
-            seen = self._look("looked", gpus)
+            # A claim may have come before the locks were taken; from now on none can.
+            seen = self._in_the_way("looked", gpus)
             if seen.claims:
                 raise ClaimBlocked(f"not reset, since there came {_named(seen)}", "try again")
+            # What ended shares left behind, such as compute modes and time-slices, is undone before.
             self._shares.clear(reach, "")
             self._step("sharing cleared")
             self._may_be_unfinished = True
             try:
                 self._resetting.run(gpus)
             finally:
-                self._tell_healed()
+                self._publish_healed()
 
-    def _tell_healed(self) -> None:
+    def _publish_healed(self) -> None:
         healed = (
             Healed(PciAddress.parse(record.pci), record.healed_unix_milliseconds)
-            for record in self._records.look()
+            for record in self._records.records()
             if record.healed_unix_milliseconds
         )
         self._watch.healed(tuple(healed))
@@ -237,7 +245,7 @@ def _is_one_of(programs: frozenset[str], user: User) -> bool:
 
 
 def _address(text: str) -> PciAddress | None:
-    """The GPU that a PCI address or the name of a device says; None for another text."""
+    """The GPU of a PCI address or of a device's name; None for any other text."""
     try:
         return PciAddress.parse(text)
     except ValueError:
@@ -246,7 +254,7 @@ def _address(text: str) -> PciAddress | None:
 
 
 def _named(seen: HealProgress) -> str:
-    """What is in the way, in a sentence."""
+    """The claims and processes in the way, for a sentence."""
     claims = [f"claim {claim}" for claim in seen.claims]
     processes = [
         f"process {one.pid} ({one.name}{f' of pod {one.pod_uid}' if one.pod_uid else ''})"
@@ -256,10 +264,10 @@ def _named(seen: HealProgress) -> str:
 
 
 def reset_together(pci: PciAddress, gpus: Iterable[Gpu]) -> tuple[PciAddress, ...]:
-    """The GPUs that are reset together with one of them, itself included, sorted: the rules of nvidia-smi(1).
+    """The GPUs that are reset together with this one, itself included, sorted; the rules of nvidia-smi(1).
 
-    From the Ampere architecture on a GPU is reset by itself. With an older one go all GPUs that NVLinks
-    connect with it, directly, over others or over NVSwitches.
+    A GPU of the Ampere architecture or newer is reset by itself. An older one is reset with all GPUs that
+    NVLinks connect it with, directly, by way of other GPUs, or over NVSwitches.
     """
     known = {gpu.pci: gpu for gpu in gpus}
     found, following = {pci}, [pci]
@@ -272,7 +280,7 @@ def reset_together(pci: PciAddress, gpus: Iterable[Gpu]) -> tuple[PciAddress, ..
 
 
 def _linked(gpu: Gpu | None, known: Mapping[PciAddress, Gpu]) -> set[PciAddress]:
-    if gpu is None or gpu.architecture not in _TOGETHER:
+    if gpu is None or gpu.architecture not in _RESET_TOGETHER:
         return set()
     over_switches = {pci for pci, other in known.items() if gpu.switch_links and other.switch_links}
     return {link.peer for link in gpu.links} | over_switches
@@ -281,11 +289,11 @@ def _linked(gpu: Gpu | None, known: Mapping[PciAddress, Gpu]) -> set[PciAddress]
 class _Resetting:
     """Resets GPUs that nobody uses any more, and restores their settings. Callers hold the locks of the GPUs.
 
-    A reset needs what passthrough needs: the NVML sessions of this process and of the controllers are closed,
-    and persistence mode is off. Only the mode outlives this process, so it is written down before it goes
-    off; any step can be the last before a crash.
+    For a reset, the NVML sessions of this process and of the controllers are closed, and persistence mode is
+    off. The mode outlives this process, so it is recorded before it is turned off: the plugin may crash after
+    any step.
 
-    ``using(gpus)`` are the processes that have any of them open, but for this one.
+    ``using(gpus)`` returns the processes that have any of them open, without this one.
     """
 
     def __init__(
@@ -296,7 +304,7 @@ class _Resetting:
         using: Callable[[Sequence[PciAddress]], Sequence[User]],
         step: Callable[[str], None],
     ) -> None:
-        """``sessions`` are who has NVML open on this node; ``step(name)`` follows the steps."""
+        """``sessions`` have NVML open on this node; ``step(name)`` is called after each step."""
         self._discovery, self._controllers = sessions
         self._persistence = Persistence(self._discovery)
         self._gpu_reset = gpu_reset
@@ -307,29 +315,32 @@ class _Resetting:
     def run(self, gpus: Sequence[PciAddress]) -> None:
         """Reset them together; raises DriverError, and then restores their settings as far as possible."""
         try:
+            # In this order: NVML has to be open for persistence mode, and closed for the reset.
             self._without_persistence(gpus)
             self._reset(gpus)
         except DriverError:
-            self._put_back_if_possible(gpus)
+            self._restore_if_possible(gpus)
             raise
-        self.put_back(gpus)
+        self.restore(gpus)
         for pci in gpus:
             self._check(pci)
 
-    def put_back(self, gpus: Sequence[PciAddress]) -> None:
-        """Turn persistence mode on again where it was on before; raises NvmlError, StorageError."""
+    def restore(self, gpus: Sequence[PciAddress]) -> None:
+        """Turn persistence mode on again if it was on before; raises NvmlError, StorageError."""
         for pci in gpus:
             record = self._records.get(pci)
             if record.persistent:
                 self._persistence.set(pci, on=True)
                 self._step("persistence on")
+                # After the mode is on: a crash in between turns it on once more, which does no harm.
                 self._records.put(replace(record, persistent=False))
                 self._step("persistence put back")
 
     def _without_persistence(self, gpus: Sequence[PciAddress]) -> None:
-        """Keep nvidia-persistenced, or the kernel driver itself, from keeping the GPUs initialised."""
+        """Turn persistence mode off, by which the driver or nvidia-persistenced keeps the GPUs open."""
         for pci in gpus:
             if self._is_persistent(pci):
+                # Before the mode goes off, so that it is turned on again even after a crash.
                 self._records.put(replace(self._records.get(pci), persistent=True))
                 self._step("persistence noted")
                 self._persistence.set(pci, on=False)
@@ -338,14 +349,15 @@ class _Resetting:
     def _is_persistent(self, pci: PciAddress) -> bool:
         try:
             return bool(self._persistence.is_on(pci))
-        except NvmlError as error:  # it is ill, so that it may not answer
+        except NvmlError as error:  # a faulty GPU may not answer
             _log.warning("persistence mode is not known", gpu=str(pci), error=error.logged)
             return False
 
     def _reset(self, gpus: Sequence[PciAddress]) -> None:
-        """Reset them while no session of NVML is open on this node, and write down when."""
+        """Reset the GPUs while no NVML session is open on this node, and record the time."""
         with self._controllers.letting_go(), self._own_session_ended():
             self._step("let go")
+            # Checked last, with all sessions closed: whoever has a GPU open now would make the reset fail.
             using = self._using(gpus)
             if using:
                 raise ClaimBlocked(
@@ -360,7 +372,7 @@ class _Resetting:
 
     @contextmanager
     def _own_session_ended(self) -> Iterator[None]:
-        """Raises ClaimBlocked where a call into a GPU hangs: what hangs has the GPU open."""
+        """Close NVML in this process; raises ClaimBlocked if a call hangs, which keeps the GPU open."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._discovery.let_go())
@@ -371,16 +383,17 @@ class _Resetting:
                 ) from error
             yield
 
-    def _put_back_if_possible(self, gpus: Sequence[PciAddress]) -> None:
-        """As ``put_back``; what cannot be put back now is put back later."""
+    def _restore_if_possible(self, gpus: Sequence[PciAddress]) -> None:
+        """As ``restore``, but a failure is only logged; ``Healer.finish`` tries again."""
         try:
-            self.put_back(gpus)
+            self.restore(gpus)
         except DriverError as error:
             _log.warning("persistence mode not put back yet", error=error.logged)
 
     def _check(self, pci: PciAddress) -> None:
         """Raise ClaimBlocked unless NVML has the GPU again."""
         try:
+            # This opens a new NVML session.
             self._discovery.identity(pci)
         except NvmlError as error:
             raise ClaimBlocked(

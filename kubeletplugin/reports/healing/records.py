@@ -1,7 +1,7 @@
-"""Remembers what outlives the plugin of a GPU's reset: what has to be put back, and when it ended.
+"""Records of the resets of GPUs: which setting has to be restored, and when the reset ended.
 
-One file for each GPU, valid within one boot; the next boot drops it. A file that cannot be read counts as
-missing: a verdict then stays longer, or a mode is off that nothing depends on.
+One file for each GPU, valid within one boot. A file that cannot be read counts as missing: at worst a health
+verdict stays longer, or persistence mode stays off, which nothing depends on.
 """
 
 from __future__ import annotations
@@ -27,37 +27,36 @@ _log = get_logger("heal")
 
 @dataclass(frozen=True, slots=True)
 class HealRecord:
-    """What is remembered of one GPU.
-
-    ``persistent``: its persistence mode was on and is off for the reset. ``healed_unix_milliseconds`` is when
-    its last reset ended, 0 for none in this boot.
-    """
+    """The record of one GPU."""
 
     pci: str
     boot_id: str
+    # Whether its persistence mode was on and was turned off for the reset.
     persistent: bool = False
+    # When its last reset ended, 0 if there was none in this boot.
     healed_unix_milliseconds: int = 0
 
 
 class HealRecords:
-    """The files of one boot, remembered. Callers hold the lock of a record's GPU where they change it."""
+    """The records of one boot. Callers that change one hold the lock of its GPU."""
 
     def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
         """The folder is made with the first record: most nodes never heal a GPU.
 
-        ``changed_elsewhere()`` tells whether another instance may have written since it was last asked.
+        ``changed_elsewhere()`` is whether another instance may have written since its last call.
         """
         self._boot_id = boot_id
         self._files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
 
     def get(self, pci: PciAddress) -> HealRecord:
         """The record of a GPU, an empty one without a file."""
-        found = (record for record in self.look() if record.pci == str(pci))
+        found = (record for record in self.records() if record.pci == str(pci))
         return next(found, HealRecord(str(pci), self._boot_id))
 
-    def look(self) -> tuple[HealRecord, ...]:
-        """The records of this boot, sorted by their GPUs; none where they cannot be read now."""
+    def records(self) -> tuple[HealRecord, ...]:
+        """The records of this boot, sorted by GPU; empty if they cannot be read now."""
         try:
+            # Records of an earlier boot mean nothing any more.
             return tuple(record for record in self._files.records() if record.boot_id == self._boot_id)
         except StorageError as error:
             _log.warning("former resets are not known", error=str(error))
@@ -70,16 +69,17 @@ class HealRecords:
 
 def _damaged(pci: str, damage: Damage[HealRecord]) -> Kept[HealRecord]:
     _log.warning("record of a reset cannot be read", gpu=pci, reason=damage.reason)
+    # No value: the record counts as missing.
     return Kept(None, damage.reason)
 
 
 def gpu_of(name: str) -> str | None:
-    """The GPU whose record a file of this name is; None for files of others."""
+    """The GPU that a record of this file name belongs to; None for any other file."""
     return name.removesuffix(_SUFFIX) if _NAME.fullmatch(name) else None
 
 
 def _read(pci: str, data: bytes) -> HealRecord:
-    """Read a GPU's record; raises what ``MALFORMED`` has when it is none."""
+    """Decode a GPU's record; raises one of ``MALFORMED`` if it is not valid."""
     body = decode_json(data)
     if body["pci"] != pci:
         raise ValueError(f"it is of {body['pci']}")

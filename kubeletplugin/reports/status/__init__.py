@@ -1,1 +1,1 @@
-"""How the status of claims is written, and who hears of what changes in it."""
+"""Writes the status of claims, and posts events about its changes."""

@@ -1,9 +1,9 @@
-"""Puts the status of devices into a claim as the API server stores it, and changes nothing else of it.
+"""Puts the status of devices into a claim in the encoding that the API server stores, protobuf.
 
-An allocation is immutable, and the API server compares the opaque configurations in it as they were written.
-Each patch, and each object that is sent as JSON, has the server write them anew: compact, by an apply with
-sorted keys. So of a claim whose configuration was written otherwise no patch of the status is taken. In the
-encoding in which it is stored (protobuf) the configuration is bytes.
+An allocation is immutable, and the API server compares the opaque configurations in it byte for byte. For a
+patch, and for an object that is sent as JSON, the server encodes these configurations again: compact, and for
+an apply with sorted keys. If a configuration was written in another way, the server then sees a changed
+allocation and refuses the write. In protobuf the configuration is a field of bytes, which stays as it is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
+"""Every object in this encoding begins with these bytes, followed by the message Unknown with the object."""
 
 
 class NotStoredBytes(Exception):
-    """The server answered something else than an object in its protobuf encoding."""
+    """The server's answer is not an object in its protobuf encoding."""
 
 
 def uid_of(stored: bytes) -> str:
@@ -36,9 +37,11 @@ def uid_of(stored: bytes) -> str:
 def with_statuses(stored: bytes, entries: Iterable[Mapping[str, Any]]) -> bytes:
     """The claim with these entries of ``status.devices``, which are in the form of JSON.
 
-    What is there of other devices, and conditions of other types, stays. Raises NotStoredBytes.
+    Entries of other devices, and conditions of other types, stay. Raises NotStoredBytes.
     """
+    # Fields that these messages do not have are kept by protobuf as unknown fields and written again.
     envelope = _envelope(stored)
+    # The envelope also has the API version and the kind, which stay.
     claim = _claim(envelope)
     for entry in entries:
         _put(claim.status.devices, entry)
@@ -73,18 +76,19 @@ def _put(
     else:
         device = devices.add(driver=key[0], pool=key[1], device=key[2], share_id=key[3] or None)
     device.data.raw = json.dumps(entry["data"], separators=(",", ":")).encode()
-    told = {condition["type"]: condition for condition in entry["conditions"]}
-    kept = [condition for condition in device.conditions if condition.type not in told]
+    new = {condition["type"]: condition for condition in entry["conditions"]}
+    kept = [condition for condition in device.conditions if condition.type not in new]
     del device.conditions[:]
-    device.conditions.extend([*kept, *map(_condition, told.values())])
+    device.conditions.extend([*kept, *map(_condition, new.values())])
 
 
-def _condition(told: Mapping[str, Any]) -> pb.Condition:
-    since = datetime.fromisoformat(told["lastTransitionTime"])
+def _condition(condition: Mapping[str, Any]) -> pb.Condition:
+    since = datetime.fromisoformat(condition["lastTransitionTime"])
     return pb.Condition(
-        type=told["type"],
-        status=told["status"],
-        reason=told["reason"],
-        message=told["message"],
+        type=condition["type"],
+        status=condition["status"],
+        reason=condition["reason"],
+        message=condition["message"],
+        # metav1.Time has whole seconds.
         last_transition_time=pb.Time(seconds=int(since.timestamp())),
     )

@@ -1,4 +1,4 @@
-"""Writes the status of one claim, and posts what changed about the health of its devices."""
+"""Writes the status of one claim, and posts events about changes in the health of its devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELD_MANAGER = "gpu-dra-kubeletplugin"
 _REQUEST_SECONDS = 5.0
 _MOST_FRESH = 1024
 _MOST_PODS = 4
-"""A claim that more pods have at once is told of on the claim alone."""
+"""If more pods than this have a claim, events are posted for the claim alone."""
 
 Post = Callable[[Reference, EventReason, str], None]
 
@@ -28,22 +28,23 @@ Object = dict[str, Any]
 
 
 class StatusWriter:
-    """Writes with server-side apply, so only our own fields: what others say of a claim stays.
+    """Writes with server-side apply, which changes our own fields only.
 
-    If the API server does not take an apply, since that would rewrite the claim's allocation, the claim is
-    replaced as it is stored (stored_bytes). An object that changed meanwhile is then refused, and written the
-    next time.
+    If the API server refuses an apply, since that would change the claim's allocation, the claim is replaced
+    in its stored encoding (stored_bytes).
     """
 
     def __init__(self, client: KubeClient, post: Post) -> None:
         self._client = client
         self._post = post
         self._lock = threading.Lock()
+        # The UIDs of claims that were read and had no status of ours.
         self._fresh: set[str] = set()
+        # The UIDs of claims whose apply was refused: they are replaced at once.
         self._as_stored: set[str] = set()
 
     def saw(self, stored: Mapping[str, Any]) -> None:
-        """Take in a claim that was read to prepare it.
+        """Called with each claim that was read to prepare it.
 
         If it has no status of ours, it need not be read again before writing.
         """
@@ -54,45 +55,46 @@ class StatusWriter:
                 self._fresh.discard(uid)
                 return
             if len(self._fresh) >= _MOST_FRESH:
-                self._fresh.clear()  # claims that could never be prepared; a look at the others costs little
+                # Most of so many could never be prepared. The others are only read again.
+                self._fresh.clear()
             self._fresh.add(uid)
 
     def forget(self, uid: str) -> None:
-        """Let go of what is known of a claim."""
+        """Forget what is known about a claim."""
         with self._lock:
             self._fresh.discard(uid)
         self._as_stored.discard(uid)
 
     def write(self, claim: ClaimStatus) -> bool:
-        """Have the status tell this; whether it does now.
+        """Write the status; returns whether it is complete now.
 
-        It does not where what it says of a device's health stays, since nobody has looked at that device yet.
-        Raises ApiError: Invalid where the API server takes it in no form.
+        It is not complete if it still has an old health of a device that was not checked yet. Raises
+        ApiError, which is Invalid if the API server refuses every way of writing.
         """
         if self._write_fresh(claim):
             return True
         stored = self._client.get(self._path(claim), timeout_seconds=_REQUEST_SECONDS)
         if stored.get("metadata", {}).get("uid") != claim.uid:
-            return True  # another one of the same name
+            return True  # another claim of the same name
         entries = statuses_to_apply(claim, stored, self._now())
         if not entries:
-            return _tells_all(claim, (stored.get("status") or {}).get("devices") or ())
+            return _is_complete(claim, (stored.get("status") or {}).get("devices") or ())
         self._send(claim, entries)
-        status = stored["status"]
-        self._tell(claim, status, entries)
-        return _tells_all(claim, entries)
+        self._post_changes(claim, stored["status"], entries)
+        return _is_complete(claim, entries)
 
     def _write_fresh(self, claim: ClaimStatus) -> bool:
-        """Write without reading a claim that has no status of ours yet; whether that succeeded."""
+        """Write to a claim without our status, without reading it first; returns whether that succeeded."""
         with self._lock:
             is_fresh = claim.uid in self._fresh
             self._fresh.discard(claim.uid)
+        # A device that is not ready needs an event, for which the pods of the claim have to be read.
         if not is_fresh or any(device.ready.status != "True" for device in claim.devices):
             return False
         try:
             self._apply(claim, [device.status({}, self._now()) for device in claim.devices])
         except Invalid:
-            return False  # it may have lost its allocation: the look tells
+            return False  # it may have lost its allocation, which reading it will show
         return True
 
     def _send(self, claim: ClaimStatus, entries: list[Object]) -> None:
@@ -102,6 +104,7 @@ class StatusWriter:
         try:
             self._apply(claim, entries)
         except Invalid:
+            # The first error says more than that of the second way.
             if not self._replace(claim, entries):
                 raise
             self._as_stored.add(claim.uid)
@@ -110,20 +113,22 @@ class StatusWriter:
         body = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
-            # The UID makes the API server refuse the write when the claim is replaced meanwhile.
+            # The UID makes the API server refuse the write if another claim has the name by now.
             "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
             "status": {"devices": entries},
         }
         self._client.patch(
             f"{self._path(claim)}/status",
             body,
+            # JSON is YAML. The API server accepts an apply with this content type only.
             "application/apply-patch+yaml",
+            # Without force, the server refuses fields that another manager has set.
             {"fieldManager": FIELD_MANAGER, "force": "true"},
             timeout_seconds=_REQUEST_SECONDS,
         )
 
     def _replace(self, claim: ClaimStatus, entries: list[Object]) -> bool:
-        """Write into the claim as it is stored; False if the server does not show it so afterwards."""
+        """Write into the claim in its stored encoding; False if the server does not give or accept that."""
         from kubeletplugin.reports.status import stored_bytes
 
         path = self._path(claim)
@@ -134,6 +139,7 @@ class StatusWriter:
             body = stored_bytes.with_statuses(stored, entries)
         except (Invalid, stored_bytes.NotStoredBytes):
             return False
+        # The body has the resourceVersion that was read, so the server refuses it if the claim has changed.
         self._client.replace_bytes(
             f"{path}/status",
             body,
@@ -143,7 +149,7 @@ class StatusWriter:
         )
         return True
 
-    def _tell(self, claim: ClaimStatus, status: Mapping[str, Any], entries: list[Object]) -> None:
+    def _post_changes(self, claim: ClaimStatus, status: Mapping[str, Any], entries: list[Object]) -> None:
         change = health_change(status.get("devices") or (), entries)
         if not (change.sick or change.well):
             return
@@ -151,6 +157,7 @@ class StatusWriter:
         pods = [
             Reference("v1", "Pod", str(user["name"]), str(user["uid"]), claim.namespace)
             for user in status.get("reservedFor") or ()
+            # reservedFor may name other objects, which have an API group.
             if user.get("resource") == "pods" and not user.get("apiGroup")
         ]
         for one in (about, *(pods if len(pods) <= _MOST_PODS else ())):
@@ -167,21 +174,19 @@ class StatusWriter:
         return claim_path(claim.namespace, claim.name)
 
 
-def _tells_all(claim: ClaimStatus, entries: Any) -> bool:
-    """Whether the health of each device stands in the entries as it is known, so that nothing is to come."""
-    told = {key_of(one): ready_of(one) for one in entries}
+def _is_complete(claim: ClaimStatus, entries: Any) -> bool:
+    """Whether the entries need no further write once the devices that were not checked yet are checked."""
+    conditions = {key_of(one): ready_of(one) for one in entries}
     return all(
-        (found := told.get(device.key)) is None or found.get("status") == device.ready.status
+        (found := conditions.get(device.key)) is None or found.get("status") == device.ready.status
         for device in claim.devices
-        if not device.is_seen
+        if not device.is_checked
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """Sentences for people: of the devices that have fallen ill, or otherwise ill, and of those that are well
-    again.
-    """
+    """Sentences about devices that became faulty, or faulty in another way, and about recovered ones."""
 
     sick: tuple[str, ...] = ()
     well: tuple[str, ...] = ()
@@ -190,7 +195,8 @@ class HealthChange:
 def health_change(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> HealthChange:
     """The difference between the stored entries of ``status.devices`` and those that are written.
 
-    A memory limit that is not enforced is not a question of the GPU's health, and has events of its own.
+    Memory limits that are not enforced do not count: they are not about the GPU's health, and have events of
+    their own.
     """
     there = {key_of(entry): ready_of(entry) for entry in before}
     sick, well = [], []
@@ -199,6 +205,7 @@ def health_change(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[s
         if now is None:
             continue
         if _is_ill(now):
+            # A new reason is news, a new message alone is not.
             if was is None or not _is_ill(was) or was.get("reason") != now["reason"]:
                 sick.append(f"{entry['device']}: {now['message'] or now['reason']}")
         elif was is not None and _is_ill(was):

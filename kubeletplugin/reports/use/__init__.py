@@ -1,1 +1,1 @@
-"""What GPUs, the devices of claims and containers use, read when somebody fetches the metrics."""
+"""The use of GPUs, of the devices of claims, and by containers, read when the metrics are fetched."""

@@ -1,7 +1,7 @@
-"""The metric series of the devices that claims have, and of the GPUs below them.
+"""The metric series of the devices that claims have, and of their GPUs.
 
-What a device gives its claim of a GPU and what the claim uses of it are None where that is not known. The
-processes that use a GPU are found by their containers, and by the devices that the kubelet lists for these.
+Unknown values are None and are not reported. Processes on a GPU are assigned to claims by their containers,
+and by the devices that the kubelet lists for these.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ USE_SERIES = (
 _SHARING = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 
 _CUT = frozenset({"partition", "static", "vgpu"})
-"""The kinds whose records, or names, tell a part of a GPU."""
+"""The kinds of devices that are a part of a GPU."""
 
 
 class UseSeries:
-    """The series for the claims of one node; ``published_memory(device)`` is what the node's slices say."""
+    """The series for the claims of one node; ``published_memory(device)`` is from the node's slices."""
 
     def __init__(self, kinds: HeldKinds, published_memory: Callable[[str], int | None]) -> None:
         self._kinds = kinds
@@ -55,7 +55,7 @@ class UseSeries:
     def readings(
         self, entries: Iterable[Entry], gpus: Iterable[Gpu], use: NodeUse, listed: Listed
     ) -> Iterator[Reading]:
-        """Everything that is known now of these live claims, and of the GPUs that NVML lists."""
+        """The readings for these live claims, and for the GPUs that NVML lists."""
         by_pci = {str(gpu.pci): gpu for gpu in gpus}
         devices = [(entry, held) for entry in entries for held in entry.devices]
         owners = attributed((held for _, held in devices), use, listed)
@@ -63,6 +63,7 @@ class UseSeries:
         for entry, held in devices:
             labels = self._labels(entry, held, listed)
             memory_bytes = _allocated_bytes(held, self._kinds, self._published_memory, by_pci)
+            # Admin access takes no memory from others.
             for pci in held.gpus if not held.admin_access else ():
                 whole = len(held.gpus) > 1 and pci in by_pci
                 allocated.setdefault(pci, []).append(by_pci[pci].memory_bytes if whole else memory_bytes)
@@ -81,6 +82,7 @@ class UseSeries:
             yield from _of_gpu(pci, gpu, use, allocated[pci])
 
     def _labels(self, entry: Entry, held: HeldDevice, listed: Listed) -> dict[str, str]:
+        # A label has one value: with several pods it is empty.
         pods = {name.pod for name in listed.get(held.cdi_device, ())}
         kind, share = self._kinds.of(held), held.share
         return {
@@ -120,18 +122,18 @@ def _of_gpu(pci: str, gpu: Gpu, use: NodeUse, allocated: list[int | None]) -> It
     labels = {"uuid": gpu.uuid, "pci_bus_id": pci}
     yield Reading("gpu_dra_gpu_info", {**labels, "product": gpu.product_name or ""}, 1)
     known = [one for one in allocated if one is not None]
-    told = use.gpus.get(pci)
+    reading = use.gpus.get(pci)
     amounts: dict[str, float | None] = {
         "memory_total_bytes": gpu.memory_bytes,
         "memory_allocated_bytes": sum(known) if len(known) == len(allocated) else None,
     }
-    if told is not None:
+    if reading is not None:
         amounts |= {
-            "memory_used_bytes": None if told.memory is None else told.memory.used_bytes,
-            "utilization_ratio": None if told.utilisation is None else told.utilisation.compute,
-            "power_watts": _thousandth(told.power_milliwatts),
-            "power_limit_watts": _thousandth(told.power_limit_milliwatts),
-            "temperature_celsius": told.temperature_celsius,
+            "memory_used_bytes": None if reading.memory is None else reading.memory.used_bytes,
+            "utilization_ratio": None if reading.utilisation is None else reading.utilisation.compute,
+            "power_watts": _thousandth(reading.power_milliwatts),
+            "power_limit_watts": _thousandth(reading.power_limit_milliwatts),
+            "temperature_celsius": reading.temperature_celsius,
         }
     for name, amount in amounts.items():
         if amount is not None:
@@ -157,7 +159,8 @@ def _profile_of(held: HeldDevice, kinds: HeldKinds) -> str:
 def _allocated_bytes(
     held: HeldDevice, kinds: HeldKinds, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
 ) -> int | None:
-    """The memory that a claim has with a device; of a share that is counted, its even part."""
+    """The memory that a claim gets with a device; for a share without an amount, its equal part."""
+    # A share with limits: the memory that it guarantees.
     if held.memory is not None:
         return held.memory.guaranteed_bytes
     share = held.share
@@ -167,9 +170,10 @@ def _allocated_bytes(
     if name is not None and name.kind.word in _CUT:
         all_bytes = kinds.of(held).memory_bytes(held) or published(held.device)
     else:
-        all_bytes = published(held.device) or _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
+        all_bytes = published(held.device) or _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)
     if share is None or not share.is_part:
         return all_bytes or None
+    # The name of a counted share says into how many parts its device is divided.
     most = None if name is None or name.shared is None else name.shared.shares
     return all_bytes * share.shares // most if all_bytes and most else None
 
@@ -177,11 +181,11 @@ def _allocated_bytes(
 def share_ratio(
     held: HeldDevice, kinds: HeldKinds, memory_bytes: int | None, gpus: Mapping[str, Gpu]
 ) -> float | None:
-    """The part of its GPUs that a claim has with a device, from 0 to 1."""
+    """The part of its GPUs that a claim gets with a device, from 0 to 1."""
     name = kinds.parse(held.device)
     if name is not None and name.kind.word not in _CUT and not is_part(held):
         return 1.0
-    total = _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
+    total = _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)
     if memory_bytes and total:
         return min(1.0, memory_bytes / total)
     if name is None or name.shared is None or not name.shared.shares or held.share is None:
@@ -194,18 +198,19 @@ def used_bytes(
 ) -> int | None:
     """The memory that a claim uses of a device.
 
-    A device that the claim has alone is asked itself. For a share with limits it is what the NVIDIA driver
-    counts for its containers, and for other shares what its processes have.
+    If the claim has the device alone, it is the device's own use. For a share with limits it is what the
+    NVIDIA driver counts for its containers, for any other share the memory of its processes.
     """
     if held.memory is not None:
         if use.memory is None:
             return None
+        # Limits are per container, so a claim's use is the sum over its containers.
         key = entry.uid, held.cdi_device
         return _sum(one.used_bytes for one in use.memory if (one.claim_uid, one.cdi_device) == key)
     if is_part(held):
         if not _are_known(held, use, owners, listed):
             return None
-        return _sum(owners.devices.get(held.cdi_device, _OfDevice()).containers.values())
+        return _sum(owners.devices.get(held.cdi_device, _DeviceProcesses()).containers.values())
     return _sum(_used_alone(held, use, pci) for pci in held.gpus) if held.gpus else None
 
 
@@ -216,20 +221,23 @@ def utilisation(held: HeldDevice, use: NodeUse, owners: _Attributed, listed: Lis
         busy = [_busy_alone(use, pci, instance) for pci in held.gpus]
         known = [one for one in busy if one is not None]
         return sum(known) / len(known) if known and len(known) == len(busy) else None
+    # NVML gives the utilisation of processes for whole GPUs only, not for partitions.
     if instance is not None or not _are_known(held, use, owners, listed):
         return None
-    of_device = owners.devices.get(held.cdi_device, _OfDevice())
+    of_device = owners.devices.get(held.cdi_device, _DeviceProcesses())
+    # NVML measures each process against the whole GPU.
     found = 0.0
     for pci in held.gpus:
-        told = use.gpus[pci].busy
-        if told is None:
+        busy_processes = use.gpus[pci].busy
+        if busy_processes is None:
             return None
-        found += sum(one.compute for one in told if one.pid in of_device.pids.get(pci, ()))
+        pids = of_device.pids.get(pci, ())
+        found += sum(one.compute for one in busy_processes if one.pid in pids)
     return min(1.0, found / len(held.gpus))
 
 
-def _has(held: HeldDevice, gpu: Gpu | None) -> int | None:
-    """The memory of a GPU of which the device is all or a part; shares have none of what the driver keeps."""
+def _memory_of(gpu: Gpu | None, held: HeldDevice) -> int | None:
+    """The memory of a GPU that devices of this kind divide; shares get none of what the driver reserves."""
     if gpu is None:
         return None
     return gpu.shareable_bytes if is_part(held) and instance_of(held) is None else gpu.memory_bytes
@@ -267,14 +275,14 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 
 
 @dataclass(slots=True)
-class _OfDevice:
-    """The processes of one device of a claim; the memory of a container is None where a part is not known."""
+class _DeviceProcesses:
+    """The processes of one device of a claim; a container's memory is None if that of one is unknown."""
 
     containers: dict[ContainerName, int | None] = field(default_factory=dict)
     pids: dict[str, set[int]] = field(default_factory=dict)
 
     def add(self, pci: str, name: ContainerName, process: ProcessUse) -> None:
-        """Count a process of a container on the GPU at this address."""
+        """Add a process of a container on the GPU at this address."""
         before, more = self.containers.get(name, 0), process.memory_bytes
         self.containers[name] = None if before is None or more is None else before + more
         self.pids.setdefault(pci, set()).add(process.pid)
@@ -282,33 +290,34 @@ class _OfDevice:
 
 @dataclass(frozen=True, slots=True)
 class _Attributed:
-    """The processes of devices, by CDI device; ``unknown`` are GPUs with a process of an unknown owner."""
+    """The processes of devices, by CDI device; ``unknown`` are GPUs with processes of unknown containers."""
 
-    devices: Mapping[str, _OfDevice]
+    devices: Mapping[str, _DeviceProcesses]
     unknown: frozenset[str]
 
 
 def attributed(held: Iterable[HeldDevice], use: NodeUse, listed: Listed) -> _Attributed:
-    """The processes on the GPUs by the devices of their containers.
+    """Assign the processes on the GPUs to the devices of their containers.
 
-    A container with several devices on a GPU, or on a partition, counts for the first of them: NVML does not
-    say through which of them a process runs there.
+    If a container has several devices on one GPU or partition, the first of them gets all of its processes:
+    NVML does not say which device a process uses.
     """
     on_gpu: dict[str, list[HeldDevice]] = {}
     for one in held:
         for pci in one.gpus:
             on_gpu.setdefault(pci, []).append(one)
-    devices: dict[str, _OfDevice] = {}
+    devices: dict[str, _DeviceProcesses] = {}
     unknown: set[str] = set()
     for pci, reading in use.gpus.items():
         for process in reading.processes or ():
+            # It may belong to any share, so the use of all shares of this GPU is unknown.
             if process.pid not in use.containers:
                 unknown.add(pci)
                 continue
             name = use.containers[process.pid]
             owner = None if name is None else _owner(on_gpu.get(pci, ()), name, process, listed)
             if name is not None and owner is not None:
-                devices.setdefault(owner.cdi_device, _OfDevice()).add(pci, name, process)
+                devices.setdefault(owner.cdi_device, _DeviceProcesses()).add(pci, name, process)
     return _Attributed(devices, frozenset(unknown))
 
 

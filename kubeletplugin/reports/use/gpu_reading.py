@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from driver.nvml.api import (
-    DriverNotLoaded,
-    GpuLost,
-    NvmlCallFailed,
-    NvmlDevice,
-    NvmlTimeout,
-    SessionLost,
-)
+from driver.nvml import api
 from driver.nvml.deadline import Watch
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 
@@ -23,13 +16,13 @@ T = TypeVar("T")
 Instance = tuple[int, int]
 """NVML's ids of a partition: of its GPU instance and its compute instance."""
 
-_OF_ALL_CALLS = (DriverNotLoaded, GpuLost, NvmlTimeout, SessionLost)
-"""What says that no other call would be answered either."""
+_OF_ALL_CALLS = (api.DriverNotLoaded, api.GpuLost, api.NvmlTimeout, api.SessionLost)
+"""Errors after which no other call would be answered either."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What a GPU answered; None for what it did not. Partitions that did not answer are left out."""
+    """What was read from a GPU; None for a value that could not be read. Such partitions are left out."""
 
     memory: MemoryUse | None = None
     utilisation: Utilisation | None = None
@@ -44,50 +37,51 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to ask a GPU besides what every GPU is asked.
+    """What to read from a GPU besides the values that are read from every GPU."""
 
-    ``partitions`` are those that claims have alone, ``processes`` is whether to list processes, and ``busy``
-    whether processes tell shares apart.
-    """
-
+    # The partitions that claims have alone.
     partitions: frozenset[Instance] = frozenset()
+    # Whether to list processes.
     processes: bool = False
+    # Whether to read how busy each process keeps the GPU, which is needed for shares.
     busy: bool = False
 
 
-def reading_of(wanted: Wanted) -> Callable[[NvmlDevice, Watch], GpuReading]:
+def reading_of(wanted: Wanted) -> Callable[[api.NvmlDevice, Watch], GpuReading]:
     """The job that reads a GPU.
 
-    A call that fails by itself leaves out what it would have told. It raises NvmlCallFailed for a GPU that is
-    lost or hangs, and where there is no session.
+    A single call that fails leaves its value out. The job raises NvmlCallFailed if the GPU is lost or hangs,
+    or if there is no NVML session.
     """
 
-    def job(device: NvmlDevice, watch: Watch) -> GpuReading:
-        def told(name: str, call: Callable[[], T]) -> T | None:
+    def job(device: api.NvmlDevice, watch: Watch) -> GpuReading:
+        def value(name: str, call: Callable[[], T]) -> T | None:
             try:
                 return watch(name, call)
             except _OF_ALL_CALLS:
                 raise
-            except NvmlCallFailed:
+            # Many values are not supported by some GPU, by MIG mode or by a driver.
+            except api.NvmlCallFailed:
                 return None
 
         memory: dict[Instance, MemoryUse] = {}
         busy: dict[Instance, float] = {}
         for instance in sorted(wanted.partitions):
-            used = told("partition_memory_use", partial(device.partition_memory_use, *instance))
+            used = value("partition_memory_use", partial(device.partition_memory_use, *instance))
             if used is not None:
                 memory[instance] = used
-            part = told("partition_utilisation", partial(device.partition_utilisation, instance[0]))
+            # NVML counts the utilisation of a GPU instance as a whole.
+            part = value("partition_utilisation", partial(device.partition_utilisation, instance[0]))
             if part is not None:
                 busy[instance] = part
         return GpuReading(
-            told("memory_use", device.memory_use),
-            told("utilisation", device.utilisation),
-            told("power_milliwatts", device.power_milliwatts),
-            told("power_limit_milliwatts", device.power_limit_milliwatts),
-            told("temperature_celsius", device.temperature_celsius),
-            told("processes", device.processes) if wanted.processes else None,
-            told("busy_processes", device.busy_processes) if wanted.busy else None,
+            value("memory_use", device.memory_use),
+            value("utilisation", device.utilisation),
+            value("power_milliwatts", device.power_milliwatts),
+            value("power_limit_milliwatts", device.power_limit_milliwatts),
+            value("temperature_celsius", device.temperature_celsius),
+            value("processes", device.processes) if wanted.processes else None,
+            value("busy_processes", device.busy_processes) if wanted.busy else None,
             memory,
             busy,
         )

@@ -1,4 +1,4 @@
-"""Reads what the metrics about use need: the GPUs, the memory of containers, and their processes."""
+"""Reads the values for the metrics about use: of GPUs, of the memory of containers, and of processes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _log = get_logger("use")
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One reading. GPUs that did not answer are missing in ``gpus``, whose keys are addresses as in sysfs.
+    """One reading of a node."""
 
-    ``memory`` is what containers with limits use, None if not known. ``containers`` are those of processes on
-    the GPUs, None for a process outside of containers; a missing process is not known.
-    """
-
+    # By PCI address, in the format of sysfs; without GPUs that did not answer.
     gpus: Mapping[str, GpuReading] = field(default_factory=dict)
+    # The use of containers with limits, None if unknown.
     memory: tuple[ContainerMemory, ...] | None = None
+    # The container of each process on the GPUs, by process id: None for one outside of containers. Processes
+    # with an unknown container are missing.
     containers: Mapping[int, ContainerName | None] = field(default_factory=dict)
 
 
-class NodeLook:
-    """Looks at a node; takes its time, and is asked from one thread.
+class UseReader:
+    """Reads the use of a node's GPUs; this takes time and is done by one thread.
 
-    ``listed`` is as the kubelet last told.
+    ``listed`` is the kubelet's last list of containers.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NodeLook:
         listed: Callable[[], Listed],
         processes: ProcessContainers,
     ) -> None:
-        """``gpus()`` are those that NVML listed last, ``entries()`` the live claims of the node.
+        """``gpus()`` returns the GPUs that NVML listed last, ``entries()`` the live claims of the node.
 
         ``memory`` and ``listed`` raise DriverError.
         """
@@ -63,28 +63,31 @@ class NodeLook:
         self._processes = processes
         self.listed: Listed = {}
 
-    def look(self) -> NodeUse:
-        """Look once; raises StorageError."""
+    def read(self) -> NodeUse:
+        """Read everything once; raises StorageError."""
         wanted = wanted_of(self._entries())
+        # Every GPU is read, also one without claims, for the metrics of the GPU itself.
         jobs = {gpu.pci: reading_of(wanted.get(str(gpu.pci), Wanted())) for gpu in self._gpus()}
         gpus: dict[str, GpuReading] = {}
         try:
+            # All GPUs at once, each in a thread of its own, so that one that hangs delays no other.
             found: Mapping[PciAddress, GpuReading | NvmlCallFailed] = (
                 self._discovery.read(jobs) if jobs else {}
             )
         except DriverError as error:
             _log.debug("use of GPUs is not known", error=str(error))
             found = {}
-        for pci, told in found.items():
-            if isinstance(told, NvmlCallFailed):
-                _log.debug("use of a GPU is not known", gpu=str(pci), error=str(told))
+        for pci, reading in found.items():
+            if isinstance(reading, NvmlCallFailed):
+                _log.debug("use of a GPU is not known", gpu=str(pci), error=str(reading))
             else:
-                gpus[str(pci)] = told
+                gpus[str(pci)] = reading
         pids = {one.pid for reading in gpus.values() for one in reading.processes or ()}
         return NodeUse(gpus, self._limited(), self._containers(pids))
 
     def _containers(self, pids: set[int]) -> dict[int, ContainerName | None]:
         try:
+            # Without an answer the last list stays.
             self.listed = self._ask_kubelet()
         except DriverError as error:
             _log.debug("the kubelet does not list containers", error=str(error))
@@ -99,13 +102,14 @@ class NodeLook:
 
 
 def wanted_of(entries: Iterable[Entry]) -> dict[str, Wanted]:
-    """What to ask each GPU, by its address, for the metrics of the claims' devices."""
+    """What to read from each GPU, by its address, for the metrics of the claims' devices."""
     instances: dict[str, set[Instance]] = {}
     shared: dict[str, bool] = {}
     for pci, held in _on_gpus(entries):
         instance = instance_of(held)
         if instance is not None and not is_part(held):
             instances.setdefault(pci, set()).add(instance)
+        # The utilisation of single processes is needed only for shares of a whole GPU.
         shared[pci] = shared.get(pci, False) or (is_part(held) and instance is None)
     return {
         pci: Wanted(frozenset(instances.get(pci, ())), processes=True, busy=busy)
@@ -114,7 +118,7 @@ def wanted_of(entries: Iterable[Entry]) -> dict[str, Wanted]:
 
 
 def instance_of(held: HeldDevice) -> Instance | None:
-    """NVML's ids of the partition that the device is or lies on; None where it is none, or not made."""
+    """NVML's ids of the partition that the device is or is a share of; None if there is none, or none yet."""
     record = None if partition_name(held) is None else record_of(held)
     if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
         return None
@@ -122,7 +126,7 @@ def instance_of(held: HeldDevice) -> Instance | None:
 
 
 def is_part(held: HeldDevice) -> bool:
-    """Whether other claims may have shares beside it."""
+    """Whether the device is a share, beside which other claims may have shares."""
     return held.share is not None and held.share.is_part
 
 

@@ -1,9 +1,9 @@
 """Finds the container that a process is in, by its control group and the kubelet's links to the logs.
 
-NVML tells of processes by their ids on the host. Where the plugin's ``/proc`` is the host's (``hostPID`` of
-its pod), ``/proc/PID/cgroup`` says which container a process is in, by pod UID and container id; a container
-cannot leave its group. For each container the kubelet keeps a link ``POD_NAMESPACE_CONTAINER-ID.log`` in
-``/var/log/containers``, from whose name follows the rest; the link itself is not followed.
+NVML lists processes by their ids on the host. The plugin's ``/proc`` is the host's if its pod has
+``hostPID``. Then ``/proc/PID/cgroup`` has the pod's UID and the container's id; a process cannot leave the
+control group of its container. The kubelet keeps a link ``POD_NAMESPACE_CONTAINER-ID.log`` for each container
+in ``/var/log/containers``, whose name has the rest. Only names are read, links are not followed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
 _GROUP = re.compile(
     rf"pod({_UID})(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{{64}})(?:\.scope)?(?:/|$)", re.MULTILINE
 )
-"""A container's group with the driver systemd (``kubepods-podUID.slice/cri-containerd-ID.scope``) or cgroupfs
-(``kubepods/podUID/ID``). The first that fits counts: whatever a container makes lies below its own.
+"""The group of a container with the cgroup driver systemd (``kubepods-podUID.slice/cri-containerd-ID.scope``)
+or cgroupfs (``kubepods/podUID/ID``). The first match counts: groups that a container makes are below its own.
 """
+# Names of pods, namespaces and containers have no underscores, so these separate the parts.
 _LINK = re.compile(r"([^_]+)_([^_]+)_([^_]+)-([0-9a-f]{64})\.log")
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerGroup:
-    """What a control group says of a container: the UID of its pod, and its id in the runtime."""
+    """The container of a control group: the UID of its pod, and its id in the runtime."""
 
     pod_uid: str
     container_id: str
 
 
-def container_of(told: str) -> ContainerGroup | None:
-    """The container of a process, from the text of its /proc/PID/cgroup; None for one outside of containers.
+def container_of(cgroup: str) -> ContainerGroup | None:
+    """The container of a process, from the text of its /proc/PID/cgroup; None if it is in none.
 
-    Works with cgroup v1 and v2, for groups of systemd and of the kubelet's own, below whatever folder, and
-    where the reader is in a cgroup namespace of its own.
+    Works with cgroup v1 and v2, with both cgroup drivers of the kubelet, below any parent group, and in a
+    cgroup namespace.
     """
-    found = _GROUP.search(told)
+    found = _GROUP.search(cgroup)
     return None if found is None else ContainerGroup(found[1].replace("_", "-"), found[2])
 
 
@@ -56,17 +57,18 @@ class ProcessContainers:
         self._names: dict[str, ContainerName] = {}
 
     def of(self, pids: Iterable[int]) -> dict[int, ContainerName | None]:
-        """The container of each process, None of one that is in none.
+        """The container of each process, None for a process outside of containers.
 
-        One that has ended, or whose container has no name here, is left out.
+        Processes that have ended, and those whose container has no name here, are left out.
         """
-        groups = {pid: told for pid in pids if (told := self._group(pid)) is not None}
+        groups = {pid: cgroup for pid in pids if (cgroup := self._group(pid)) is not None}
         wanted = {one.container_id for one in map(container_of, groups.values()) if one is not None}
+        # Ids of containers are never used again, so names stay valid until a new container appears.
         if not wanted <= self._names.keys():
             self._names = self._listed()
         found: dict[int, ContainerName | None] = {}
-        for pid, told in groups.items():
-            group = container_of(told)
+        for pid, cgroup in groups.items():
+            group = container_of(cgroup)
             if group is None:
                 found[pid] = None
             elif group.container_id in self._names:
@@ -82,7 +84,8 @@ class ProcessContainers:
     def _listed(self) -> dict[str, ContainerName]:
         """The names of all containers of the node, by their ids."""
         try:
-            names = os.listdir(self._links)  # noqa: PTH208 - names alone are wanted
+            # A link's name begins with the pod's, so a container cannot be looked up by its id.
+            names = os.listdir(self._links)  # noqa: PTH208 - only names are needed
         except OSError:
             return {}
         links = (match for name in names if (match := _LINK.fullmatch(name)))

@@ -1,4 +1,4 @@
-"""Wires the MPS supervisor: reads the flags, serves until it is told to stop, and leaves daemons running."""
+"""The MPS supervisor's program: reads the flags, serves until a signal, and leaves daemons running."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def main(
 
 
 def serve(site: Site, health_addr: str) -> None:
-    """Serve until a signal; raises ConfigError or StorageError when that cannot begin."""
+    """Serve until a signal; raises ConfigError or StorageError if it cannot start."""
     service = Service()
     service.catch_signals()
     try:

@@ -1,4 +1,4 @@
-"""Calls back when a process has died or a time has come, all in one thread that sleeps until then."""
+"""Calls back when a process has ended or a time has come, all in one thread that sleeps until then."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ if TYPE_CHECKING:
 
 
 class Alarms:
-    """What is waited for; calls must be short, since all the others wait meanwhile."""
+    """Waits for processes and times. Callbacks must be short, since all the others wait meanwhile."""
 
     def __init__(self, at_work: AtWork = nullcontext) -> None:
-        """Make each call in ``at_work``."""
+        """Run each callback in ``at_work``."""
         self._at_work = at_work
+        # A write to this eventfd(2) ends the wait in select.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._new: queue.SimpleQueue[tuple[int | None, float, Call]] = queue.SimpleQueue()
         self._closed = False
 
     def when_dead(self, pidfd: int, call: Call) -> None:
-        """Call when the process of this descriptor has ended; the descriptor may be closed meanwhile."""
+        """Call when the process of this descriptor has ended; the descriptor may be closed before."""
+        # A pidfd becomes readable when its process ends. The copy lives until then.
         self._add(os.dup(pidfd), 0.0, call)
 
     def after(self, seconds: float, call: Call) -> None:
-        """Call once that time has passed."""
+        """Call after this time."""
         self._add(None, time.monotonic() + seconds, call)
 
     def run(self) -> None:
-        """Wait and call until closed; for a thread of its own."""
+        """Wait and call until closed; runs in a thread of its own."""
+        # The number keeps the order of timers with the same time, since functions cannot be compared.
         timers: list[tuple[float, int, Call]] = []
         numbers = itertools.count()
         with selectors.DefaultSelector() as selector:
@@ -67,10 +70,11 @@ class Alarms:
                     os.close(key.fd)
 
     def close(self) -> None:
-        """Have ``run`` return; what was waited for is forgotten."""
+        """Make ``run`` return; outstanding callbacks are dropped."""
         self._closed = True
         os.eventfd_write(self._wake, 1)
 
     def _add(self, pidfd: int | None, moment: float, call: Call) -> None:
+        # Only the thread of run touches the selector and the timers.
         self._new.put((pidfd, moment, call))
         os.eventfd_write(self._wake, 1)

@@ -1,9 +1,8 @@
-"""Speaks the command language of a running MPS control daemon: its limits, its servers, its end.
+"""Sends commands to a running MPS control daemon: for its limits, its servers, its end.
 
 The daemon answers nothing to most commands that worked and words to those that did not, so every limit is
-read back. Limits go by ordinal: one by UUID is taken and not applied. Amounts are read back in whole G,
-rounded down, from 1 GiB on; percentages with a decimal, ``100.0``; process ids are whole numbers. By these
-shapes, the answers to a batch of commands are told apart.
+read back. Amounts are read back in whole G, rounded down, from 1 GiB on; percentages with a decimal,
+``100.0``; process ids are whole numbers. By these formats, the answers to a batch of commands are sorted.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _MIB_PER_GIB = 1024
 
 
 class NoDaemon(ClaimBlocked):
-    """No daemon serves the pipe directory, or it ended before it had answered."""
+    """No daemon serves the pipe directory, or it ended before it answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers to a batch by their shape: percentages, amounts of memory, process ids, and words."""
+    """The answers to a batch by their format: percentages, amounts of memory, process ids, and words."""
 
     percentages: tuple[str, ...] = ()
     amounts: tuple[str, ...] = ()
@@ -40,18 +39,19 @@ class Answers:
 
 
 def sort_answers(lines: tuple[str, ...]) -> Answers:
-    """Tell answers apart."""
+    """Sort the lines of an answer by their format."""
 
-    def those(shape: re.Pattern[str]) -> tuple[str, ...]:
-        return tuple(line for line in lines if shape.fullmatch(line))
+    def matching(pattern: re.Pattern[str]) -> tuple[str, ...]:
+        return tuple(line for line in lines if pattern.fullmatch(line))
 
-    shapes = (_PERCENTAGE, _AMOUNT, _PID)
-    rest = tuple(line for line in lines if not any(shape.fullmatch(line) for shape in shapes))
-    return Answers(those(_PERCENTAGE), those(_AMOUNT), tuple(map(int, those(_PID))), rest)
+    patterns = (_PERCENTAGE, _AMOUNT, _PID)
+    rest = tuple(line for line in lines if not any(pattern.fullmatch(line) for pattern in patterns))
+    return Answers(matching(_PERCENTAGE), matching(_AMOUNT), tuple(map(int, matching(_PID))), rest)
 
 
 def limit_commands(daemon: MpsDaemon, server: int | None = None) -> list[str]:
     """Commands that set and read back the limits of new servers, or those of a running one."""
+    # Memory limits are set by ordinal: the daemon accepts a UUID but does not apply the limit.
     percentage, pinned = "active_thread_percentage", "device_pinned_mem_limit"
     of = " " if server is None else f" {server} "
     default = "default_" if server is None else ""
@@ -65,13 +65,13 @@ def limit_commands(daemon: MpsDaemon, server: int | None = None) -> list[str]:
 
 
 def limits_fault(daemon: MpsDaemon, answers: Answers) -> str | None:
-    """What is wrong with limits as they were read back; None when they are what they should be."""
+    """What is wrong with the limits that were read back; None if they are right."""
     if answers.words:
         return f"refused its limits: {' / '.join(answers.words)}"
     wanted = [mib for mib in daemon.pinned_memory_mib if mib]
     if not answers.percentages or len(answers.amounts) != len(wanted):
         return f"did not say its limits, but {[*answers.percentages, *answers.amounts]}"
-    percentage = answers.percentages[-1]  # a setter may have answered with it as well
+    percentage = answers.percentages[-1]  # the command that sets it may have answered with it as well
     if float(percentage) != daemon.active_thread_percentage:
         asked = daemon.active_thread_percentage
         return f"has an active thread percentage of {percentage} where {asked} was set"
@@ -82,7 +82,7 @@ def limits_fault(daemon: MpsDaemon, answers: Answers) -> str | None:
 
 
 def is_amount(mib: int, text: str) -> bool:
-    """Whether an amount as it is read back is that of a limit in MiB."""
+    """Whether an amount that was read back is this limit in MiB."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         return False
@@ -99,21 +99,23 @@ class Control:
         self._command_seconds = command_seconds
 
     def set_limits(self, daemon: MpsDaemon, deadline: float) -> None:
-        """Set the limits of all clients to come and read them back, before ``deadline`` (monotonic).
+        """Set the limits of all future clients and read them back, before ``deadline`` (monotonic).
 
-        Raises NoDaemon, ProgramHangs, or ClaimBlocked when a limit is refused or is not what was set.
+        Raises NoDaemon, ProgramHangs, or ClaimBlocked if a limit is refused or differs from what was set.
         """
+        # The defaults apply to servers that start later; those that run get the limits one by one.
         defaults = self._ask([*limit_commands(daemon), "get_server_list"], deadline)
         fault = limits_fault(daemon, defaults)
         if fault is not None:
             raise self._wrong(daemon, fault)
         for server in defaults.pids:
+            # A server that has ended meanwhile refuses them, and does not matter any more.
             fault = limits_fault(daemon, self._ask(limit_commands(daemon, server), deadline))
             if fault is not None and server in self._ask(["get_server_list"], deadline).pids:
                 raise self._wrong(daemon, f"{fault} (server {server})")
 
     def quit(self, seconds: int, timeout_seconds: float) -> None:
-        """Have the daemon end, its clients after that many seconds at the latest; raises as above."""
+        """Make the daemon quit, and its clients after this many seconds at the latest; raises as above."""
         self._run([f"quit -t {seconds}"], timeout_seconds)
 
     def _ask(self, commands: list[str], deadline: float) -> Answers:

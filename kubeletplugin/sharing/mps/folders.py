@@ -1,15 +1,14 @@
-"""The folder of one MPS daemon: its record, its pipe directory, what clients get of that, its logs.
+"""The folder of one MPS daemon: its record, its pipe directory, the part of it for clients, its logs.
 
-    <mps-dir>/<name>/daemon.json   what shall run, written before it is started
+    <mps-dir>/<name>/daemon.json   the settings to run with, written before the daemon is started
                      pipe/         CUDA_MPS_PIPE_DIRECTORY of the daemon and of its control program
-                     clients/      what containers have as theirs, read-only: a link to the socket ``control``
-                     shm           what the daemon and containers have as /dev/shm
+                     clients/      the pipe directory of containers, read-only: a link to ``pipe/control``
+                     shm           /dev/shm of the daemon and of containers
                      log/          control.log and server.log, each with the previous one as *.1
                                    unless that was long, and output, what the daemon printed
 
 The pipe directory also has ``control_privileged``, by which root ends the daemon and changes limits, and
-``log``, by which servers fill its logs. Root of a container could use them, so no container sees them.
-Containers keep their folder mounted while a daemon is restarted: it is emptied, never replaced.
+``log``, by which servers write its logs. Root of a container could use them, so containers do not see them.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from driver.process.sockets import checked_socket_path
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_name, read_spec, write_spec
 
 FOLDER_MODE, CLIENTS_MODE = 0o711, 0o755
-"""A server runs as the user of its clients and has to reach the pipes, by names that it knows. MPS makes its
-lock, its log pipe and its pid file for everybody to write, so nobody but root may list them. Containers see
-the folder of clients alone."""
+"""A server runs as the user of its clients and has to open the pipes, whose names it knows: it may enter the
+folder. MPS makes its lock, its log pipe and its pid file writable for everybody, so only root may list the
+folder. Containers see only the folder of clients."""
 
 LONGEST_SOCKET = "control_privileged"
 """The longest name of a socket that the daemon makes in its pipe directory."""
 
 CLIENT_SOCKET = "control"
-"""What a CUDA process connects to; it is handed its server's connection there."""
+"""The socket that a CUDA process connects to, to get the connection to its server."""
 
 _LOGS = ("control.log", "server.log")
 _MOST_KEPT_BYTES = 4 << 20
-"""How large a log may be to be kept beside the next one: clients make it grow, and there is little room."""
+"""A larger log is not kept beside the next one: clients make it grow, and the space is small."""
 
 _TAIL_BYTES = 4096
 _TAIL_LINES = 5
@@ -48,7 +47,7 @@ class DaemonFolder:
     """The paths of one daemon below the supervisor's folder."""
 
     def __init__(self, mps_dir: Path, name: str) -> None:
-        """Raises ClaimRefused for a name that is none, ConfigError when the path is too long for sockets."""
+        """Raises ClaimRefused for an invalid name, ConfigError if the path is too long for sockets."""
         self.path = mps_dir.absolute() / checked_name(name)
         self.pipes = self.path / "pipe"
         self.logs = self.path / "log"
@@ -60,19 +59,19 @@ class DaemonFolder:
         checked_socket_path(self.pipes / LONGEST_SOCKET)
 
     def environment(self) -> dict[str, str]:
-        """What tells the daemon, its control program and its clients where they meet."""
+        """The variables by which the daemon, its control program and its clients find each other."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
 
     def write(self, daemon: MpsDaemon) -> None:
-        """Keep what shall run, durably; raises StorageError."""
+        """Record durably what is to run; raises StorageError."""
         with storage_errors(self.path, "making"):
             make_folder(self.path)
         write_durably(self.record, write_spec(daemon))
 
     def read(self) -> MpsDaemon | None:
-        """What shall run; None without a record, or with one that makes no sense: that is put aside.
+        """What is to run; None without a record. A record that cannot be decoded is put aside.
 
-        Raises StorageError when it cannot be read now.
+        Raises StorageError if the file cannot be read now.
         """
         with storage_errors(self.record, "reading"):
             try:
@@ -91,6 +90,7 @@ class DaemonFolder:
 
     def let_clients_in(self) -> None:
         """Show clients the socket of the daemon that serves now; raises StorageError."""
+        # A hard link: a symbolic link would lead to a path that containers do not have.
         shown = self.clients / CLIENT_SOCKET
         with storage_errors(shown, "making"):
             make_folder(self.clients, CLIENTS_MODE)
@@ -100,6 +100,7 @@ class DaemonFolder:
 
     def make_ready(self) -> None:
         """Empty the folders of sockets and begin new logs, before a start; raises StorageError."""
+        # The folders are emptied and not replaced: containers keep theirs mounted during a restart.
         with storage_errors(self.path, "preparing"):
             for folder in (self.path, self.pipes, self.logs):
                 make_folder(folder)
@@ -110,20 +111,18 @@ class DaemonFolder:
                 else:
                     left.unlink()
             for name in _LOGS:
-                _put_by(self.logs / name)
+                _rotate(self.logs / name)
 
     def remove(self) -> None:
-        """Remove all of it, the record first; raises StorageError."""
+        """Remove everything; raises StorageError."""
         if self.path.is_dir():
+            # The record first: after a crash, a supervisor does not start the daemon again.
             remove_durably(self.record)
             with storage_errors(self.path, "removing"):
                 shutil.rmtree(self.path)
 
     def last_words(self) -> str:
-        """What the daemon printed and the last lines of its log, for people; empty without any.
-
-        Clients write into the logs, so what is quoted is cut and has no control characters.
-        """
+        """What the daemon printed and the last lines of its log, for messages; empty without any."""
         printed, logged = _quoted(_tail(self.output)), _quoted(_tail(self.logs / _LOGS[0]))
         parts = [printed] if printed else []
         if logged:
@@ -138,12 +137,13 @@ def make_folder(path: Path, mode: int = FOLDER_MODE) -> None:
         path.chmod(mode)
 
 
-def _quoted(told: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in told[-_MOST_QUOTED:])
+def _quoted(text: str) -> str:
+    # Clients write into the logs, so the text is cut, and control characters are replaced.
+    return "".join(letter if letter.isprintable() else "?" for letter in text[-_MOST_QUOTED:])
 
 
-def _put_by(log: Path) -> None:
-    """Keep the log of the daemon before as ``.1``, unless it would leave no room; raises OSError."""
+def _rotate(log: Path) -> None:
+    """Keep the previous daemon's log as ``.1``, unless it is too large; raises OSError."""
     before = log.with_name(f"{log.name}.1")
     before.unlink(missing_ok=True)
     if not log.exists():
@@ -168,7 +168,7 @@ def known_names(mps_dir: Path) -> list[str]:
 
 
 def _tail(path: Path) -> str:
-    """The last lines of a file on one line; empty when there are none."""
+    """The last lines of a file on one line; empty if there are none."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)

@@ -1,8 +1,8 @@
-"""Gives daemons the memory that they share with their clients, and room for logs, within limits.
+"""Provides the memory that daemons share with their clients, and space for logs, both limited in size.
 
-Clients write to what they see as /dev/shm, and each line of a log is of some client's making. Where this
-process may mount, both are tmpfs of a limited size, one for each daemon. Where it may not, which somebody has
-to ask for, all daemons and clients have the node's /dev/shm, and logs have no limit.
+Clients write to their /dev/shm, and cause every line of a log. If this process may mount, each daemon has a
+tmpfs of a limited size for either. Otherwise, which needs a flag, all daemons and clients have the node's
+/dev/shm, and logs have no limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubeletplugin.sharing.mps.folders import FOLDER_MODE, DaemonFolder, make_fo
 NODE_SHM = Path("/dev/shm")  # noqa: S108 - the kernel's place for it
 LOG_MIB = 16
 MOST_FILES = 16384
-"""In one of these tmpfs: files take memory of the kernel even when they are empty."""
+"""The limit in each of these tmpfs: even empty files take memory of the kernel."""
 
 _SHM_MODE = 0o1777
 _WAY_OUT = (
@@ -34,21 +34,21 @@ _log = get_logger(__name__)
 
 
 class Memory(Protocol):
-    """Where daemons and clients exchange memory."""
+    """The memory that daemons and clients exchange data by."""
 
     def check(self, mps_dir: Path) -> None:
-        """Raise ConfigError where containers would not see what is made below that folder."""
+        """Raise ConfigError if containers would not see mounts below this folder."""
 
     def make(self, folder: DaemonFolder) -> None:
-        """Have it there before a daemon starts; what is there stays. Raises NodeIncomplete, StorageError."""
+        """Make it before a daemon starts, unless it exists; raises NodeIncomplete, StorageError."""
 
     def command(
         self, folder: DaemonFolder, command: Sequence[str | Path], environment: Mapping[str, str]
     ) -> tuple[list[str | Path], Mapping[str, str]]:
-        """The command, and its environment, that starts a daemon so that it uses this memory."""
+        """The command and the environment that start a daemon with this memory."""
 
     def remove(self, folder: DaemonFolder) -> None:
-        """Let go of it, once no daemon uses it any more; raises StorageError."""
+        """Remove it, once no daemon uses it any more; raises StorageError."""
 
 
 class OwnMemory:
@@ -60,27 +60,28 @@ class OwnMemory:
         self._proc = proc
 
     def check(self, mps_dir: Path) -> None:
-        """A container's mounts reach the host, where containers are made, only if they are passed on."""
+        """Check that mounts below the folder reach the host, where containers are made."""
         try:
+            # Outside of the host's mount namespace, they do so only if the folder's mount is shared.
             is_host = (self._proc / "1/ns/mnt").readlink() == (self._proc / "self/ns/mnt").readlink()
             table = (self._proc / "self/mountinfo").read_text(errors="replace")
         except OSError:
-            return  # then nobody can tell; a container that lacks the mount says so when it starts
-        if not is_host and not is_passed_on(mps_dir, table):
+            return  # it cannot be found out; a container without the mount fails at its start
+        if not is_host and not is_shared_mount(mps_dir, table):
             raise ConfigError(
                 f"what is mounted below {mps_dir} is not seen on the host, where containers get it from",
                 "give that volume mountPropagation: Bidirectional, or start with --shm node",
             )
 
     def make(self, folder: DaemonFolder) -> None:
-        """Mount both, where they are not mounted."""
+        """Mount both, unless they are mounted."""
         for path, mib, mode in (
             (folder.shm, self._shm_mib, _SHM_MODE),
             (folder.logs, LOG_MIB, FOLDER_MODE),
         ):
             with storage_errors(path, "making"):
                 if path.is_symlink():
-                    path.unlink()
+                    path.unlink()  # of a supervisor that used the node's /dev/shm
                 make_folder(folder.path)
                 path.mkdir(exist_ok=True)
             if not _is_mounted(path):
@@ -94,52 +95,43 @@ class OwnMemory:
     def command(
         self, folder: DaemonFolder, command: Sequence[str | Path], environment: Mapping[str, str]
     ) -> tuple[list[str | Path], Mapping[str, str]]:
-        """Through this interpreter, which mounts and then becomes the daemon.
-
-        It gets nothing of the daemon's environment: libraries of the driver root are not for it.
-        """
+        """A Python interpreter, which mounts and then becomes the daemon."""
+        # The daemon's environment is an argument: its LD_LIBRARY_PATH leads to libraries of the driver root,
+        # which must not be loaded into the interpreter.
         program = [sys.executable, "-I", "-S", mounts.__file__]
         return [*program, str(folder.shm), json.dumps(dict(environment)), *command], {"LC_ALL": "C"}
 
     def remove(self, folder: DaemonFolder) -> None:
-        """Unmount both; containers that still have the one keep it."""
+        """Unmount both; containers that still use one keep it."""
         _unmount(folder)
 
 
 class NodeMemory:
-    """The node's /dev/shm for all."""
+    """The node's /dev/shm for all daemons and clients."""
 
     def check(self, mps_dir: Path) -> None:
-        """Nothing is mounted."""
+        """Always possible, and logged as a warning."""
         _log.warning("MPS clients have the node's shared memory", mps_dir=str(mps_dir), shm=str(NODE_SHM))
 
     def make(self, folder: DaemonFolder) -> None:
-        """Lead containers to the node's /dev/shm."""
-        use_node_shm(folder)
+        """Link the daemon's ``shm`` to the node's /dev/shm, unless it has one of its own."""
+        with storage_errors(folder.shm, "making"):
+            make_folder(folder.path)
+            with suppress(FileExistsError):
+                folder.shm.symlink_to(NODE_SHM)
 
     def command(
         self,
-        folder: DaemonFolder,  # noqa: ARG002 - the other kind of memory goes by it
+        folder: DaemonFolder,  # noqa: ARG002 - the other kind of memory needs it
         command: Sequence[str | Path],
         environment: Mapping[str, str],
     ) -> tuple[list[str | Path], Mapping[str, str]]:
-        """As it is."""
+        """The command as it is."""
         return list(command), environment
 
     def remove(self, folder: DaemonFolder) -> None:
-        """What an earlier supervisor mounted goes, if it may."""
+        """Unmount what an earlier supervisor mounted, if there is anything."""
         _unmount(folder)
-
-
-def use_node_shm(folder: DaemonFolder) -> None:
-    """Lead the clients of a daemon to the node's /dev/shm, where it has nothing of its own.
-
-    Raises StorageError.
-    """
-    with storage_errors(folder.shm, "making"):
-        make_folder(folder.path)
-        with suppress(FileExistsError):
-            folder.shm.symlink_to(NODE_SHM)
 
 
 def _unmount(folder: DaemonFolder) -> None:
@@ -150,17 +142,20 @@ def _unmount(folder: DaemonFolder) -> None:
 
 
 def _is_mounted(path: Path) -> bool:
-    """Whether something is mounted at the path itself: a link may lead to a mount of the node."""
+    """Whether something is mounted at the path itself; a symbolic link may lead to a mount of the node."""
     return not path.is_symlink() and path.is_mount()
 
 
-def is_passed_on(path: Path, table: str) -> bool:
+def is_shared_mount(path: Path, table: str) -> bool:
     """Whether mounts made at a path reach other mount namespaces, by the text of a mountinfo (proc(5))."""
+    # The mount that a path lies in is the one with the longest mount point above it; of several at one
+    # point, the last one covers the others. Optional fields stand between the sixth one and a dash.
     best: tuple[int, bool] = (-1, False)
     for line in table.splitlines():
         fields = line.split()
         if len(fields) < 7:
             continue
+        # Blanks and some other characters are written as octal escapes, such as \040.
         point = fields[4].encode().decode("unicode_escape")
         optional = fields[6 : fields.index("-", 6)] if "-" in fields[6:] else []
         if path.is_relative_to(point) and len(point) >= best[0]:

@@ -1,11 +1,11 @@
 """Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory.
 
-Any pod can give a process the name, the arguments and the environment of a control daemon. So these only say
-what a process claims to be. What the kernel says of it decides. Ours are in the supervisor's control group:
-what the supervisor starts stays there, and nobody else gets in without rights over the node. A daemon of ours
-also has the user and at least the rights of the supervisor, which a pod that is not privileged has not; a
-server may run as its clients' user. A daemon of somebody else counts only if it has rights over the node,
-CAP_SYS_ADMIN in the supervisor's user namespace: who has that can stop a GPU's work anyway.
+Any pod can give a process the name, the arguments and the environment of a control daemon, so these prove
+nothing. What the kernel shows decides. Our processes are in the supervisor's control group: what the
+supervisor starts stays there, and nobody else gets in without rights over the node. Our daemons also have the
+user and at least the rights of the supervisor, which a pod that is not privileged cannot have; a server may
+run as its clients' user. A daemon of somebody else counts only if it has rights over the node, CAP_SYS_ADMIN
+in the supervisor's user namespace: a process with that right can stop a GPU's work anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PROC = Path("/proc")
 PIPE_DIRECTORY, VISIBLE_DEVICES = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_VISIBLE_DEVICES"
 DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 
-_COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
+# The kernel keeps 15 characters of a name (TASK_COMM_LEN). So the daemon and its servers have the same one.
+_COMM = CONTROL[:15]
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
 _GONE_SECONDS = 5.0
 _MOST_CHARACTERS = 1 << 20
@@ -33,28 +34,28 @@ _MOST_CHARACTERS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MpsProcess:
-    """What says that it is a control daemon or a server of MPS; ``environment`` is None where it is hidden.
-
-    ``is_near`` is whether it is in the supervisor's control group, ``is_alike`` whether it has the
-    supervisor's user and at least its rights, ``is_privileged`` whether it has rights over the node.
-    """
+    """A process with the name of a control daemon or a server of MPS."""
 
     pid: int
     parent: int
     arguments: tuple[str, ...]
+    # None if it cannot be read.
     environment: Mapping[str, str] | None
-    is_near: bool
-    is_alike: bool
+    # Whether it is in the supervisor's control group.
+    in_our_group: bool
+    # Whether it has the supervisor's user and at least its rights.
+    has_our_rights: bool
+    # Whether it has rights over the node.
     is_privileged: bool
 
     @property
     def is_our_daemon(self) -> bool:
         """Whether it is a control daemon that a supervisor like this one started."""
-        return self.is_daemon and self.is_near and self.is_alike
+        return self.is_daemon and self.in_our_group and self.has_our_rights
 
     @property
     def is_daemon(self) -> bool:
-        """Whether it was started as a control daemon; a process that it forked looks the same."""
+        """Whether its arguments are those of a control daemon; a process that it forked has the same."""
         named = any(argument.rpartition("/")[2] == CONTROL for argument in self.arguments)
         return named and not _DAEMON_OPTIONS.isdisjoint(self.arguments)
 
@@ -65,18 +66,18 @@ class MpsProcess:
 
     @property
     def multi_user(self) -> bool:
-        """Whether it was started to let all users in."""
+        """Whether it was started to admit several users at once."""
         return "-M" in self.arguments
 
     @property
     def devices(self) -> tuple[str, ...] | None:
-        """The devices that it was told to serve; None where it was not, or its environment is unreadable."""
+        """The devices of its CUDA_VISIBLE_DEVICES; None without one, or if its environment is unreadable."""
         text = (self.environment or {}).get(VISIBLE_DEVICES)
         return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
-    """All MPS processes that a /proc shows, by their process ids; raises ClaimBlocked when it shows none."""
+    """All MPS processes in a /proc, sorted by id; raises ClaimBlocked if it cannot be read."""
     try:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())  # noqa: PTH208
     except OSError as error:
@@ -86,28 +87,28 @@ def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
 
 
 def read_process(proc: Path, pid: int) -> MpsProcess | None:
-    """The MPS process of that id; None when it is another program, has ended, or is nobody's who counts.
-
-    Arguments and environment are as long as the process likes, so those of any other pod are not read.
-    """
+    """The MPS process with this id; None if it is another program, has ended, or does not count."""
     folder = proc / str(pid)
     try:
         if _text(folder / "comm").strip() != _COMM:
             return None
-        is_near = _text(folder / "cgroup") == _text(proc / "self" / "cgroup")
+        in_our_group = _text(folder / "cgroup") == _text(proc / "self" / "cgroup")
         its, own = rights_of(folder), rights_of(proc / "self")
-        is_alike = is_privileged = False
+        has_our_rights = is_privileged = False
         if its is not None and own is not None and its.namespace == own.namespace:
-            is_alike = its.users == own.users and its.effective & own.effective == own.effective
+            has_our_rights = its.users == own.users and its.effective & own.effective == own.effective
             is_privileged = its.is_privileged(own)
-        if not (is_near or is_privileged):
+        # Arguments and environment are as long as a process likes, so those of other pods are not read.
+        if not (in_our_group or is_privileged):
             return None
         arguments = tuple(_text(folder / "cmdline").rstrip("\0").split("\0"))
-        # The name in parentheses may itself hold any character; the state and the parent follow it.
+        # The name is in parentheses and may contain any character; the state and the parent follow it.
         parent = int(_text(folder / "stat").rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    return MpsProcess(pid, parent, arguments, _environment(folder), is_near, is_alike, is_privileged)
+    return MpsProcess(
+        pid, parent, arguments, _environment(folder), in_our_group, has_our_rights, is_privileged
+    )
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
@@ -125,35 +126,33 @@ def _text(file: Path) -> str:
 
 
 def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
-    """The control daemons among them, without what these forked."""
+    """The control daemons among them, without the processes that these forked."""
     pids = {process.pid for process in processes if process.is_daemon}
     return (process for process in processes if process.is_daemon and process.parent not in pids)
 
 
 def own_daemon(pipes: Path, proc: Path = PROC) -> MpsProcess | None:
-    """The control daemon of this pipe directory that this supervisor or one before it started; None without.
+    """The control daemon of this pipe directory that this or an earlier supervisor started; None if none.
 
-    Raises ClaimBlocked where nothing can be seen.
+    Raises ClaimBlocked if /proc cannot be read.
     """
     ours = [process for process in mps_processes(proc) if process.is_our_daemon]
     return next((found for found in daemons(ours) if found.pipes == str(pipes)), None)
 
 
 def end_left_over(pipes: Path, proc: Path = PROC) -> None:
-    """Kill each MPS process of ours in this pipe directory: servers outlive a daemon that was killed.
-
-    One of them would keep a GPU in compute mode EXCLUSIVE_PROCESS from the next. Raises ClaimBlocked when
-    one does not go.
-    """
+    """Kill each MPS process of ours with this pipe directory; raises ClaimBlocked if one does not end."""
+    # Servers outlive a daemon that was killed. One of them would keep the next daemon from a GPU in compute
+    # mode EXCLUSIVE_PROCESS.
     for process in mps_processes(proc):
-        if not process.is_near or (process.environment or {}).get(PIPE_DIRECTORY) != str(pipes):
+        if not process.in_our_group or (process.environment or {}).get(PIPE_DIRECTORY) != str(pipes):
             continue
         try:
             pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             continue
         try:
-            # Its id may belong to another process by now; what the descriptor holds is read once more.
+            # The id may have passed to another process before the descriptor was open, so it is read again.
             if read_process(proc, process.pid) == process:
                 kill(pidfd, f"MPS process {process.pid} of {pipes}")
         finally:
@@ -161,7 +160,7 @@ def end_left_over(pipes: Path, proc: Path = PROC) -> None:
 
 
 def kill(pidfd: int, name: str) -> None:
-    """Kill a process and wait until it has gone; raises ClaimBlocked when it stays."""
+    """Kill a process and wait until it has ended; raises ClaimBlocked if it does not."""
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
@@ -174,7 +173,7 @@ def kill(pidfd: int, name: str) -> None:
 
 
 def ended_within(pidfd: int, seconds: float) -> bool:
-    """Whether a process has ended, or does so within that time."""
+    """Whether a process has ended, or ends within this time."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -1,7 +1,7 @@
-"""Serves the supervisor over gRPC on a unix socket of the node.
+"""The supervisor's gRPC service, on a unix socket of the node.
 
-A permanent error is FAILED_PRECONDITION, one that passes ABORTED: gRPC's own UNAVAILABLE stays the sign of
-a supervisor that does not answer. The details are what happened and the way out.
+A permanent error is FAILED_PRECONDITION, a retryable one ABORTED. UNAVAILABLE is left to gRPC itself, for a
+supervisor that does not answer. The details are what happened and the way out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import grpc
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import operation
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsStates
+from kubeletplugin.kubelet.wire.server import stream_method, unary_method
 from kubeletplugin.kubelet.wire.streams import TooManyStreams
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from proto import mps_v1_pb2 as v1
@@ -22,7 +23,7 @@ from proto import mps_v1_pb2 as v1
 MPS_V1 = "gpu.nvidia.com.mps.v1.Mps"
 
 WITHOUT_DEADLINE_SECONDS = 20.0
-"""How long a call may wait for others that did not say themselves."""
+"""How long a call without a deadline may wait for others."""
 
 
 def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
@@ -46,21 +47,15 @@ def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches of the MPS daemons are open")
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Ensure": grpc.unary_unary_rpc_method_handler(
-            ensure, v1.Daemon.FromString, v1.EnsureResponse.SerializeToString
-        ),
-        "Stop": grpc.unary_unary_rpc_method_handler(
-            stop, v1.StopRequest.FromString, v1.StopResponse.SerializeToString
-        ),
-        "Watch": grpc.unary_stream_rpc_method_handler(
-            watch, v1.WatchRequest.FromString, v1.State.SerializeToString
-        ),
+        "Ensure": unary_method(ensure, v1.Daemon, v1.EnsureResponse),
+        "Stop": unary_method(stop, v1.StopRequest, v1.StopResponse),
+        "Watch": stream_method(watch, v1.WatchRequest, v1.State),
     }
     return (grpc.method_handlers_generic_handler(MPS_V1, methods),)
 
 
 def daemon_of(request: v1.Daemon) -> MpsDaemon:
-    """The daemon that is asked for, unchecked."""
+    """The requested daemon, not checked yet."""
     return MpsDaemon(
         name=request.name,
         devices=tuple(request.devices),
@@ -71,7 +66,8 @@ def daemon_of(request: v1.Daemon) -> MpsDaemon:
 
 
 def refuse_newer(request: v1.Daemon) -> None:
-    """Raise ClaimBlocked where the request says what this supervisor does not know."""
+    """Raise ClaimBlocked if the request is of a newer protocol than this supervisor's."""
+    # The plugin may be updated before the supervisor, which nobody restarts while pods use its daemons.
     if request.protocol > PROTOCOL:
         raise ClaimBlocked(
             f"the kubelet plugin speaks version {request.protocol} of the MPS protocol, and this MPS "
@@ -81,7 +77,7 @@ def refuse_newer(request: v1.Daemon) -> None:
 
 
 def answer(states: MpsStates) -> v1.State:
-    """The states as they are sent."""
+    """The states as a message."""
     daemons = [
         v1.DaemonState(name=one.name, running=one.running, message=one.message) for one in states.daemons
     ]
@@ -90,7 +86,7 @@ def answer(states: MpsStates) -> v1.State:
 
 @contextmanager
 def _answered(context: grpc.ServicerContext, name: str, daemon: str) -> Iterator[None]:
-    """Log the call, and end it with a status where it fails."""
+    """Log the call, and end it with a status if it fails."""
     try:
         with operation(name, daemon=daemon):
             yield

@@ -1,4 +1,4 @@
-"""The MPS supervisor: runs all control daemons of a node, says how they are, and watches over itself."""
+"""The MPS supervisor: runs all control daemons of a node, reports their state, and restarts if it hangs."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsStates, checked_
 from kubeletplugin.kubelet.wire.self_check import MPS_WATCH, SelfCheck
 from kubeletplugin.kubelet.wire.streams import Published, StreamCall
 from kubeletplugin.sharing.mps.alarms import Alarms
-from kubeletplugin.sharing.mps.daemon_keeper import DaemonKeeper, Retired, Site, Ties
+from kubeletplugin.sharing.mps.daemon_keeper import Callbacks, DaemonKeeper, Retired, Site
 from kubeletplugin.sharing.mps.folders import known_names, make_folder
 
 RESTART_WORKERS = 16
-"""Daemons that are started again at the same time, one for each GPU of the largest machine."""
+"""How many daemons are started again at the same time: one for each GPU of the largest machine."""
 
 RESEND_SECONDS = 10.0
 LIBRARIES = ".libraries"
-"""Below the supervisor's folder, what its programs are given; no daemon's name begins so."""
+"""The folder with libraries for its programs, in the supervisor's folder; no daemon's name has a dot."""
 
 _LOCK = ".lock"
 
-LOOK_SECONDS = 10.0
-LOOKS = 3
-"""The watchdog restarts a supervisor that so many looks in a row find hanging, as a kubelet's probe would."""
+CHECK_SECONDS = 10.0
+HANGING_CHECKS = 3
+"""The watchdog restarts the supervisor after this many bad checks in a row, as a kubelet's probe would."""
 
 _log = get_logger(__name__)
 
 
 class Supervisor:
-    """Runs daemons as they were asked for, each behind a lock of its own.
+    """Runs the requested daemons, each behind a lock of its own.
 
-    Its end leaves them running, for the next one to adopt; where there is none, its files go.
+    When it ends, daemons go on for the next supervisor to adopt. Without daemons, it removes its files.
     """
 
     def __init__(self, site: Site, service: Service) -> None:
-        """Take the folder and what earlier supervisors left there.
+        """Lock the folder and take over the daemons of earlier supervisors.
 
-        Raises ConfigError when another supervisor has it or it cannot be used, StorageError when a record
+        Raises ConfigError if another supervisor has the folder or it cannot be used, StorageError if a record
         cannot be read.
         """
         self._site = site
@@ -58,24 +58,24 @@ class Supervisor:
         self._keepers: dict[str, DaemonKeeper] = {}
         self._states: Published[MpsStates | None] = Published(None)
         site.memory.check(site.mps_dir)
-        self._lock = _take(site.mps_dir)
-        service.on_stop("folder of MPS", self._leave)
+        self._lock = _lock_folder(site.mps_dir)
+        service.on_stop("folder of MPS", self._release_folder)
         alarms = Alarms(lambda: service.pulse.work("mps-alarms"))
         restarts = service.pool("mps-restart", RESTART_WORKERS)
         service.spawn("mps-alarms", alarms.run, alarms.close)
-        self._ties = Ties(
+        self._callbacks = Callbacks(
             alarms, lambda work: _soon(restarts, service.pulse, work), self._publish, self._retired
         )
         for name in known_names(site.mps_dir):
-            self._keepers[name] = DaemonKeeper(name, site, self._ties)
+            self._keepers[name] = DaemonKeeper(name, site, self._callbacks)
         for keeper in list(self._keepers.values()):
             keeper.recover()
         self._publish()
 
     def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> MpsStates:
-        """Have the daemon run just so; see DaemonKeeper.ensure. Also raises ClaimRefused and ConfigError.
+        """Run the daemon with these settings; returns the states of all daemons, of which this one serves.
 
-        The states of all daemons now, of which this one serves.
+        Raises as DaemonKeeper.ensure, and ClaimRefused and ConfigError.
         """
         checked_daemon(daemon)
         self._with_keeper(daemon.name, timeout_seconds, lambda keeper, left: keeper.ensure(daemon, left))
@@ -97,11 +97,12 @@ class Supervisor:
         """End all streams, when the supervisor stops."""
         self._states.close()
 
-    def _leave(self) -> None:
-        """Let the folder go; without a daemon, nothing is left in it."""
+    def _release_folder(self) -> None:
+        """Unlock the folder; if no daemon is left, remove everything in it."""
         try:
             if not known_names(self._site.mps_dir):
-                for name in (LIBRARIES, _LOCK):  # the lock last, which keeps the next supervisor out
+                # The lock file is removed last: it keeps the next supervisor out meanwhile.
+                for name in (LIBRARIES, _LOCK):
                     _remove(self._site.mps_dir / name)
         finally:
             os.close(self._lock)
@@ -114,7 +115,8 @@ class Supervisor:
             with self._guard:
                 keeper = self._keepers.get(name)
                 if keeper is None:
-                    keeper = self._keepers[name] = DaemonKeeper(name, self._site, self._ties)
+                    keeper = self._keepers[name] = DaemonKeeper(name, self._site, self._callbacks)
+            # A keeper that was stopped meanwhile is out of the table by now, so the next round makes one.
             with suppress(Retired):
                 do(keeper, deadline - time.monotonic())
                 return
@@ -126,7 +128,8 @@ class Supervisor:
         self._publish()
 
     def _publish(self) -> None:
-        with self._guard:  # so that no older look is told after a newer one
+        # Under the lock, so that an older list is not published after a newer one.
+        with self._guard:
             states = (keeper.state for keeper in self._keepers.values())
             known = (state for state in states if state is not None)
             daemons = tuple(sorted(known, key=lambda state: state.name))
@@ -139,12 +142,12 @@ def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:
         with operation("mps-restart"), pulse.work("mps-restart"):
             work()
 
-    with suppress(RuntimeError):  # the supervisor is stopping, and the next one does it
+    with suppress(RuntimeError):  # the executor is shut down; the next supervisor does it
         executor.submit(logged)
 
 
-def _take(mps_dir: Path) -> int:
-    """Make the folder and lock it for as long as this process lives; raises ConfigError."""
+def _lock_folder(mps_dir: Path) -> int:
+    """Make the folder and lock it; returns the descriptor that holds the lock. Raises ConfigError."""
     while True:
         try:
             make_folder(mps_dir)
@@ -155,6 +158,8 @@ def _take(mps_dir: Path) -> int:
                 "give --mps-dir a folder to write to",
             ) from error
         try:
+            # The kernel releases this lock when the process ends. The daemons do not get the descriptor, so
+            # they do not keep it.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
@@ -164,7 +169,8 @@ def _take(mps_dir: Path) -> int:
             ) from error
         if _is_still(descriptor, mps_dir / _LOCK):
             return descriptor
-        os.close(descriptor)  # the supervisor before removed it just now: it locks nobody out
+        # The previous supervisor has just removed the file. A lock on it would not keep others out.
+        os.close(descriptor)
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
@@ -176,7 +182,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; what cannot be removed harms nobody, and is logged."""
+    """Remove a file or a folder; a failure does no harm and is only logged."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -187,7 +193,7 @@ def _remove(path: Path) -> None:
 
 
 def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
-    """Started with its socket, alive while threads and server answer, ready when daemons run as asked."""
+    """Started with its socket, alive while threads and server answer, ready while all daemons run."""
     server = SelfCheck(socket, MPS_WATCH)
 
     def ready() -> str:
@@ -198,33 +204,33 @@ def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
 
 
 class Watchdog:
-    """Restarts a supervisor that hangs, in place: ``why_not`` says why it is not alive, empty if it is.
+    """Restarts a supervisor that hangs, in place; ``why_not`` says why it is not alive, empty if it is.
 
-    A kubelet that restarts the container ends every process in it, and with the daemons the work of all pods
-    that share a GPU by MPS. So no probe may do that. The process replaces itself instead (execve(2)): its id,
-    its control group and its children stay, and the new supervisor adopts the daemons as after any other
-    start.
+    A restart of the container would end all daemons, and with them the work of all pods that share a GPU by
+    MPS. So no liveness probe may cause one.
     """
 
-    def __init__(self, why_not: Callable[[], str], start_anew: Callable[[], object]) -> None:
+    def __init__(self, why_not: Callable[[], str], restart: Callable[[], object]) -> None:
         self._why_not = why_not
-        self._start_anew = start_anew
-        self._bad_looks = 0
+        self._restart = restart
+        self._bad_checks = 0
 
-    def look(self) -> None:
-        """Look once, and start anew when it has hung for long enough."""
+    def check(self) -> None:
+        """Check once, and restart if the supervisor has hung for long enough."""
         why_not = self._why_not()
-        self._bad_looks = self._bad_looks + 1 if why_not else 0
-        if self._bad_looks >= LOOKS:
+        self._bad_checks = self._bad_checks + 1 if why_not else 0
+        if self._bad_checks >= HANGING_CHECKS:
             _log.error("the supervisor hangs and is started anew; its daemons go on", reason=why_not)
-            self._start_anew()
+            self._restart()
 
 
 def watch(service: Service, why_not: Callable[[], str]) -> None:
-    """Look at intervals for as long as the service lives."""
-    service.repeat("watchdog", LOOK_SECONDS, Watchdog(why_not, start_anew).look)
+    """Check at intervals while the service runs."""
+    service.repeat("watchdog", CHECK_SECONDS, Watchdog(why_not, replace_process).check)
 
 
-def start_anew() -> None:
-    """Replace this process by a new one of the same command; what it has open is closed."""
+def replace_process() -> None:
+    """Replace this process by a new one with the same command."""
+    # execve(2) keeps the process id, the control group and the children, so the new supervisor adopts the
+    # daemons as after any other start. It closes all descriptors, since Python opens them with O_CLOEXEC.
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that runs already

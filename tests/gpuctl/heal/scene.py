@@ -16,7 +16,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
-from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealWish, UsingProcess
+from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess
 from kubeletplugin.kubelet.wire.server import SocketServer
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.repartition.scene import SLICES, Scene
@@ -36,7 +36,7 @@ class HealScene(Scene):
         self.publish()
         self.kubectl = FakeKubectl(folder / "bin", {"GPU_DRA_PLUGINS_DIR": str(plugins)})
         self.board = NodeStateBoard()
-        self.wishes: list[HealWish] = []
+        self.wishes: list[HealRequest] = []
         self.plugins = plugins
         self.plugin_runs()
 
@@ -52,11 +52,11 @@ class HealScene(Scene):
     def served(self, heal: Heal) -> Iterator[None]:
         """Answer at the plugin's socket."""
 
-        def noting(wish: HealWish) -> Iterator[HealProgress]:
+        def noting(wish: HealRequest) -> Iterator[HealProgress]:
             self.wishes.append(wish)
             return heal(wish)
 
-        self.board.heals(noting)
+        self.board.set_heal(noting)
         with ThreadPoolExecutor(4) as pool:
             server = SocketServer(self.plugins / "gpu.nvidia.com" / "dra.sock", handlers(self.board), pool)
             server.start()
@@ -99,7 +99,7 @@ class HealScene(Scene):
 def plays(*steps: HealProgress, before_last: Callable[[], object] = lambda: None) -> Heal:
     """A plugin that tells these steps, whatever is asked, and does something before the last."""
 
-    def heal(_wish: HealWish) -> Iterator[HealProgress]:
+    def heal(_wish: HealRequest) -> Iterator[HealProgress]:
         yield from steps[:-1]
         before_last()
         yield steps[-1]

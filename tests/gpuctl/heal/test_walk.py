@@ -16,7 +16,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal import run as walk
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
 from tests.kubeletplugin.fake_kubelet import short_folder
@@ -45,7 +45,7 @@ class PlayedPlugin:
         self._left = left
         self.reset = False
 
-    def __call__(self, wish: HealWish) -> Iterator[HealProgress]:
+    def __call__(self, wish: HealRequest) -> Iterator[HealProgress]:
         if not wish.reset:
             yield looked()
             return
@@ -207,7 +207,7 @@ def test_scripts_are_told_that_it_is_healed(scene: HealScene) -> None:
 
 
 def test_a_plugin_that_breaks_off_leaves_it_unhealed(scene: HealScene) -> None:
-    def heal(wish: HealWish) -> Iterator[HealProgress]:
+    def heal(wish: HealRequest) -> Iterator[HealProgress]:
         yield looked() if not wish.reset else HealProgress("resets", (ADDRESS,))
         if wish.reset:
             raise OSError("the process ended")

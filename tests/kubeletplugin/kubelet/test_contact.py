@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletplugin.kubelet.face import KubeletContact
+from kubeletplugin.kubelet.plugin_sockets import KubeletContact
 
 
 class State:
@@ -21,9 +21,9 @@ class State:
 
 def test_it_is_up_from_the_kubelets_word_on() -> None:
     state = State()
-    state.contact.told(False)
+    state.contact.registered(False)
     assert not state.is_up()
-    state.contact.told(True)
+    state.contact.registered(True)
     assert state.is_up()
 
 
@@ -31,23 +31,23 @@ def test_a_stream_without_a_registration_is_not_enough() -> None:
     state = State()
     with state.contact.stream():
         assert not state.is_up()
-        state.contact.told(True)
+        state.contact.registered(True)
         assert state.is_up()
 
 
 def test_while_the_kubelet_restarts_it_is_down_until_it_registers_again() -> None:
     state = State()
-    state.contact.told(True)
+    state.contact.registered(True)
     with state.contact.stream():
         assert state.is_up()
     assert not state.is_up()
-    state.contact.told(True)
+    state.contact.registered(True)
     assert state.is_up()
 
 
 def test_a_stream_that_comes_back_by_itself_is_enough() -> None:
     state = State()
-    state.contact.told(True)
+    state.contact.registered(True)
     with state.contact.stream():
         pass
     with state.contact.stream():
@@ -56,7 +56,7 @@ def test_a_stream_that_comes_back_by_itself_is_enough() -> None:
 
 def test_one_stream_of_two_may_end() -> None:
     state = State()
-    state.contact.told(True)
+    state.contact.registered(True)
     with state.contact.stream():
         with state.contact.stream():
             pass

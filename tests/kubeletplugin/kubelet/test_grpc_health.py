@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from kubeletplugin.kubelet.face import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1
+from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from proto import dra_health_v1_pb2
 from proto import grpc_health_v1_pb2 as pb
@@ -41,16 +41,16 @@ def watch(kubelet: FakeKubelet, service: str) -> AbstractContextManager[Iterator
 def test_open_sockets_alone_do_not_serve(plugin: Plugin, kubelet: FakeKubelet) -> None:
     assert kubelet.serving() == "NOT_SERVING"
     plugin.register()
-    plugin.face.serving.up(READY_PART)
+    plugin.sockets.serving.up(READY_PART)
     assert kubelet.serving() == "SERVING"
-    plugin.face.serving.down(SERVICE_PART)
+    plugin.sockets.serving.down(SERVICE_PART)
     assert kubelet.serving() == "NOT_SERVING"
 
 
 def test_before_the_kubelet_registered_it_the_plugin_is_alive_and_does_not_serve(
     plugin: Plugin, kubelet: FakeKubelet
 ) -> None:
-    plugin.face.serving.up(READY_PART)
+    plugin.sockets.serving.up(READY_PART)
     assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING"
     assert kubelet.serving() == "NOT_SERVING"
     plugin.register()
@@ -59,7 +59,7 @@ def test_before_the_kubelet_registered_it_the_plugin_is_alive_and_does_not_serve
 
 def test_a_broken_health_stream_means_that_the_kubelet_is_away(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.register()
-    plugin.face.serving.up(READY_PART)
+    plugin.sockets.serving.up(READY_PART)
     plugin.board.update((DeviceHealth("pool", "gpu", "healthy", 1),))
     with watch(kubelet, "") as answers:
         assert next(answers).status == Response.SERVING
@@ -76,7 +76,7 @@ def test_a_broken_health_stream_means_that_the_kubelet_is_away(plugin: Plugin, k
 
 def test_both_sockets_answer_for_every_service_by_name(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.register()
-    plugin.face.serving.up(READY_PART)
+    plugin.sockets.serving.up(READY_PART)
     with FakeKubelet(plugin.registration_socket) as probe:
         assert probe.serving() == "SERVING"
     assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING"
@@ -101,7 +101,7 @@ def test_a_watch_follows_the_state_until_the_plugin_stops(plugin: Plugin, kubele
     with watch(kubelet, "") as answers:
         assert next(answers).status == Response.NOT_SERVING
         plugin.register()
-        plugin.face.serving.up(READY_PART)
+        plugin.sockets.serving.up(READY_PART)
         assert next(answers).status == Response.SERVING
         plugin.service.stop()
         assert [answer.status for answer in answers] == [Response.NOT_SERVING]
@@ -112,7 +112,7 @@ def test_a_watch_of_an_unknown_service_says_so_once_and_stays_open(
 ) -> None:
     with watch(kubelet, "unheard.of") as answers:
         assert next(answers).status == Response.SERVICE_UNKNOWN
-        plugin.face.serving.up(READY_PART)
+        plugin.sockets.serving.up(READY_PART)
         plugin.service.stop()
         assert list(answers) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from kubeletplugin.kubelet.wire.server import SOCKET_MODE
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet
@@ -34,18 +34,18 @@ def steps(connection: FakeKubelet, request: v1.HealRequest = ASKED) -> list[v1.H
 
 
 def test_each_step_is_told_with_all_that_is_in_the_way() -> None:
-    wishes: list[HealWish] = []
+    wishes: list[HealRequest] = []
 
-    def heal(wish: HealWish) -> Iterator[HealProgress]:
+    def heal(wish: HealRequest) -> Iterator[HealProgress]:
         wishes.append(wish)
         yield SEEN
         yield HealProgress("healed", (GPU,))
 
     board = NodeStateBoard()
-    board.heals(heal)
+    board.set_heal(heal)
     with served(board) as connection:
         waits, healed = steps(connection)
-    assert wishes == [HealWish(str(GPU), reset=True, wait_seconds=60.0)]
+    assert wishes == [HealRequest(str(GPU), reset=True, wait_seconds=60.0)]
     assert waits == v1.HealProgress(
         step="waits",
         pci_bus_ids=["0000:8a:00.0"],
@@ -65,7 +65,7 @@ def test_before_anybody_can_the_call_fails() -> None:
 def test_who_goes_away_calls_it_off() -> None:
     ended = threading.Event()
 
-    def heal(_wish: HealWish) -> Iterator[HealProgress]:
+    def heal(_wish: HealRequest) -> Iterator[HealProgress]:
         try:
             while True:
                 yield SEEN
@@ -75,7 +75,7 @@ def test_who_goes_away_calls_it_off() -> None:
 
     gone = threading.Event()
     board = NodeStateBoard()
-    board.heals(heal)
+    board.set_heal(heal)
     with served(board) as connection:
         with connection.stream(METHOD, ASKED, v1.HealProgress) as told:
             next(told)
@@ -83,14 +83,14 @@ def test_who_goes_away_calls_it_off() -> None:
 
 
 def test_nobody_waits_longer_than_an_hour() -> None:
-    wishes: list[HealWish] = []
+    wishes: list[HealRequest] = []
 
-    def heal(wish: HealWish) -> Iterator[HealProgress]:
+    def heal(wish: HealRequest) -> Iterator[HealProgress]:
         wishes.append(wish)
         yield HealProgress("failed")
 
     board = NodeStateBoard()
-    board.heals(heal)
+    board.set_heal(heal)
     with served(board) as connection:
         steps(connection, v1.HealRequest(gpu="x", reset=True, wait_seconds=2**31))
     assert wishes[0].wait_seconds == 3600.0

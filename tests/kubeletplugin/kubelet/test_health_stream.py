@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from kubeletplugin.kubelet.health_stream import answer_v1, answer_v1alpha1
+from kubeletplugin.kubelet.health_stream import answer
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2 as v1
@@ -46,16 +46,15 @@ def watch(kubelet: FakeKubelet) -> AbstractContextManager[Iterator[v1.NodeWatchR
 def test_the_list_comes_at_once_and_at_each_change(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.board.update((WELL,))
     with watch(kubelet) as answers:
-        assert next(answers) == answer_v1((WELL,))
+        assert next(answers) == answer((WELL,), v1)
         plugin.board.update((ILL,))
-        assert next(answers) == answer_v1((ILL,))
-    assert plugin.board.version == 2
+        assert next(answers) == answer((ILL,), v1)
 
 
 def test_nothing_is_sent_before_the_health_is_known(plugin: Plugin, kubelet: FakeKubelet) -> None:
     with watch(kubelet) as answers:
         plugin.board.update((WELL,))
-        assert next(answers) == answer_v1((WELL,))
+        assert next(answers) == answer((WELL,), v1)
 
 
 def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None:
@@ -70,8 +69,8 @@ def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None
 @pytest.mark.parametrize("health", ["unknown", "healthy", "unhealthy"])
 def test_each_state_has_its_number_on_the_wire(health: str) -> None:
     device = DeviceHealth("p", "d", health, 7, "why")  # type: ignore[arg-type]  # one of the three words
-    for answer in (answer_v1((device,)), answer_v1alpha1((device,))):
-        sent = answer.devices[0]
+    for message in (answer((device,), v1), answer((device,), v1alpha1)):
+        sent = message.devices[0]
         assert sent.health == ("unknown", "healthy", "unhealthy").index(health)
         assert (sent.last_updated_time, sent.health_check_timeout_seconds, sent.message) == (7, 30, "why")
 

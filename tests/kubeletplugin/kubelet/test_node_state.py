@@ -54,7 +54,6 @@ def test_the_state_comes_at_once_and_at_each_change() -> None:
         assert list(next(states).held) == list(HELD.held)
         board.update(NodeState())
         assert list(next(states).held) == []
-    assert board.version == 2
 
 
 def test_nothing_is_sent_before_the_state_is_known() -> None:
@@ -72,7 +71,7 @@ def enable(connection: FakeKubelet, gpu: str) -> v1.EnableVirtualFunctionsRespon
 
 def test_virtual_functions_are_turned_on_when_the_controller_asks() -> None:
     board, asked = NodeStateBoard(), list[PciAddress]()
-    board.enables_virtual(asked.append)
+    board.set_enable_virtual(asked.append)
     with served(board) as connection:
         assert enable(connection, str(GPU)).failure == ""
     assert asked == [GPU]
@@ -83,7 +82,7 @@ def test_why_they_are_not_turned_on_is_told() -> None:
         raise ClaimBlocked(f"{pci} is in use", "end what uses it")
 
     board = NodeStateBoard()
-    board.enables_virtual(refuse)
+    board.set_enable_virtual(refuse)
     with served(board) as connection:
         assert "0000:8a:00.0 is in use" in enable(connection, str(GPU)).failure
 

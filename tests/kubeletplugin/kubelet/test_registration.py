@@ -55,7 +55,7 @@ def test_the_kubelet_is_told_driver_socket_and_versions_newest_first(plugin: Plu
 
 def test_a_registration_wakes_those_who_wait(plugin: Plugin) -> None:
     waited: list[bool] = []
-    registration = plugin.face.registration
+    registration = plugin.sockets.registration
     waiter = threading.Thread(
         target=lambda: waited.append(registration.wait_registered(WAIT_SECONDS * 10)), daemon=True
     )
@@ -69,7 +69,7 @@ def test_a_registration_wakes_those_who_wait(plugin: Plugin) -> None:
 
 
 def test_a_refusal_keeps_the_kubelets_reason_until_it_registers(plugin: Plugin) -> None:
-    registration = plugin.face.registration
+    registration = plugin.sockets.registration
     with FakeKubelet(plugin.registration_socket) as kubelet:
         notify(kubelet, registered=False, error="endpoint is taken")
         refused = registration.outcome
@@ -80,13 +80,15 @@ def test_a_refusal_keeps_the_kubelets_reason_until_it_registers(plugin: Plugin) 
 
 
 def test_a_kubelet_that_never_came_is_explained_by_the_path_to_check(plugin: Plugin) -> None:
-    assert f"never seen at {plugin.registration_socket}: check" in plugin.face.registration.why_not()
+    assert f"never seen at {plugin.registration_socket}: check" in plugin.sockets.registration.why_not()
 
 
 def test_a_kubelet_that_only_asked_is_explained_by_the_service_socket(plugin: Plugin) -> None:
     with FakeKubelet(plugin.registration_socket) as kubelet:
         get_info(kubelet)
-    assert f"could not use the service socket {plugin.service_socket}" in plugin.face.registration.why_not()
+    assert (
+        f"could not use the service socket {plugin.service_socket}" in plugin.sockets.registration.why_not()
+    )
 
 
 def a_registration() -> Registration:

@@ -14,8 +14,9 @@ from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DeviceHeld, NodeIncomplete
 from kubeletplugin.claims.files import Specs
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.migration.checkpoint import decode
-from kubeletplugin.migration.entries import ClaimUser, Origin, Surroundings
+from kubeletplugin.migration.entries import Origin, Surroundings
 from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins, take_over_claims
 from tests.kubeletplugin.cut_node import ONE, foreign, instances
 from tests.kubeletplugin.fake_node import NODE, POOL, Crash, FakeNode
@@ -42,7 +43,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.node = FakeNode(folder, "hgx-h100")
         self.claims: dict[str, Object] = {}
-        self.users: tuple[ClaimUser, ...] = ()
+        self.users: tuple[ClaimInUse, ...] = ()
         self.origins: dict[str, Origin] = {}
         self.file = folder / "checkpoint.json"
 
@@ -265,14 +266,14 @@ def test_one_claim_that_cannot_be_taken_over_keeps_all_as_they_are(scene: Scene)
 
 def test_the_kubelet_tells_claim_and_pods_by_name(scene: Scene) -> None:
     scene.whole()
-    scene.users = (ClaimUser("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
+    scene.users = (ClaimInUse("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
     scene.take_over()
     entry = scene.node.journal.get(UID)
     assert entry is not None
     assert (entry.namespace, entry.name) == ("team", "train")
 
     scene.whole(OTHER, preparedDevices=[{"devices": [], "configState": {"mpsControlDaemonID": "x"}}])
-    scene.users = (ClaimUser("team", "other", "other-0", frozenset({f"{OTHER}-gpu-0"})),)
+    scene.users = (ClaimInUse("team", "other", "other-0", frozenset({f"{OTHER}-gpu-0"})),)
     with pytest.raises(CannotTakeOver) as refused:
         scene.decide()
     assert "claim team/other of pod team/other-0: " in refused.value.logged
@@ -320,7 +321,7 @@ def test_a_claim_of_an_older_version_is_in_use_by_the_name_of_its_device(scene: 
 
 def test_a_claim_whose_name_is_known_is_kept_while_the_api_has_it_allocated(scene: Scene) -> None:
     scene.whole()
-    scene.users = (ClaimUser("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
+    scene.users = (ClaimInUse("team", "train", "train-0", frozenset({f"{UID}-gpu-0"})),)
     scene.take_over()
     node = scene.node
     node.claim_devices("train", "gpu-0", uid=UID)

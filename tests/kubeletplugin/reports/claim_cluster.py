@@ -13,7 +13,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import DeviceMemory, HealthMemory
+from kubeletplugin.reports.device_status import DeviceMemory, HealthTracker
 from kubeletplugin.reports.status.writer import StatusWriter
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
@@ -34,7 +34,7 @@ class Cluster:
         self.node = node
         self.server = server
         self.memory: dict[tuple[str, str], DeviceMemory] = {}
-        self.healths: HealthMemory
+        self.healths: HealthTracker
         self.writer: StatusWriter
         self.events: list[tuple[str, str, str, str]] = []
         self.ill: dict[str, Found] = {}

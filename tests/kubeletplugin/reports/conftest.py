@@ -11,7 +11,7 @@ import pytest
 from driver.kube.client import KubeClient
 from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import HealthMemory, Now
+from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.status.writer import StatusWriter
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
@@ -37,13 +37,13 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
         def changed() -> None:
             statuses.changed()
 
-        def now() -> Now:
-            return Now(cluster.memory, cluster.healths.known(), node.fabric.number_of)
+        def now() -> Observed:
+            return Observed(cluster.memory, cluster.healths.known(), node.fabric.number_of)
 
-        cluster.healths = HealthMemory(changed)
+        cluster.healths = HealthTracker(changed)
         cluster.writer = StatusWriter(client, cluster.post)
         statuses = ClaimStatuses(cluster.writer, node.journal, node.era, node.kinds, now, 0.01)
-        node.on_prepared = statuses.prepared
+        node.on_prepared = lambda _entry: statuses.changed()
         cluster.look()
         thread = threading.Thread(target=statuses.run)
         thread.start()

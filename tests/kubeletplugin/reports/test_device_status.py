@@ -13,7 +13,7 @@ from kubeletplugin.reports.device_status import (
     ClaimStatus,
     DeviceMemory,
     Ill,
-    Now,
+    Observed,
     changed_much,
     claim_statuses,
     statuses_to_apply,
@@ -29,7 +29,7 @@ MADE = HeldDevice(
 )
 ENTRY = Entry("uid", "team", "train", "prepared", "boot-1", 7, (MADE,))
 
-WELL = Now(
+WELL = Observed(
     healths={
         ("pool", MADE.device): None,
         ("pool", "gpu-0000-8a-00-0-ts-4"): None,
@@ -86,7 +86,7 @@ ILL = Ill("False", "GpuLost", "it fell off the bus")
 def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
     """The condition that is written for a device that is so."""
     healths = {("pool", MADE.device): ill} if seen else {}
-    known = Now({("uid", "cdi"): DeviceMemory(fault)}, healths)
+    known = Observed({("uid", "cdi"): DeviceMemory(fault)}, healths)
     (found,) = claim_statuses([ENTRY], era(), held_kinds(), known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
     (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]

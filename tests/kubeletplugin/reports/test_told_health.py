@@ -24,7 +24,7 @@ def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
     node.prepare(node.claim_devices("hit", hit))
     node.prepare(node.claim_devices("spared", spared))
     published = PublishedDevices()
-    node.health.hear_of(published.health_of)
+    node.health.add_reported(published.health_of)
     assert checked(node)[hit].health == "healthy"
 
     published.take("ADDED", fault(hit))

@@ -22,8 +22,8 @@ from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environm
 from envtest.cluster import Cluster
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.kubelet.face import READY_PART, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.plugin_sockets import READY_PART, open_sockets
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 
@@ -111,7 +111,7 @@ class _NicClaims:
 def serve(plugins_dir: Path, registry_dir: Path, kubeconfig: Path) -> None:
     """Serve until SIGTERM."""
     service = Service()
-    face = open_face(
+    sockets = open_sockets(
         service,
         driver=DRIVER,
         service_socket=plugins_dir / DRIVER / "dra.sock",
@@ -121,7 +121,7 @@ def serve(plugins_dir: Path, registry_dir: Path, kubeconfig: Path) -> None:
         state=NodeStateBoard(),
         metrics=Metrics(),
     )
-    face.serving.up(READY_PART)
+    sockets.serving.up(READY_PART)
     service.run()
 
 

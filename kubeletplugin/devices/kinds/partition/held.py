@@ -1,7 +1,7 @@
 """MIG partitions on the node: made by an admin, or made for a claim and destroyed with it.
 
-Each step of making one is in the claim's journal entry, written before the hardware is touched and after. So
-the next call, after a crash or a failure, knows what is the claim's and what is somebody else's.
+Each step of making one is journaled in the claim's entry, before the hardware is changed and after. So the
+next call, after a crash or a failure, knows what belongs to the claim and what to somebody else.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ class HeldPartition(DriverKind):
         self._nodes = nodes
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """Its place; of a rebuilt entry's partition only the first memory slice is known."""
+        """Its place; in a rebuilt entry only the first memory slice is known."""
         name, record = name_of(held.device), record_of(held)
         return (name.region if record is None else name.at(record.placement),)
 
     def intact(self, held: HeldDevice) -> bool:
-        """Whether the instances of its record are there; raises NvmlError."""
+        """Whether the instances of its record exist; raises NvmlError."""
+        # An entry that was rebuilt has no record to compare with.
         record = record_of(held)
         return record is None or self._partitions.exists(name_of(held.device).pci, record)
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """What opens the partition, and nothing else of its GPU; raises ClaimBlocked while it is not made."""
+        """The nodes that open the partition and nothing else of its GPU; ClaimBlocked if it is not made."""
         record = record_of(held)
         if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
@@ -70,40 +71,41 @@ class HeldPartition(DriverKind):
         )
 
     def cuda_uuid(self, held: HeldDevice) -> str:
-        """The UUID of the MIG device, empty while it is not made."""
+        """The UUID of the MIG device, empty until it is made."""
         record = record_of(held)
         return "" if record is None else record.uuid
 
     def memory_bytes(self, held: HeldDevice) -> int:
-        """What its profile has."""
+        """The memory of its profile."""
         record = record_of(held)
         return 0 if record is None else record.memory_bytes
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """That of its GPU."""
+        """The health of its GPU."""
         return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Its GPU and its profile once it exists: the slice has no UUID of what did not exist yet."""
+        """Its GPU and its profile once it exists."""
         record = record_of(held)
+        # The slice was published before the partition existed, so the parent and profile are added here.
         if record is None or not record.uuid:
             return {}
         return {"parentUUID": held.uuid, "profile": record.profile}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """The address of its GPU, and its profile, which are known without a slice."""
-        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
-        return told | {name: str(value) for name, value in self.status(held).items() if value}
+        """The PCI address of its GPU, and its profile, which are known without a slice."""
+        attributes: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        return attributes | {name: str(value) for name, value in self.status(held).items() if value}
 
 
 class HeldStatic(FoundKind, HeldPartition):
-    """Static partitions: an admin made them, so they are found, and never made or destroyed."""
+    """Static partitions: an admin made them, so they are only found, never made or destroyed."""
 
     offered: OfferedKind = STATIC
     condition = ("PartitionReady", "The partition can be used.")
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
-        """The instances that lie there now; raises ClaimRefused where there are none (any more)."""
+        """The instances at its place now; raises ClaimRefused if there are none (any more)."""
         name = name_of(device.name.device)
         record = self._partitions.locate(name)
         return HeldDevice.of(device, look.identity(name.pci).uuid, written(record))
@@ -123,7 +125,7 @@ class HeldMade(HeldPartition):
         self._era = era
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
-        """Its profile and place; what an earlier try has made, or another claim that shares it, is kept.
+        """Its profile and place, or the record of an earlier try or of another claim that shares it.
 
         Raises ClaimRefused for a partition that the GPU cannot have, ClaimBlocked for admin access to one
         that nobody holds.
@@ -133,19 +135,21 @@ class HeldMade(HeldPartition):
         return HeldDevice.of(device, look.identity(name.pci).uuid, found)
 
     def changes(self, held: HeldDevice) -> bool:
-        """Whether the claim has the partition made; a claim with admin access makes none."""
+        """Whether the partition is made for this claim; a claim with admin access makes none."""
         return not held.admin_access
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Make the partition, unless another claim that shares it has, or another request of the claim."""
+        """Make the partition, unless another claim that shares it or another request of this one has."""
         held = entry.devices[index]
         record = record_of(held)
         if record is None or not self.changes(held):
             return held.record
+        # Requests of one claim may get shares of one partition; the first of them makes it.
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
         if twin is not None:
             return twin.record
         pci = name_of(held.device).pci
+        # The other claim's journal may be ahead of the hardware after a crash, so NVML is asked.
         if self._has_another(entry.uid, held) and self._partitions.exists(pci, record):
             return held.record
         others = self._instances_of_others(held.pci, entry.uid)
@@ -153,14 +157,14 @@ class HeldMade(HeldPartition):
         return written(made)
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether making it was begun; a rebuilt entry does not know, so it counts as begun."""
+        """Whether making it was started; this is unknown in a rebuilt entry and counts as yes."""
         record = record_of(held)
         return not held.admin_access and (record is None or record.attempted)
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Destroy it, unless another claim shares it and so keeps it; then turn MIG mode off after the last.
+        """Destroy it, unless another claim shares it; turn MIG mode off after the last one.
 
-        Gone already is fine: nothing outlives the driver, or a GPU that was lost.
+        It is no error if the partition is gone already, with the driver or with a lost GPU.
         """
         held = entry.devices[index]
         record = record_of(held)
@@ -169,13 +173,15 @@ class HeldMade(HeldPartition):
         pci = name_of(held.device).pci
         try:
             record = self._begun(held)
+            # A rebuilt entry gets its record now, so that a crash from here on finds the right instance.
             note("releasing", written(record))
             self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
         except InstanceNotFound:
+            # It is a NotFound too, but the GPU is still there: the next call reads its instances again.
             raise
         except (DriverNotLoaded, GpuLost, NotFound) as error:
             _log.warning("partition gone with its GPU", device=held.device, uid=entry.uid, error=str(error))
-        self._partitions.rest(pci)
+        self._partitions.turn_off_if_empty(pci)
         return written(record.unmade if record else None)
 
     def unmade(self, held: HeldDevice) -> Record:
@@ -188,7 +194,8 @@ class HeldMade(HeldPartition):
         return _foreign_instances(inventory.gpus, owners)
 
     def _known(self, device: PlannedDevice, own: HeldDevice | None) -> Record | None:
-        """The record of a partition that is there, or is being made; None where it has to be looked up."""
+        """The record of a partition that exists or is being made; None if it has to be looked up."""
+        # Admin access only looks at what exists.
         if device.allocated.admin_access:
             return self._made_for_another(device)
         if own is not None and self.is_made(own):
@@ -196,14 +203,12 @@ class HeldMade(HeldPartition):
         return self._made_already(device) or (own.record if own is not None and own.record else None)
 
     def _begun(self, held: HeldDevice) -> PartitionRecord:
-        """The record of a partition whose making was begun; looked up for an entry that was rebuilt.
-
-        A CDI spec, from which it was rebuilt, is written only after the partition was made.
-        """
+        """The record of a partition whose making was started; for a rebuilt entry it is looked up."""
+        # Entries are rebuilt from CDI specs, and a spec is written only after its partition was made.
         return record_of(held) or replace(self._partitions.locate(name_of(held.device)), attempted=True)
 
     def _made_already(self, device: PlannedDevice) -> Record | None:
-        """The partition as another claim, which shares it, has made it or has begun to."""
+        """The record of another claim that shares the partition and has made it or started to."""
         if device.name.shared is None:
             return None
         for held in self._sharing(str(device.name.pci), device.allocated.device):
@@ -211,22 +216,22 @@ class HeldMade(HeldPartition):
         return None
 
     def _has_another(self, uid: str, held: HeldDevice) -> bool:
-        """Whether another claim shares the partition as it is made, and so keeps it.
+        """Whether another claim shares the partition, so that it must stay.
 
-        Only claims that hold the same device share it; otherwise a partition has one claim.
+        Only claims with the same device share one; a partition that is not shared has one claim.
         """
         is_shared = unshared_name(held.device) != held.device
         return is_shared and any(True for _ in self._sharing(held.pci, held.device, uid))
 
     def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
-        """The same device as other claims of this era hold it that have not ended."""
+        """The same device in the entries of other claims that have not ended."""
         era = self._era()
         for entry in self._journal.holders(pci):
             if entry.uid != without and standing(entry, era).has_devices:
                 yield from (one for one in entry.devices if one.device == device and self.is_made(one))
 
     def _made_for_another(self, device: PlannedDevice) -> Record:
-        """The partition for admin access: it exists as long as another claim holds it."""
+        """The record for admin access: that of the claim that holds the partition."""
         wanted = device.allocated.device
         for entry in self._journal.holders(str(device.name.pci)):
             for held in entry.devices:
@@ -253,10 +258,10 @@ class HeldMade(HeldPartition):
 
 
 def _foreign_instances(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[BlockedPlacement, ...]:
-    """The GPU instances that no claim accounts for; ``owners`` are the devices that claims hold.
+    """The GPU instances that belong to no claim; ``owners`` are the devices that claims hold.
 
-    They may have a device more than once, as it was before and after the look at the hardware: an instance
-    that was made or destroyed meanwhile is the claim's in one of them.
+    ``owners`` may have a device twice, from before and after the hardware was read: an instance that was made
+    or destroyed meanwhile belongs to the claim in one of the two.
     """
     return tuple(
         BlockedPlacement(
@@ -279,12 +284,13 @@ def _place(placement: Placement) -> str:
 
 
 def _is_of(held: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:
-    """Whether the instance is this device's: a part of a static instance is not its owner."""
+    """Whether the instance was made for this device; a static instance never was."""
     name = partition_name(held)
     if name is None or name.pci != gpu.pci or name.static:
         return False
     record = record_of(held)
     if record is None:
         return name.start == instance.placement.start
+    # The ids may not be journaled yet, but profile and place always are.
     same_place = (record.profile_id, record.placement) == (instance.profile_id, instance.placement)
     return record.attempted and same_place

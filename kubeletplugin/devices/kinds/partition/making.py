@@ -1,4 +1,4 @@
-"""Makes and destroys MIG partitions for claims, one step at a time; each step goes to the claim's journal.
+"""Makes and destroys MIG partitions for claims, one step at a time; each step is journaled for the claim.
 
 All NVML calls run in the GPU's own thread (its lane). That thread never writes to the disk: a slow disk must
 not look like a hanging call. Existing instances are read from NVML each time and never remembered.
@@ -19,14 +19,7 @@ from driver.nvml.deadline import Watch
 from driver.nvml.mig import GpuInstance, GpuInstanceProfile, MigActivation, MigDevice, partition_name
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.devices.kinds.partition.gpu_instances import (
-    GpuInstances,
-    NoRoom,
-    described,
-    find,
-    own,
-    processes,
-)
+from kubeletplugin.devices.kinds.partition import gpu_instances
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 
 T = TypeVar("T")
@@ -34,37 +27,38 @@ Note = Callable[[str, PartitionRecord], None]
 
 _log = get_logger("partitions")
 
-_ANEW = "delete the pod, so that it is scheduled anew with a device that exists"
+_RESCHEDULE = "delete the pod, so that it is scheduled anew with a device that exists"
 
 
 class Partitions:
     """The partitions of one node's GPUs. Calls for one GPU must not overlap: the caller holds its lock.
 
-    Every call raises NvmlError when NVML gives no answer; then it can be repeated as it was.
-    ``note(step, record)`` is called between changes of hardware with what is known by then, and has
-    written it down when it returns. Records are those of this era: ids mean nothing in another.
+    Every method raises NvmlError if NVML does not answer; the same call can then be repeated.
+    ``note(step, record)`` is called between changes of the hardware and journals what is known by then.
+    Records must be of this era: ids mean nothing in another one.
     """
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
 
     def locate(self, name: PartitionName) -> PartitionRecord:
-        """What a partition's name means on its GPU now; a static one with its ids and its UUID.
+        """The record for a partition's name on its GPU now; for a static one with its ids and its UUID.
 
-        Raises ClaimRefused where the GPU has no such profile or place, and for a static partition that
-        is not there (any more).
+        Raises ClaimRefused if the GPU has no such profile or placement, and for a static partition that does
+        not exist (any more).
         """
-        look = _locate_static if name.static else _locate_made
-        return self._discovery.on_gpu(name.pci, lambda device, watch: look(device, watch, name))
+        locate = _locate_static if name.static else _locate_made
+        return self._discovery.on_gpu(name.pci, lambda device, watch: locate(device, watch, name))
 
     def exists(self, pci: PciAddress, record: PartitionRecord) -> bool:
-        """Whether the partition of a complete record, made or static, is there."""
+        """Whether the partition of a complete record, made or static, exists."""
         if record.gpu_instance_id is None or record.compute_instance_id is None:
             return False
 
         def job(device: NvmlDevice, watch: Watch) -> bool:
-            instances = GpuInstances(pci, device, watch)
-            found = find(record, instances.existing())
+            # An instance with the same id but another profile or placement is somebody else's.
+            instances = gpu_instances.GpuInstances(pci, device, watch)
+            found = gpu_instances.find(record, instances.existing())
             return found is not None and any(
                 inside.id == record.compute_instance_id for inside in instances.inside(found.id)
             )
@@ -74,27 +68,29 @@ class Partitions:
     def make(
         self, pci: PciAddress, record: PartitionRecord, ours: frozenset[int], note: Note
     ) -> PartitionRecord:
-        """Make the partition at exactly its place, or finish what an earlier try left; its full record.
+        """Make the partition at exactly its place, or finish an earlier try; returns its full record.
 
-        Noted steps: ``gpu instance`` before that is created, ``compute instance`` before that is created,
-        ``made`` once all is known. ``ours`` are the GPU instances of other claims, for the message. On an
-        error, what was made is taken back as far as possible, with the step ``destroyed``, and the first
-        error is raised.
+        The noted steps are ``gpu instance`` and ``compute instance``, each before that is created, and
+        ``made`` at the end. ``ours`` are the GPU instances of other claims, for the error message. On an
+        error, what was made is undone as far as possible, with the step ``destroyed``, and the first error is
+        raised.
 
-        Raises ClaimRefused if MIG mode is off and only a reset turns it on, ClaimBlocked if processes keep it
-        off, or if an instance that is not this record's is in the way.
+        Raises ClaimRefused if MIG mode is off and only a reset turns it on. Raises ClaimBlocked if processes
+        keep the mode off, or if an instance that is not this record's is in the way.
         """
         instances = self._existing(pci)
         switched = instances is None
         if switched:
             self._turn_on(pci)
-        mine = own(record, instances or ())
+        mine = gpu_instances.made_for(record, instances or ())
+        # An instance with this record's profile and place is adopted: an earlier try made it.
         if mine is None:
             _refuse_if_taken(pci, record, instances or (), ours)
         made = record
         try:
             if mine is None:
                 attempt = replace(record.unmade, attempted=True)
+                # Journaled first. After a crash, an instance at this place is then known to be the claim's.
                 note("gpu instance", attempt)
                 made = attempt
                 mine = self._changed(pci, self._creation(pci, made))
@@ -106,37 +102,42 @@ class Partitions:
         except DriverError as error:
             self._take_back(pci, made, error, note)
             if switched:
-                self.rest(pci)
+                self.turn_off_if_empty(pci)
             raise
         return made
 
     def destroy(self, pci: PciAddress, record: PartitionRecord, note: Note) -> None:
-        """Destroy the record's partition, or what there is of it, then note ``destroyed``; gone is fine.
+        """Destroy the record's partition or the part of it that exists, then note ``destroyed``.
 
-        A GPU instance is the record's by its profile, its place and, where known, its id; all that is
-        inside goes with it. Raises InstanceInUse while a process holds it.
+        The GPU instance is recognised by its profile, its placement and, if known, its id. Everything inside
+        is destroyed with it. Raises InstanceInUse while a process uses it.
         """
+        # Whatever is in this place was not made for the record.
         if not record.attempted:
             return
 
         def job(device: NvmlDevice, watch: Watch) -> None:
-            instances = GpuInstances(pci, device, watch)
-            mine = own(record, instances.existing())
+            instances = gpu_instances.GpuInstances(pci, device, watch)
+            mine = gpu_instances.made_for(record, instances.existing())
             if mine is not None:
                 instances.destroy(mine, record.profile)
 
         self._discovery.on_gpu(pci, job)
         note("destroyed", record.unmade)
 
-    def rest(self, pci: PciAddress) -> None:
-        """Turn MIG mode off after the last partition, if no instance is left and no reset is needed.
+    def turn_off_if_empty(self, pci: PciAddress) -> None:
+        """Turn MIG mode off if no instance is left and the change needs no reset.
 
-        If the mode stays on, the reason is logged: the next whole GPU or partition copes with it.
+        If the mode stays on, the reason is logged. The next claim can handle either mode.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> str:
             switch = MigSwitch(pci, device, watch)
-            if not switch.is_on() or GpuInstances(pci, device, watch).existing() or not switch.is_free():
+            if (
+                not switch.is_on()
+                or gpu_instances.GpuInstances(pci, device, watch).existing()
+                or switch.needs_reset()
+            ):
                 return ""
             activation = switch.set(enabled=False)
             return "" if activation == "done" else activation
@@ -146,23 +147,24 @@ class Partitions:
         except DriverError as error:
             left_on = str(error)
         if left_on:
+            # Not an error: the claim that is unprepared needs nothing more.
             _log.info("MIG mode stays on", gpu=str(pci), reason=left_on)
 
-    def ready_for_whole(self, pci: PciAddress) -> None:
+    def turn_off_for_whole(self, pci: PciAddress) -> None:
         """Turn MIG mode off, if it is on, for a claim that gets the whole GPU.
 
-        Raises ClaimBlocked where GPU instances exist, processes keep the mode on, or it needs a reset.
+        Raises ClaimBlocked if GPU instances exist, processes keep the mode on, or the change needs a reset.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> None:
             switch = MigSwitch(pci, device, watch)
             if not switch.is_on():
                 return
-            instances = GpuInstances(pci, device, watch).existing()
+            instances = gpu_instances.GpuInstances(pci, device, watch).existing()
             if instances:
                 raise ClaimBlocked(
                     f"GPU {pci} cannot be handed out whole: it is cut into "
-                    + ", ".join(map(described, instances)),
+                    + ", ".join(map(gpu_instances.describe, instances)),
                     "it is whole again when its partitions are gone; delete the pod, so that it is "
                     "scheduled anew",
                 )
@@ -171,13 +173,13 @@ class Partitions:
         self._discovery.on_gpu(pci, job)
 
     def _existing(self, pci: PciAddress) -> tuple[GpuInstance, ...] | None:
-        """The existing GPU instances; None with MIG mode off. Refuses if only a reset helps."""
+        """The existing GPU instances; None if MIG mode is off. Raises ClaimRefused if only a reset helps."""
 
         def job(device: NvmlDevice, watch: Watch) -> tuple[GpuInstance, ...] | None:
             switch = MigSwitch(pci, device, watch)
             if switch.is_on():
-                return GpuInstances(pci, device, watch).existing()
-            switch.refuse_unless_free()
+                return gpu_instances.GpuInstances(pci, device, watch).existing()
+            switch.refuse_if_reset_needed()
             return None
 
         return self._discovery.on_gpu(pci, job)
@@ -188,24 +190,25 @@ class Partitions:
     def _creation(
         self, pci: PciAddress, record: PartitionRecord
     ) -> Callable[[NvmlDevice, Watch], GpuInstance]:
-        """The job that creates the GPU instance of a record, whose attempt is noted."""
-        begun = False
+        """The job that creates the GPU instance of a record whose attempt is journaled."""
+        is_second_run = False
 
         def job(device: NvmlDevice, watch: Watch) -> GpuInstance:
-            nonlocal begun
-            instances = GpuInstances(pci, device, watch)
-            # A job is done again when the session was void: by then the instance may be there.
-            there = own(record, instances.existing()) if begun else None
-            begun = True
+            nonlocal is_second_run
+            instances = gpu_instances.GpuInstances(pci, device, watch)
+            # A job is run again if the NVML session was void; the first run may have made the instance.
+            there = gpu_instances.made_for(record, instances.existing()) if is_second_run else None
+            is_second_run = True
             return there or instances.create(record)
 
         return job
 
     def _changed(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
-        """Do a job that changes instances, while MIG mode was on just before."""
+        """Run a job that changes instances, where MIG mode was on just before."""
         try:
             return self._discovery.on_gpu(pci, job)
         except NotSupported as error:
+            # NVML answers this with MIG mode off, and in a vGPU guest, whose host makes the instances.
             if self._discovery.on_gpu(pci, lambda device, watch: MigSwitch(pci, device, watch).is_on()):
                 raise ClaimRefused(
                     f"GPU {pci} lets nobody make MIG instances from here: {error.what}",
@@ -219,8 +222,8 @@ class Partitions:
     def _take_back(self, pci: PciAddress, record: PartitionRecord, first: DriverError, note: Note) -> None:
         """Undo a failed make as far as possible; the caller raises the error itself."""
         try:
-            if isinstance(first, NoRoom):
-                # Nothing was made: what lies at the place now is not the record's, and never will be.
+            if isinstance(first, gpu_instances.NoRoom):
+                # Nothing was made, so an instance at this place now is somebody else's.
                 note("destroyed", record.unmade)
             else:
                 self.destroy(pci, record, note)
@@ -235,10 +238,10 @@ class Partitions:
 
 
 def _completion(pci: PciAddress, owner: GpuInstance) -> Callable[[NvmlDevice, Watch], tuple[int, str]]:
-    """The job that fills a GPU instance with one compute instance, or finds it: its id and its UUID."""
+    """The job that fills a GPU instance with one compute instance, or finds it; returns its id and UUID."""
 
     def job(device: NvmlDevice, watch: Watch) -> tuple[int, str]:
-        instances = GpuInstances(pci, device, watch)
+        instances = gpu_instances.GpuInstances(pci, device, watch)
         compute = instances.fill(owner)
         return compute.id, instances.uuid(owner, compute)
 
@@ -248,32 +251,34 @@ def _completion(pci: PciAddress, owner: GpuInstance) -> Callable[[NvmlDevice, Wa
 def _refuse_if_taken(
     pci: PciAddress, record: PartitionRecord, instances: tuple[GpuInstance, ...], ours: frozenset[int]
 ) -> None:
-    """Raise ClaimBlocked when an instance lies where the record's is to lie."""
+    """Raise ClaimBlocked if another instance is in the record's place."""
     for other in instances:
         if not other.placement.overlaps(record.placement):
             continue
         place = f"the place of {record.profile} at memory slice {record.start} of GPU {pci}"
         if other.id in ours:
             raise ClaimBlocked(
-                f"{place} is taken by {described(other)}, which another claim has or had",
+                f"{place} is taken by {gpu_instances.describe(other)}, which another claim has or had",
                 "it is destroyed when that claim is unprepared and no process uses it",
             )
         raise ClaimBlocked(
-            f"{place} is taken by {described(other)}, which this driver did not make",
+            f"{place} is taken by {gpu_instances.describe(other)}, which this driver did not make",
             f"destroy it (nvidia-smi mig -i {pci} -dci -gi {other.id}, then -dgi -gi {other.id}), or delete "
             "the pod, so that it is scheduled anew",
         )
 
 
 def _locate_made(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
-    """The profile and place of a partition that is made on request; it need not exist yet.
+    """The profile and placement of a partition that is made for claims; it need not exist yet.
 
-    Raises ClaimRefused if the GPU has no such profile, or none at that place.
+    Raises ClaimRefused if the GPU has no such profile, or not at that place.
     """
     profiles = _profiles(device, watch)
     for profile in profiles:
+        # A device name is a DNS label, so it has the profile without the dots and signs of NVML's name.
         if profile_slug(profile.name) != name.profile:
             continue
+        # The placements that the profile can ever have, whatever exists now.
         places = watch("gpu_instance_placements", lambda: device.gpu_instance_placements(profile.id))  # noqa: B023
         for place in places:
             if place.start == name.start:
@@ -284,18 +289,19 @@ def _locate_made(device: NvmlDevice, watch: Watch, name: PartitionName) -> Parti
         raise ClaimRefused(
             f"on GPU {name.pci} a partition {profile.name} cannot begin at memory slice {name.start}, "
             f"only at {starts}",
-            _ANEW,
+            _RESCHEDULE,
         )
     offered = ", ".join(profile.name for profile in profiles) or "none: it knows no MIG"
     raise ClaimRefused(
-        f"GPU {name.pci} has no MIG profile {name.profile}; those that it has are {offered}", _ANEW
+        f"GPU {name.pci} has no MIG profile {name.profile}; those that it has are {offered}", _RESCHEDULE
     )
 
 
 def _locate_static(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
-    """A partition that exists, whoever made it; raises ClaimRefused if it does not exist (any more)."""
+    """A partition that exists, whoever made it; raises ClaimRefused if there is none (any more)."""
     profiles = {profile.id: profile for profile in _profiles(device, watch)}
-    instances = GpuInstances(name.pci, device, watch)
+    instances = gpu_instances.GpuInstances(name.pci, device, watch)
+    # A GPU instance may have several compute instances. Each is a MIG device and a static partition.
     owners = {owner.id: owner for owner in instances.existing() if owner.placement.start == name.start}
     for seen in watch("mig_devices", device.mig_devices) if owners else ():
         owner = owners.get(seen.gpu_instance_id)
@@ -316,7 +322,7 @@ def _locate_static(device: NvmlDevice, watch: Watch, name: PartitionName) -> Par
             )
     raise ClaimRefused(
         f"the partition {name.profile} at memory slice {name.start} of GPU {name.pci} is not there any more",
-        _ANEW,
+        _RESCHEDULE,
     )
 
 
@@ -327,8 +333,8 @@ def _profiles(device: NvmlDevice, watch: Watch) -> tuple[GpuInstanceProfile, ...
         return ()
 
 
-def _is_meant(instances: GpuInstances, seen: MigDevice, name: PartitionName) -> bool:
-    """Whether the part of a GPU instance is the one that the name tells by its first compute slice."""
+def _is_meant(instances: gpu_instances.GpuInstances, seen: MigDevice, name: PartitionName) -> bool:
+    """Whether a compute instance is the one that the name means by its first compute slice."""
     if name.compute_start is None:
         return True
     return any(
@@ -338,7 +344,7 @@ def _is_meant(instances: GpuInstances, seen: MigDevice, name: PartitionName) -> 
 
 
 class MigSwitch:
-    """Turns the MIG mode of one GPU on and off in a job of its lane, never where that needs a reset."""
+    """Turns the MIG mode of one GPU on and off in a job of its thread, but never if that needs a reset."""
 
     def __init__(self, pci: PciAddress, device: NvmlDevice, watch: Watch) -> None:
         self._pci = pci
@@ -346,19 +352,19 @@ class MigSwitch:
         self._watch = watch
 
     def is_on(self) -> bool:
-        """Whether MIG mode is on now; never on a GPU without MIG."""
+        """Whether MIG mode is on now; False on a GPU without MIG."""
         try:
             return self._watch("mig_mode", self._device.mig_mode).enabled
         except NotSupported:
             return False
 
-    def is_free(self) -> bool:
-        """Whether the mode changes without a reset."""
-        return changes_without_reset(self._device, self._watch)
+    def needs_reset(self) -> bool:
+        """Whether the mode changes only by a reset of the GPU, as on an A100."""
+        return not changes_without_reset(self._device, self._watch)
 
-    def refuse_unless_free(self) -> None:
-        """Raise ClaimRefused where only a reset turns the mode on."""
-        if not self.is_free():
+    def refuse_if_reset_needed(self) -> None:
+        """Raise ClaimRefused if only a reset turns the mode on."""
+        if self.needs_reset():
             raise ClaimRefused(
                 f"MIG mode of GPU {self._pci} is off, and turning it on needs a reset of the GPU, which this "
                 "driver never does",
@@ -367,12 +373,12 @@ class MigSwitch:
             )
 
     def turn_on(self) -> None:
-        """Turn the mode on, which needs no reset here; raises ClaimBlocked while processes keep it off."""
+        """Turn the mode on if no reset is needed; raises ClaimBlocked while processes keep it off."""
         self._require("on", self.set(enabled=True))
 
     def turn_off(self) -> None:
-        """Turn the mode off; raises ClaimBlocked while processes keep it on, or where it needs a reset."""
-        if not self.is_free():
+        """Turn the mode off; raises ClaimBlocked while processes keep it on, or if it needs a reset."""
+        if self.needs_reset():
             raise ClaimBlocked(
                 f"GPU {self._pci} cannot be handed out whole: its MIG mode is on, and turning it off needs a "
                 "reset of the GPU, which this driver never does",
@@ -381,19 +387,22 @@ class MigSwitch:
         self._require("off", self.set(enabled=False))
 
     def set(self, *, enabled: bool) -> MigActivation:
-        """Set the mode; where that is not done at once, the mode is as before and none is left pending."""
+        """Set the mode; if it does not change at once, it is left as before and nothing stays pending."""
         activation = self._watch("set_mig_mode", lambda: self._device.set_mig_mode(enabled))
         if activation != "done":
+            # NVML keeps a mode that it could not activate as pending, and the next reset would activate it.
             self._watch("set_mig_mode", lambda: self._device.set_mig_mode(not enabled))
         return activation
 
     def _require(self, wanted: str, activation: MigActivation) -> None:
         if activation == "in-use":
-            who, told = processes(self._watch("process_ids", self._device.process_ids))
+            who, for_log = gpu_instances.describe_processes(
+                self._watch("process_ids", self._device.process_ids)
+            )
             raise ClaimBlocked(
                 f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU is used by {who}",
                 "end them; the kubelet tries again",
-                for_log=f"used by {told}",
+                for_log=f"used by {for_log}",
             )
         if activation == "reset-required":
             raise ClaimBlocked(

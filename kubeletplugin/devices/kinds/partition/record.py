@@ -1,4 +1,4 @@
-"""What the journal remembers of a partition of a claim, and how that is read and written."""
+"""What the journal says about a partition of a claim, and how that is read and written."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A MIG partition that a claim was given: where it is to lie, and how far its making has come.
+    """A MIG partition of a claim: its placement, and how far its making has come."""
 
-    ``start`` and ``size`` are memory slices. ``attempted`` is written before the GPU instance is created,
-    when nothing lay at its place: from then on a GPU instance of this profile at exactly this place is the
-    claim's, its id known or not. Until then whatever lies there is somebody else's. The ids and the UUID
-    (``MIG-…``) follow as each step is done, and mean something only within the era of the entry.
-    ``memory_bytes`` is what the profile has, 0 in entries that were written before it was recorded.
-    """
-
+    # The profile's name, such as 1g.10gb, and the id that nvidia-smi mig -lgip shows for it.
     profile: str
     profile_id: int
+    # The placement, in memory slices.
     start: int
     size: int
+    # Journaled before the GPU instance is created, when its place was empty. From then on a GPU instance
+    # with this profile and placement belongs to the claim, whether its id is known or not; before, it
+    # belongs to somebody else.
     attempted: bool = False
+    # The ids and the UUID (MIG-…) are added after each step, and are valid only within the era of the entry.
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     uuid: str = ""
+    # The memory of the profile, 0 in entries from before it was recorded.
     memory_bytes: int = 0
 
     @property
     def placement(self) -> Placement:
-        """Where it lies."""
+        """Its place on the GPU."""
         return Placement(self.start, self.size)
 
     @property
@@ -46,24 +46,25 @@ _FIELDS = frozenset(one.name for one in fields(PartitionRecord))
 
 
 def record_of(held: HeldDevice) -> PartitionRecord | None:
-    """What is remembered of a held partition; None in an entry that was rebuilt from its CDI spec."""
+    """The record of a held partition; None in an entry that was rebuilt from its CDI spec."""
     if not held.record:
         return None
+    # Unknown fields, perhaps of a newer version, are dropped.
     return PartitionRecord(**{name: value for name, value in held.record.items() if name in _FIELDS})
 
 
 def written(record: PartitionRecord | None) -> Record:
-    """The record as the journal keeps it."""
+    """The record as the journal's JSON."""
     return {} if record is None else asdict(record)
 
 
 def partition_name(held: HeldDevice) -> PartitionName | None:
-    """What the name of a held device says, where it is a partition's."""
+    """The parsed name of a held device; None if it is not a partition."""
     return parse_partition_name(unshared_name(held.device))
 
 
 def name_of(device: str) -> PartitionName:
-    """What the name of a device says whose kind is a partition's."""
+    """The parsed name of a device that is known to be a partition; raises ValueError otherwise."""
     name = parse_partition_name(unshared_name(device))
     if name is None:
         raise ValueError(f"{device} is no partition, and yet its kind is")

@@ -1,8 +1,8 @@
 """Takes the GPUs of a device from the NVIDIA driver for vfio, and gives them back.
 
 The driver does not let go of a GPU while a process has it open: this process, the controllers of the node,
-nvidia-persistenced, and programs that compute. The first two close NVML for the moment, persistence mode is
-turned off, and for everything else the claim waits.
+nvidia-persistenced, and programs that compute. The first two close NVML for the time of the change, and
+persistence mode is turned off. For all other processes the claim has to wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
 _log = get_logger("passthrough")
 
 _BACK_SECONDS = 5.0
-"""How long controllers are waited for when a GPU comes back, which none of them is in the way of."""
+"""How long to wait for controllers when a GPU comes back; one that does not answer prevents nothing then."""
 
 
 class HandOver:
@@ -41,13 +41,14 @@ class HandOver:
     def take(self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Bind the group of these GPUs to vfio; returns the record.
 
-        A GPU without a driver may be one that the NVIDIA driver was told to let go of and still has: the
-        kernel takes the name away first. Raises NotLetGo, NvmlError, and what the binding raises
-        (kubeletplugin.devices.vfio.failures).
+        Raises NotLetGo, NvmlError, and the errors of the binding (kubeletplugin.devices.vfio.failures).
         """
         addresses = [gpu.pci for gpu in gpus]
+        # A GPU that shows no driver is not skipped here. The NVIDIA driver may still be letting go of it,
+        # since the kernel removes the link to the driver first.
         if all(gpu.on_vfio for gpu in gpus):
             return read(self._binder.bind(addresses[0], addresses, written(record), note))
+        # Before the NVML sessions close: persistence mode is changed by NVML.
         record = self._without_persistence(addresses, record, note)
         with self._controllers.letting_go(), self._discovery.let_go():
             return read(self._binder.bind(addresses[0], addresses, written(record), note))
@@ -55,11 +56,12 @@ class HandOver:
     def give_back(self, record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Restore the functions, and the persistence mode of the GPUs; returns the record.
 
-        Raises NvmlError, and what the binding raises.
+        Raises NvmlError, and the errors of the binding.
         """
-        with self._others_see_it_come(record):
+        with self._restarting_sessions(record):
             record = read(self._binder.restore(written(record), note))
         for pci in record.persistent:
+            # None means that NVML has no such GPU, so there is no mode to restore.
             if self._has_persistence(PciAddress.parse(pci)) is False:
                 self._persistence.set(PciAddress.parse(pci), on=True)
         record = replace(record, persistent=())
@@ -69,10 +71,11 @@ class HandOver:
     def _without_persistence(
         self, gpus: Sequence[PciAddress], record: PassthroughRecord, note: Note
     ) -> PassthroughRecord:
-        """Keep nvidia-persistenced, or the kernel driver itself, from keeping the GPUs initialised."""
+        """Turn persistence mode off, by which the driver or nvidia-persistenced keeps the GPUs open."""
         on = [pci for pci in gpus if self._has_persistence(pci)]
         if not on:
             return record
+        # Those of an earlier try stay in the list: their mode reads as off by now.
         kept = tuple(dict.fromkeys((*record.persistent, *map(str, on))))
         record = replace(record, persistent=kept)
         note("persistence", written(record))
@@ -81,25 +84,27 @@ class HandOver:
         return record
 
     def _has_persistence(self, pci: PciAddress) -> bool | None:
-        """Whether the mode is on; None where NVML has no such GPU (any more), or the GPU no such mode."""
+        """Whether the mode is on; None if NVML has no such GPU, or the GPU has no such mode."""
         try:
             return self._persistence.is_on(pci)
+        # Its former driver may not have it back yet.
         except GpuLost as error:
             _log.info("persistence mode is not known", gpu=str(pci), error=str(error))
             return None
 
-    def _others_see_it_come(self, record: PassthroughRecord) -> AbstractContextManager[None]:
+    def _restarting_sessions(self, record: PassthroughRecord) -> AbstractContextManager[None]:
         if any(one.get("driver") == NVIDIA_KERNEL_DRIVER for one in record.functions):
-            return sessions_begin_anew(self._discovery, self._controllers)
+            return restarting_sessions(self._discovery, self._controllers)
         return nullcontext()
 
 
 @contextmanager
-def sessions_begin_anew(discovery: Discovery, controllers: Controllers) -> Iterator[None]:
-    """Have the sessions of NVML begun after the block, so that they know a GPU that came back in it.
+def restarting_sessions(discovery: Discovery, controllers: Controllers) -> Iterator[None]:
+    """Close the NVML sessions for the block, so that those opened after it see a GPU that came back in it.
 
-    None of them is in the way of that: one that does not end only learns of the GPU later.
+    A session that cannot be closed is only logged: it does not prevent the change, it sees the GPU later.
     """
+    # NVML lists the GPUs that there are at nvmlInit; a session that is open does not see another one.
     with ExitStack() as away:
         for sessions in (controllers.letting_go(_BACK_SECONDS), discovery.let_go()):
             try:

@@ -34,14 +34,15 @@ from kubeletplugin.devices.vfio.users import named
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
+"""The prefix under which KubeVirt's launcher looks for PCI addresses, as device plugins set it."""
 
-_ANEW = "delete the pod, so that it is scheduled anew with a device that exists"
+_RESCHEDULE = "delete the pod, so that it is scheduled anew with a device that exists"
 
 
 class HeldPassthrough:
-    """GPUs that are passed through.
+    """GPUs that are passed through to virtual machines.
 
-    ``users(function)`` are the processes that have a function open.
+    ``users(function)`` returns the processes that have a function open.
     """
 
     offered: OfferedKind = PASSTHROUGH
@@ -59,8 +60,8 @@ class HeldPassthrough:
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """Its GPUs and their IOMMU group, whatever drivers they have now.
 
-        Raises ClaimRefused for admin access, and for what is not there any more; NodeIncomplete without an
-        IOMMU; ClaimBlocked for MIG mode, which is never changed for this, and while somebody uses the GPU.
+        Raises ClaimRefused for admin access, and if a GPU is gone; NodeIncomplete without an IOMMU;
+        ClaimBlocked while MIG mode is on, which is never changed for this, or while somebody uses the GPU.
         """
         if device.allocated.admin_access:
             raise ClaimRefused(
@@ -70,6 +71,7 @@ class HeldPassthrough:
         gpus = self._bus.require([region.pci for region in device.name.regions])
         group = self._bus.group_of(gpus)
         before = None if own is None else record_of(own)
+        # Once the binding has begun, the GPU may be on vfio for this claim already.
         if before is None or not before.is_begun:
             self._refuse_used(gpus)
         config = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
@@ -83,7 +85,7 @@ class HeldPassthrough:
         return HeldDevice.of(device, passthrough_uuid(gpus[0].pci), written(record))
 
     def board(self, held: HeldDevice, look: Look) -> str | None:
-        """What was published of its place, since nobody can find out more while vfio has it."""
+        """The published UUID, made from the address: no driver that knows the GPU's own one has it now."""
         return passthrough_uuid(PciAddress.parse(held.pci))
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
@@ -91,11 +93,12 @@ class HeldPassthrough:
         return tuple(map(Region, _gpus(held)))
 
     def changes(self, held: HeldDevice) -> bool:
-        """Always: drivers are changed."""
+        """Always: it changes drivers."""
         return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Bind the whole IOMMU group to vfio; one that is bound already stays so."""
+        """Bind the whole IOMMU group to vfio, unless it is bound already."""
+        # Read again: the GPUs may have other drivers by now.
         held = entry.devices[index]
         gpus = self._bus.require(_gpus(held))
         return written(self._hand_over.take(gpus, read(held.record), note))
@@ -106,28 +109,29 @@ class HeldPassthrough:
         return record is None or self._bus.on_vfio(record.group, _gpus(held)[0])
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether its binding was begun; for a rebuilt entry, whether vfio has the GPU."""
+        """Whether its binding was started; for a rebuilt entry, whether vfio has the GPU."""
         record = record_of(held)
         return bool(self._as_found(held).functions) if record is None else record.is_begun
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Give the functions back to their drivers; what is gone has none."""
+        """Give the functions back to their drivers; those that are gone are skipped."""
         held = entry.devices[index]
         record = record_of(held) or self._as_found(held)
         return written(self._hand_over.give_back(record, note).unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
-        """Its group and how it is opened, without what was changed."""
+        """Its group and how it is opened, without the changes."""
         record = record_of(held)
         return {} if record is None else written(record.unmade)
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The nodes of vfio for it, and a variable with the addresses of its GPUs; nothing of NVIDIA's.
+        """Its vfio nodes and a variable with the addresses of its GPUs, without the NVIDIA driver's files.
 
-        Raises NodeIncomplete, HardwareChanged, ClaimBlocked while it is not bound.
+        Raises NodeIncomplete, HardwareChanged, and ClaimBlocked while it is not bound.
         """
         gpus = self._bus.require(_gpus(held))
         record = record_of(held) or self._as_found(held)
+        # vfio cannot read a UUID. The PCI device id at least shows that a board of another model is there.
         if record.device_ids not in ((), tuple(gpu.device_id for gpu in gpus)):
             raise HardwareChanged(
                 f"device {held.device} is another GPU than the one that was prepared",
@@ -137,19 +141,20 @@ class HeldPassthrough:
             raise ClaimBlocked(f"{held.device} is not bound to vfio", "the kubelet tries again")
         nodes = self._opening(record, gpus[0])
         addresses = ",".join(str(gpu.pci) for gpu in gpus)
+        # Names of variables have no dashes.
         name = held.device.upper().replace("-", "_")
         return Edits(nodes, (f"{_VARIABLE}{name}={addresses}",), needs_driver=False)
 
     def cuda_uuid(self, held: HeldDevice) -> str:
-        """Empty: CUDA of this node does not know it."""
+        """Empty: CUDA on this node cannot use it."""
         return ""
 
     def memory_bytes(self, held: HeldDevice) -> int:
-        """Unknown, and of no use: it is never shared."""
+        """Unknown, and not needed: it is never shared."""
         return 0
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """Healthy as long as vfio has it: only the virtual machine sees what is wrong with it."""
+        """Healthy while vfio has it: only the virtual machine can see errors of the GPU."""
         record = record_of(held)
         missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
         if missing:
@@ -159,34 +164,35 @@ class HeldPassthrough:
         return Health("Healthy")
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Where it is, and while vfio has it, the nodes by which it is opened."""
-        record, told = record_of(held), {"pciBusIDs": list(held.gpus)}
+        """Its PCI addresses, its group, and while vfio has it, the nodes that open it."""
+        record, addresses = record_of(held), {"pciBusIDs": list(held.gpus)}
         if record is None:
-            return told
+            return addresses
         function = self._bus.function(_gpus(held)[0])
         if function is None or not self._bus.on_vfio(record.group, _gpus(held)[0]):
-            return {**told, "iommuGroup": record.group}
+            return {**addresses, "iommuGroup": record.group}
         try:
+            # The nodes are only shown to people, so a missing one is not an error here.
             nodes = [node.path for node in self._opening(record, function)]
         except NodeIncomplete:
             nodes = []
-        return {**told, "iommuGroup": record.group, **({"nodes": nodes} if nodes else {})}
+        return {**addresses, "iommuGroup": record.group, **({"nodes": nodes} if nodes else {})}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """The address that a virtual machine's monitor takes, its group, and the first node that opens it."""
+        """The address that a virtual machine monitor needs, its group, and the first node that opens it."""
         record = record_of(held)
-        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        attributes: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
         if record is not None:
-            told["iommuGroup"] = record.group
+            attributes["iommuGroup"] = record.group
         nodes = self.status(held).get("nodes")
-        return {**told, "vfioNode": nodes[0]} if nodes else told
+        return {**attributes, "vfioNode": nodes[0]} if nodes else attributes
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """The GPUs that somebody else has by vfio, a virtual machine outside of Kubernetes for example."""
+        """The GPUs that somebody else uses by vfio, such as a virtual machine outside of Kubernetes."""
         return _used_by_others(inventory.pci, owners, self._users)
 
     def _refuse_used(self, gpus: Sequence[PciFunction]) -> None:
-        """Raise ClaimBlocked while somebody else has a GPU, or MIG mode is on."""
+        """Raise ClaimBlocked while somebody else uses a GPU by vfio, or MIG mode is on."""
         for gpu in gpus:
             if gpu.driver == NVIDIA_KERNEL_DRIVER and gpu.physical is None:
                 if self._discovery.mig_enabled(gpu.pci):
@@ -195,11 +201,12 @@ class HeldPassthrough:
                         "it goes off after the last partition that a claim has; else turn it off: "
                         "nvidia-smi -mig 0",
                     )
+            # A GPU that is on vfio but not open may be taken over as it is.
             elif gpu.on_vfio and (users := self._users(gpu)):
                 raise in_use(gpu.pci, gpu.driver or "", users)
 
     def _opening(self, record: PassthroughRecord, gpu: PciFunction) -> tuple[DeviceNode, ...]:
-        """What opens the functions, through IOMMUFD where that is preferred and there is one.
+        """The nodes that open the functions, those of IOMMUFD if it is preferred and the kernel has it.
 
         Raises NodeIncomplete.
         """
@@ -211,9 +218,11 @@ class HeldPassthrough:
         return self._nodes.of_group(record.group, with_api=record.api_device)
 
     def _as_found(self, held: HeldDevice) -> PassthroughRecord:
-        """A record for a device of a rebuilt entry: GPUs that vfio has go to the NVIDIA driver."""
+        """A record for a device of a rebuilt entry: GPUs on vfio are to go back to the NVIDIA driver."""
         gpus = [gpu for pci in _gpus(held) if (gpu := self._bus.function(pci)) is not None]
+        # No group at all gets a number that no group has.
         group = next((gpu.iommu_group for gpu in gpus if gpu.iommu_group is not None), -1)
+        # This is the same form as devices.vfio.record writes.
         functions = tuple(
             {
                 "pci": str(gpu.pci),
@@ -233,9 +242,9 @@ def _gpus(held: HeldDevice) -> list[PciAddress]:
 
 
 def _used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) -> Iterator[BlockedPlacement]:
-    """The GPUs that a process uses through vfio and that no claim has: nobody may be given them.
+    """The GPUs that a process uses by vfio and that no claim has; they must not be given to anybody.
 
-    One that is only bound to vfio, since the boot perhaps, is in nobody's way: a claim can have it as it is.
+    A GPU that is bound to vfio but not open, perhaps since the boot, is free: a claim can have it as it is.
     """
     owned = {pci for held in owners for pci in held.gpus}
     for function in view.functions:
@@ -249,30 +258,30 @@ def _used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) -
 
 
 class Bus:
-    """The GPUs of a device on the PCI bus, below a root of sysfs; refuses what cannot be passed through."""
+    """The GPUs of a device on the PCI bus, read from sysfs; refuses what cannot be passed through."""
 
     def __init__(self, sysfs_root: Path) -> None:
         self._sysfs_root = sysfs_root
 
     def function(self, pci: PciAddress) -> PciFunction | None:
-        """One function as it is now; None where it is not on the bus."""
+        """One function as it is now; None if it is not on the bus."""
         return read_function(self._sysfs_root, pci)
 
     def require(self, addresses: Sequence[PciAddress]) -> tuple[PciFunction, ...]:
-        """The GPUs at these addresses; raises ClaimRefused where one is not there."""
+        """The GPUs at these addresses; raises ClaimRefused if one is missing."""
         found = []
         for pci in addresses:
             function = self.function(pci)
             if function is None or not function.is_gpu:
-                raise ClaimRefused(f"there is no GPU at {pci} any more", _ANEW)
+                raise ClaimRefused(f"there is no GPU at {pci} any more", _RESCHEDULE)
             found.append(function)
         return tuple(found)
 
     def group_of(self, gpus: Sequence[PciFunction]) -> IommuGroup:
-        """The IOMMU group of these GPUs, which has to be one, and to have no others.
+        """The one IOMMU group that has these GPUs and no others.
 
-        Raises NodeIncomplete where no IOMMU guards them, ClaimRefused where the groups are others than when
-        the device was published, ClaimBlocked while a GPU has virtual functions.
+        Raises NodeIncomplete if no IOMMU guards them, ClaimRefused if the groups differ from those that were
+        published, and ClaimBlocked while a GPU has virtual functions.
         """
         first = gpus[0]
         group = iommu_group_of(self._sysfs_root, first.pci)
@@ -280,16 +289,16 @@ class Bus:
         elsewhere = [str(gpu.pci) for gpu in gpus if gpu.iommu_group != first.iommu_group]
         if group is None or elsewhere:
             raise ClaimRefused(
-                f"{', '.join(elsewhere)} is not in the IOMMU group of {first.pci} any more", _ANEW
+                f"{', '.join(elsewhere)} is not in the IOMMU group of {first.pci} any more", _RESCHEDULE
             )
         return group
 
     def endpoints(self, number: int, pci: PciAddress) -> tuple[PciFunction, ...]:
-        """What vfio has to have of the group of a function; empty where the function is in another group."""
+        """The functions of the group that vfio needs; empty if the function is in another group now."""
         group = iommu_group_of(self._sysfs_root, pci)
         return group.endpoints if group is not None and group.number == number else ()
 
     def on_vfio(self, number: int, pci: PciAddress) -> bool:
-        """Whether all of the group is bound to a driver of vfio's."""
+        """Whether the whole group is bound to drivers of vfio."""
         functions = self.endpoints(number, pci)
         return bool(functions) and all(one.on_vfio for one in functions)

@@ -1,4 +1,4 @@
-"""What the journal keeps of GPUs that are passed through: JSON in the record of a held device."""
+"""What the journal says about GPUs that are passed through: JSON in the record of a held device."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from kubeletplugin.devices.vfio.record import FUNCTIONS
 
 @dataclass(frozen=True, slots=True)
 class PassthroughRecord:
-    """What is to be remembered of a device.
+    """What has to be remembered of a device."""
 
-    ``group`` is the number of its IOMMU group. ``device_ids`` are the PCI device ids of its GPUs, in the
-    order of the device's name: what tells one board from another while no driver has it that knows its UUID.
-    ``iommufd`` is whether a container gets it through IOMMUFD where there is one, ``api_device`` whether it
-    gets the node of the IOMMU as well. ``persistent`` are the GPUs whose persistence mode has to be put back.
-    ``functions`` is what the binding of the group remembers (devices.vfio.record), empty while none of
-    it is changed.
-    """
-
+    # The number of its IOMMU group.
     group: int
+    # The PCI device ids of its GPUs, in the order of the device's name. They tell models of boards apart
+    # while no driver is bound that can read a UUID.
     device_ids: tuple[int, ...] = ()
+    # Whether a container gets it by IOMMUFD if the kernel has that.
     iommufd: bool = False
+    # Whether a container gets the node of the IOMMU as well.
     api_device: bool = True
+    # The GPUs whose persistence mode has to be turned on again.
     persistent: tuple[str, ...] = ()
+    # The record of the binding (devices.vfio.record), empty while nothing is changed.
     functions: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def is_begun(self) -> bool:
-        """Whether there may be something to take back."""
+        """Whether there may be something to undo."""
         return bool(self.persistent or self.functions)
 
     @property
@@ -41,12 +40,12 @@ class PassthroughRecord:
 
 
 def record_of(held: HeldDevice) -> PassthroughRecord | None:
-    """What the journal has of a device; None for an entry that was rebuilt, which has nothing."""
+    """The record of a device; None in an entry that was rebuilt from its CDI spec."""
     return read(held.record) if "group" in held.record else None
 
 
 def read(record: Record) -> PassthroughRecord:
-    """A record as the journal has it."""
+    """Read a record from the journal's JSON."""
     return PassthroughRecord(
         int(record["group"]),
         tuple(int(one) for one in record.get("device_ids", ())),
@@ -58,7 +57,7 @@ def read(record: Record) -> PassthroughRecord:
 
 
 def written(record: PassthroughRecord) -> Record:
-    """The record as the journal has it."""
+    """The record as the journal's JSON."""
     plain: dict[str, Any] = {
         "group": record.group,
         "device_ids": list(record.device_ids),

@@ -1,7 +1,7 @@
 """The vGPUs of a host that claims hold: each is made at prepare, in the slot of its GPU that its name says.
 
-Each step is written down before the kernel is told anything and after. So the next call, after a crash or a
-failure, knows what is the claim's and what is somebody else's.
+Each step is journaled before the kernel is called and after. So the next call, after a crash or a failure,
+knows what belongs to the claim and what to somebody else.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"
-"""As device plugins name what a container of a virtual machine has (KubeVirt, pkg/virt-launcher)."""
+"""The prefixes under which KubeVirt looks for devices, as device plugins set them (pkg/virt-launcher)."""
 
 
 class HeldVgpu(DriverKind):
-    """The vGPUs that claims have made."""
+    """The vGPUs that are made for claims."""
 
     offered: OfferedKind = VGPU
     condition = ("VgpuMade", "The vGPU exists, and a virtual machine can have it.")
@@ -51,10 +51,10 @@ class HeldVgpu(DriverKind):
         self._nodes = nodes
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
-        """Its type and its function; what an earlier try has begun is kept.
+        """Its type and its function, or the record of an earlier try that has begun.
 
-        Raises ClaimRefused for admin access and for a profile that the GPU does not have, ClaimBlocked where
-        its virtual function is not there.
+        Raises ClaimRefused for admin access and for a profile that the GPU does not have, ClaimBlocked if its
+        virtual function does not exist.
         """
         if device.allocated.admin_access:
             raise ClaimRefused(
@@ -64,6 +64,7 @@ class HeldVgpu(DriverKind):
         name = name_of(device.name.device)
         uuid = look.identity(name.pci).uuid
         known = None if own is None else record_of(own)
+        # Before the first attempt the configuration of this prepare counts.
         if known is None or not known.attempted:
             known = _configured(self._located(name), device)
         return HeldDevice.of(device, uuid, written(known))
@@ -77,11 +78,12 @@ class HeldVgpu(DriverKind):
         return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Make the vGPU, unless another request of the claim has."""
+        """Make the vGPU, unless another request of the same claim has."""
         held = entry.devices[index]
         record = record_of(held)
         if record is None:
             return held.record
+        # Several requests of one claim may name the same vGPU; the first of them makes it.
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
         if twin is not None:
             return twin.record
@@ -89,20 +91,21 @@ class HeldVgpu(DriverKind):
         return written(self._vgpus.make(record, lambda step, record: note(step, written(record))))
 
     def intact(self, held: HeldDevice) -> bool:
-        """Whether it is there as it was made."""
+        """Whether it exists as it was made."""
         record = record_of(held)
         return record is None or self._vgpus.is_there(record)
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether making it was begun; a rebuilt entry does not know, so it counts as begun."""
+        """Whether making it was started; this is unknown in a rebuilt entry and counts as yes."""
         record = record_of(held)
         return record is None or record.attempted
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Take it back; what is gone already is fine. Raises FunctionInUse while a virtual machine has it."""
+        """Destroy it, unless it is gone already; raises FunctionInUse while a virtual machine has it."""
         held = entry.devices[index]
         record = record_of(held)
         if record is None:
+            # The UUID of a mediated device follows from the claim, so the record can be made again.
             located = self._located(name_of(held.device))
             record = self._named(replace(located, attempted=True), entry.uid, held.device)
         note("releasing", written(record))
@@ -110,14 +113,14 @@ class HeldVgpu(DriverKind):
         return written(record.unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
-        """Its type and place, without what was made."""
+        """Its type and place, without the steps of making it."""
         record = record_of(held)
         return written(None if record is None else record.unmade)
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The nodes by which a virtual machine's monitor reaches it, and a variable that names it.
+        """The nodes by which a virtual machine monitor opens it, and a variable that names it.
 
-        There is nothing of the NVIDIA driver's. Raises NodeIncomplete, ClaimBlocked while it is not made.
+        The NVIDIA driver's files are left out. Raises NodeIncomplete, and ClaimBlocked if it is not made.
         """
         record = record_of(held)
         if record is None or not self._vgpus.is_there(record):
@@ -128,20 +131,20 @@ class HeldVgpu(DriverKind):
         return Edits(self._opening(record), (value,), needs_driver=False)
 
     def cuda_uuid(self, held: HeldDevice) -> str:
-        """Nothing: no CUDA of this machine knows it."""
+        """Empty: CUDA on this node cannot use it."""
         return ""
 
     def memory_bytes(self, held: HeldDevice) -> int:
-        """What its profile has."""
+        """The memory of its profile."""
         record = record_of(held)
         return 0 if record is None else record.memory_bytes
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """That of its GPU."""
+        """The health of its GPU."""
         return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Its profile, and what a virtual machine takes: a mediated device, or a virtual function."""
+        """Its profile, and the mediated device or the virtual function for the virtual machine."""
         record = record_of(held)
         if record is None or not record.attempted:
             return {}
@@ -149,7 +152,7 @@ class HeldVgpu(DriverKind):
         return {"profile": record.profile, **made}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """What KubeVirt looks for: the UUID of a mediated device, or the address of a virtual function."""
+        """What KubeVirt reads: the UUID of a mediated device, or the address of a virtual function."""
         record = record_of(held)
         if record is None or not record.attempted:
             return {}
@@ -158,18 +161,20 @@ class HeldVgpu(DriverKind):
         return {"profile": record.profile, "resource.kubernetes.io/pciBusID": record.function}
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """The vGPUs that no claim accounts for."""
+        """The vGPUs that belong to no claim."""
         return _foreign_vgpus(inventory.gpus, owners)
 
     def _located(self, name: VgpuName) -> VgpuRecord:
-        """The record of a vGPU that is not made; raises ClaimRefused, ClaimBlocked, NvmlError."""
+        """The record of a vGPU that is not made yet; raises ClaimRefused, ClaimBlocked, NvmlError."""
         types = self._discovery.on_gpu(name.pci, lambda device, watch: watch("vgpu_types", device.vgpu_types))
+        # The name of a device has the profile's label, not the id of the type.
         kind = next((one for one in types if profile_label(one.profile) == name.profile), None)
         if kind is None:
             raise ClaimRefused(
                 f"GPU {name.pci} has no vGPU profile {name.profile}",
                 "delete the pod, so that it is scheduled anew with a device that exists",
             )
+        # Without virtual functions there are no places to make a vGPU in.
         host: VgpuHost = read_vgpu_host(self._sysfs_root, name.pci, types)
         place = host.place(name.pci, name.slot) if host.places else None
         if host.framework is None or place is None:
@@ -180,13 +185,13 @@ class HeldVgpu(DriverKind):
         return VgpuRecord(kind.profile, kind.id, kind.memory_bytes, host.framework, str(place.pci))
 
     def _named(self, record: VgpuRecord, claim_uid: str, device: str) -> VgpuRecord:
-        """The record with the UUID of its mediated device, where it is one."""
+        """The record with the UUID of its mediated device, if it is one."""
         if record.framework != "mdev" or record.uuid:
             return record
         return replace(record, uuid=uuid_for(claim_uid, device))
 
     def _opening(self, record: VgpuRecord) -> tuple[DeviceNode, ...]:
-        """What opens it, through IOMMUFD where that is preferred and there; raises NodeIncomplete."""
+        """The nodes that open it, by IOMMUFD if that is preferred and available; raises NodeIncomplete."""
         if record.prefers_iommufd:
             names = [self._vgpus.vfio_device(record)]
             found = self._nodes.of_iommufd(names, with_api=record.api_device)
@@ -202,7 +207,7 @@ class HeldVgpu(DriverKind):
 
 
 def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
-    """The record with what the claim's configuration says of nodes."""
+    """The record with the claim's configuration for device nodes."""
     config = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
     return replace(
         record,
@@ -212,10 +217,10 @@ def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
 
 
 def _foreign_vgpus(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[BlockedPlacement, ...]:
-    """The GPUs with a vGPU that no claim accounts for; ``owners`` are the devices that claims hold.
+    """The GPUs with a vGPU that belongs to no claim; ``owners`` are the devices that claims hold.
 
-    Such a vGPU blocks all of its GPU: no other profile can be made beside it, and nobody knows how many more
-    its maker wants to make.
+    Such a vGPU blocks its whole GPU: no other profile can be made beside it, and its maker may want to make
+    more of them.
     """
     return tuple(
         BlockedPlacement(
@@ -233,7 +238,7 @@ def _foreign_vgpus(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[B
 
 
 def _is_of(held: HeldDevice, gpu: Gpu, place: VgpuPlace, made: MadeVgpu) -> bool:
-    """Whether the vGPU is this device's; of a rebuilt entry only its place and its profile are known."""
+    """Whether the vGPU was made for this device; a rebuilt entry has only its place and its profile."""
     name = parse_vgpu_name(unshared_name(held.device))
     if name is None or name.pci != gpu.pci or gpu.vgpu is None:
         return False

@@ -1,7 +1,7 @@
-"""Makes vGPUs and takes them back, through the kernel, in both of its frameworks.
+"""Makes and destroys vGPUs, in both frameworks of the kernel: mediated devices and vendor-specific VFIO.
 
-Existing vGPUs are read from sysfs each time and never remembered. The kernel gets one value for each: the
-type of a virtual function, or the UUID of a mediated device.
+Existing vGPUs are read from sysfs each time and never remembered. One write makes a vGPU: the type into a
+virtual function, or a UUID for a new mediated device.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Note = Callable[[str, VgpuRecord], None]
 
 _WRITE_SECONDS = 20.0
 _NOTHING_THERE = frozenset({errno.EPERM, errno.ENOENT, errno.ENODEV})
-"""How the kernel answers who takes back what is not there: NVIDIA's module says EPERM."""
+"""The error numbers for destroying a vGPU that does not exist; NVIDIA's module answers EPERM."""
 
 _BUSY = frozenset({errno.EPERM, errno.EBUSY})
-_LOOK = "look for messages of nvidia-vgpu-mgr and of the nvidia module in the node's log"
+_SEE_LOG = "look for messages of nvidia-vgpu-mgr and of the nvidia module in the node's log"
 
 _log = get_logger("vgpus")
 
@@ -37,8 +37,8 @@ _log = get_logger("vgpus")
 class Vgpus:
     """The vGPUs of a node. Calls for one GPU must not overlap: the caller holds its lock.
 
-    ``note(step, record)`` is called between what is told to the kernel, and has written it down when it
-    returns. ``users(function)`` are the processes that have a function open.
+    ``note(step, record)`` is called between changes and journals what is known by then. ``users(function)``
+    returns the processes that have a function open.
     """
 
     def __init__(self, sysfs_root: Path, kernel: Kernel, users: Users) -> None:
@@ -51,20 +51,22 @@ class Vgpus:
         return MadeVgpu(record.type_id, record.uuid) in made_on(self._sysfs_root, record.pci)
 
     def vfio_device(self, record: VgpuRecord) -> str | None:
-        """What vfio calls it below /dev/vfio/devices, None without IOMMUFD."""
+        """Its name below /dev/vfio/devices, None without IOMMUFD."""
         return vfio_device_of(self._folder(record) / record.uuid)
 
     def iommu_group(self, record: VgpuRecord) -> int | None:
-        """The number of its IOMMU group; None where no IOMMU guards it."""
+        """The number of its IOMMU group; None if no IOMMU guards it."""
+        # A mediated device has a folder of its own below its function, named by its UUID. In the other
+        # framework the UUID is empty, which leaves the folder of the function.
         name = linked_name(self._folder(record) / record.uuid / "iommu_group")
         return int(name) if name is not None and name.isdecimal() else None
 
     def make(self, record: VgpuRecord, note: Note) -> VgpuRecord:
-        """Make the vGPU, or find what an earlier try of the claim has made; the record then.
+        """Make the vGPU, or find what an earlier try of the claim has made; returns its record.
 
-        The step ``vgpu`` is noted before the kernel is told. On an error what was made is taken back as far
-        as that goes, with the step ``destroyed``, and the first error is raised.
-        Raises ClaimBlocked where something else lies there, or the kernel would not make it now.
+        The step ``vgpu`` is noted before the kernel is called. On an error, what was made is undone as far as
+        possible, with the step ``destroyed``, and the first error is raised.
+        Raises ClaimBlocked if another vGPU is in its place, or if the kernel would not make it now.
         """
         if record.attempted and self.is_there(record):
             return record
@@ -74,6 +76,7 @@ class Vgpus:
         try:
             self._create(made)
         except TimeoutError as error:
+            # The write is still under way and may make the vGPU later, so nothing can be undone yet.
             note("vgpu", replace(made, hangs=True))
             raise self._in_doubt(record) from error
         except DriverError as error:
@@ -82,19 +85,20 @@ class Vgpus:
         return made
 
     def destroy(self, record: VgpuRecord, note: Note) -> None:
-        """Take the vGPU of a record back, then note ``destroyed``; gone is fine.
+        """Destroy the vGPU of a record, unless it is gone already, then note ``destroyed``.
 
-        Raises FunctionInUse while a virtual machine has it, ClaimBlocked where the kernel does not answer.
+        Raises FunctionInUse while a virtual machine has it, ClaimBlocked if the kernel does not answer.
         """
         if not record.attempted:
             return
-        # What the kernel has not answered may still come: it is told once more, where it can be.
+        # A vGPU whose write hung may still appear. A virtual function can be cleared even so; a mediated
+        # device has no file to write to until it exists.
         if self.is_there(record) or (record.hangs and record.framework == "vendor-vfio"):
             self._remove(record)
         note("destroyed", record.unmade)
 
     def _create(self, record: VgpuRecord) -> None:
-        """Tell the kernel, and see that it shows the vGPU; raises TimeoutError, FunctionNotMoved."""
+        """Write to the kernel, then check that it shows the vGPU; raises TimeoutError, FunctionNotMoved."""
         folder = self._folder(record)
         path, text = folder / CURRENT_TYPE, str(record.type_id)
         if record.framework == "mdev":
@@ -105,16 +109,17 @@ class Vgpus:
             raise
         except OSError as error:
             raise FunctionNotMoved(
-                f"the kernel makes no {record.profile} on {record.function}: {error.strerror}", _LOOK
+                f"the kernel makes no {record.profile} on {record.function}: {error.strerror}", _SEE_LOG
             ) from error
         if not self.is_there(record):
             raise FunctionNotMoved(
-                f"the kernel took {record.profile} for {record.function}, and does not show it", _LOOK
+                f"the kernel took {record.profile} for {record.function}, and does not show it", _SEE_LOG
             )
 
     def _remove(self, record: VgpuRecord) -> None:
-        """Tell the kernel, and see that it shows the vGPU no more; gone is fine."""
+        """Write to the kernel, then check that the vGPU is gone."""
         folder = self._folder(record)
+        # Type 0 is no vGPU.
         path, text = folder / CURRENT_TYPE, "0"
         if record.framework == "mdev":
             path, text = folder / record.uuid / "remove", "1"
@@ -123,6 +128,7 @@ class Vgpus:
         except TimeoutError as error:
             raise self._in_doubt(record) from error
         except OSError as error:
+            # EPERM has two meanings; sysfs tells them apart.
             there = self.is_there(record)
             if not there and error.errno in _NOTHING_THERE:
                 return
@@ -130,13 +136,13 @@ class Vgpus:
                 raise self._in_use(record) from error
             raise FunctionNotMoved(
                 f"the kernel does not take {record.profile} back from {record.function}: {error.strerror}",
-                _LOOK,
+                _SEE_LOG,
             ) from error
         if self.is_there(record):
             raise self._in_use(record)
 
     def _refuse_if_taken(self, record: VgpuRecord) -> None:
-        """Raise ClaimBlocked where the kernel would refuse it, with what is in the way."""
+        """Raise ClaimBlocked if the kernel would refuse the vGPU, and say what is in the way."""
         there = made_on(self._sysfs_root, record.pci)
         if record.framework == "vendor-vfio" and there:
             raise ClaimBlocked(
@@ -169,7 +175,7 @@ class Vgpus:
         return in_doubt(record.pci, what, _WRITE_SECONDS, self._users_of(record))
 
     def _users_of(self, record: VgpuRecord) -> tuple[User, ...]:
-        """The processes that have it open: it is opened as a function is, by its own group and device."""
+        """The processes that have it open, by its own group and device, which may not be the function's."""
         function = read_function(self._sysfs_root, record.pci)
         if function is None:
             return ()

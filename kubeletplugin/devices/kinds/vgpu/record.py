@@ -1,4 +1,4 @@
-"""What the journal remembers of a vGPU of a claim, and how that is read and written."""
+"""What the journal says about a vGPU of a claim, and how that is read and written."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from driver.kinds.vgpu.names import VgpuName, parse_vgpu_name
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
-_UUIDS = uuid.UUID("5b1f8f64-6d44-5b6c-9f0e-3f8e1f0f4a53")
+_NAMESPACE = uuid.UUID("5b1f8f64-6d44-5b6c-9f0e-3f8e1f0f4a53")
+"""Must never change: a vGPU of a rebuilt entry is found by the UUID that is made from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuRecord:
-    """A vGPU that a claim was given: of which type, on which function, and how far its making has come.
-
-    ``function`` is the address of its virtual function, or of the GPU where that has none. ``uuid`` is that
-    of a mediated device, empty in the other framework. ``attempted`` is written before the kernel is told,
-    when nothing lay there: from then on a vGPU of this type on this function, or of this UUID, is the
-    claim's. ``hangs`` is written when the kernel did not answer: then it may come late. ``prefers_iommufd``
-    and ``api_device`` say which nodes a container gets.
-    """
+    """A vGPU of a claim: its type, its function, and how far its making has come."""
 
     profile: str
     type_id: int
     memory_bytes: int
     framework: VgpuFramework
+    # The PCI address of its virtual function, or of the GPU if that has none.
     function: str
+    # The UUID of a mediated device, empty in the other framework.
     uuid: str = ""
+    # The claim's configuration of the device nodes that a container gets.
     prefers_iommufd: bool = False
     api_device: bool = True
+    # Journaled before the kernel is called, when the place was empty. From then on a vGPU of this type on
+    # this function, or with this UUID, belongs to the claim.
     attempted: bool = False
+    # Journaled if the kernel did not answer: the vGPU may appear later.
     hangs: bool = False
 
     @property
@@ -51,19 +51,20 @@ _FIELDS = frozenset(one.name for one in fields(VgpuRecord))
 
 
 def record_of(held: HeldDevice) -> VgpuRecord | None:
-    """What is remembered of a held vGPU; None in an entry that was rebuilt from its CDI spec."""
+    """The record of a held vGPU; None in an entry that was rebuilt from its CDI spec."""
     if not held.record:
         return None
+    # Unknown fields, perhaps of a newer version, are dropped.
     return VgpuRecord(**{name: value for name, value in held.record.items() if name in _FIELDS})
 
 
 def written(record: VgpuRecord | None) -> Record:
-    """The record as the journal keeps it."""
+    """The record as the journal's JSON."""
     return {} if record is None else asdict(record)
 
 
 def name_of(device: str) -> VgpuName:
-    """What the name of a device says whose kind is a vGPU's."""
+    """The parsed name of a device that is known to be a vGPU; raises ValueError otherwise."""
     name = parse_vgpu_name(unshared_name(device))
     if name is None:
         raise ValueError(f"{device} is no vGPU, and yet its kind is")
@@ -71,5 +72,5 @@ def name_of(device: str) -> VgpuName:
 
 
 def uuid_for(claim_uid: str, device: str) -> str:
-    """The UUID of a mediated device that is made for a claim: the same whenever it is asked for."""
-    return str(uuid.uuid5(_UUIDS, f"{claim_uid} {device}"))
+    """The UUID of a mediated device for a claim, always the same for the same claim and device."""
+    return str(uuid.uuid5(_NAMESPACE, f"{claim_uid} {device}"))

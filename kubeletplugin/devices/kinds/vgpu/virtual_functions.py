@@ -1,12 +1,13 @@
-"""Turns on the virtual functions of a GPU whose node configuration asks for it, and never turns any off.
+"""Turns on the virtual functions of a GPU if the node configuration asks for it, and never turns any off.
 
-The driver of NVIDIA makes none when ``sriov_numvfs`` is written: the kernel answers ENOENT for one without
-``sriov_configure``. NVIDIA's ``sriov-manage -e`` therefore gives the GPU to ``pci-pf-stub`` for the moment,
-writes the number there, which is always that of all, and gives it back. The same is done here by the same
-files: that program is a shell script, which needs a shell, lspci and setpci beside it.
+A write to ``sriov_numvfs`` fails with ENOENT while the NVIDIA driver has the GPU, since that driver has no
+``sriov_configure``. NVIDIA's ``sriov-manage -e`` therefore binds the GPU to ``pci-pf-stub``, writes the
+number of all functions, and binds it back. This module does the same by the same files. It does not run that
+program, a shell script that needs a shell, lspci and setpci.
 
-Nothing is written down. ``driver_override`` names ``pci-pf-stub`` from before the GPU is taken, and then the
-driver of NVIDIA until that has the GPU and the virtual functions. The kernel keeps it when this process ends.
+Nothing is journaled. ``driver_override`` tells how far a change came, and the kernel keeps it when this
+process ends: it names ``pci-pf-stub`` from before the GPU is taken, and then the NVIDIA driver until that has
+the GPU and its virtual functions.
 """
 
 from __future__ import annotations
@@ -23,35 +24,28 @@ from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.kinds.passthrough.hand_over import sessions_begin_anew
-from kubeletplugin.devices.vfio.failures import (
-    FunctionInDoubt,
-    FunctionNotMoved,
-    in_doubt,
-    in_use,
-    moved,
-    refused,
-)
+from kubeletplugin.devices.kinds.passthrough.hand_over import restarting_sessions
+from kubeletplugin.devices.vfio import failures
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import load_module
 from kubeletplugin.kubelet.wire.controllers import Controllers
 
 STUB = "pci-pf-stub"
-"""The kernel's driver, and its module, that does nothing but make virtual functions (pci-pf-stub.c)."""
+"""The kernel's driver, and its module, that only makes virtual functions (pci-pf-stub.c)."""
 
 _OURS = frozenset({STUB, NVIDIA_KERNEL_DRIVER})
-"""What ``driver_override`` says while it is under way."""
+"""What ``driver_override`` says while a change is under way."""
 
 _BY_HAND = ", or turn the virtual functions on by hand"
 _LOCK_SECONDS = 30.0
 _NUMBER_SECONDS = 30.0
-"""The kernel waits and probes for each of the functions."""
+"""Long, since the write returns only after the kernel has probed each of the new functions."""
 
 _log = get_logger("virtual-functions")
 
 
 class VirtualFunctions:
-    """Those of the GPUs of a node. Safe to use from every thread; it takes the lock of the GPU itself."""
+    """The virtual functions of a node's GPUs. Safe to use from any thread; it takes the GPU's lock itself."""
 
     def __init__(
         self,
@@ -62,7 +56,7 @@ class VirtualFunctions:
         claims: tuple[Journal, KeyedLocks],
         deadlines: Deadlines | None = None,
     ) -> None:
-        """``sessions`` are who has NVML open on this node, ``claims`` tells what they hold."""
+        """``sessions`` have NVML open on this node; ``claims`` are the journal and its locks."""
         self._sysfs_root = sysfs_root
         self._kernel = kernel
         self._users = users
@@ -70,24 +64,28 @@ class VirtualFunctions:
         self._persistence = Persistence(self._discovery)
         self._journal, self._locks = claims
         self._deadlines = deadlines or Deadlines()
+        # Until the first finish() has looked: an earlier process may have crashed half-way.
         self._may_be_unfinished = True
 
     def enable(self, pci: PciAddress) -> None:
-        """Have all virtual functions of a GPU on; where any is on already nothing is done.
+        """Turn on all virtual functions of a GPU, unless some are on already.
 
-        Raises ClaimBlocked while a claim or a process has the GPU, NodeIncomplete where the kernel has no
-        ``pci-pf-stub``, NvmlError, and the kinds of ClaimBlocked in ``kubeletplugin.devices.vfio.failures``.
+        Raises ClaimBlocked while a claim or a process has the GPU, NodeIncomplete if the kernel has no
+        ``pci-pf-stub``, NvmlError, and the errors in ``kubeletplugin.devices.vfio.failures``.
         """
         with self._locks.holding([gpu_key(str(pci))], _LOCK_SECONDS):
+            # Read under the lock of the GPU, which claims take as well.
             function = self._physical(pci)
             if function.virtual and function.driver == NVIDIA_KERNEL_DRIVER:
                 return
+            # A claim's process may have no file open yet, so the journal is asked too.
             self._refuse_if_held(pci)
             if function.driver not in {None, NVIDIA_KERNEL_DRIVER, STUB}:
-                raise moved(pci, function.driver or "")
+                raise failures.moved(pci, function.driver or "")
             load_module(self._kernel, STUB, self._deadlines.module, _BY_HAND)
             self._without_persistence(pci)
             self._may_be_unfinished = True
+            # The NVIDIA driver keeps a GPU while any process has it open, so all NVML sessions close first.
             with self._controllers.letting_go(), self._discovery.let_go():
                 self._turn_on(function)
                 self._give_back(pci)
@@ -96,9 +94,9 @@ class VirtualFunctions:
         _log.info("virtual functions are on", gpu=str(pci), number=function.total_virtual)
 
     def finish(self) -> None:
-        """Give back what a process that ended, or a kernel that did not answer, has left half-way.
+        """Give GPUs back that a crash, or a kernel that did not answer, has left half-way.
 
-        Does nothing unless there may be something. What fails is tried with the next call; the log says it.
+        Does nothing unless there may be such a GPU. A failure is logged, and the next call tries again.
         """
         if not self._may_be_unfinished:
             return
@@ -113,27 +111,30 @@ class VirtualFunctions:
         self._may_be_unfinished = left
 
     def _looks_unfinished(self, function: PciFunction) -> bool:
+        # A function without a driver was not offered to the NVIDIA driver after it was made.
         if function.driver == NVIDIA_KERNEL_DRIVER:
             return not all(self._files(pci).driver() for pci in function.virtual)
         return function.driver in {None, STUB}
 
     def _finish(self, pci: PciAddress) -> None:
         with self._locks.holding([gpu_key(str(pci))], _LOCK_SECONDS):
+            # A claim that has the GPU for a virtual machine has its driver on purpose.
             if self._journal.holders(str(pci)) or not self._looks_unfinished(self._physical(pci)):
                 return
             if self._files(pci).override() in _OURS:
-                with sessions_begin_anew(self._discovery, self._controllers):
+                with restarting_sessions(self._discovery, self._controllers):
                     self._give_back(pci)
                 _log.info("GPU given back, its virtual functions were being turned on", gpu=str(pci))
 
     def _turn_on(self, function: PciFunction) -> None:
-        """Have the stub make all of them; on an error the GPU is given back, as far as that goes."""
+        """Make all functions by the stub; on an error the GPU is given back as far as possible."""
         files = self._files(function.pci)
         try:
             self._to_stub(files)
             if not function.virtual:
                 self._write_number(function, files)
-        except FunctionInDoubt:
+        except failures.FunctionInDoubt:
+            # The kernel still holds the function's lock, so giving it back would only wait for that.
             raise
         except ClaimBlocked:
             try:
@@ -144,15 +145,17 @@ class VirtualFunctions:
 
     def _to_stub(self, files: FunctionFiles) -> None:
         driver, override = files.driver(), files.override()
+        # An override of somebody else is not overwritten, since it could not be restored after a crash.
         if override and override not in _OURS:
-            raise FunctionNotMoved(
+            raise failures.FunctionNotMoved(
                 f"{files.pci}: its driver_override is {override}, which somebody else wrote",
                 "clear it, or turn its virtual functions on by hand",
             )
         if driver == STUB:
             return
         if driver and (users := files.users()):
-            raise in_use(files.pci, driver, users)
+            raise failures.in_use(files.pci, driver, users)
+        # The override comes before unbind, so that no other driver takes the GPU in between.
         files.set_override(STUB)
         if driver:
             files.unbind(driver, STUB)
@@ -162,20 +165,21 @@ class VirtualFunctions:
         path = function_folder(self._sysfs_root, function.pci) / "sriov_numvfs"
         what = "turning on its virtual functions"
         try:
+            # Always all of them, as NVIDIA's script does.
             self._kernel.write(path, str(function.total_virtual), _NUMBER_SECONDS)
         except TimeoutError as error:
-            raise in_doubt(function.pci, what, _NUMBER_SECONDS, files.users()) from error
+            raise failures.in_doubt(function.pci, what, _NUMBER_SECONDS, files.users()) from error
         except OSError as error:
-            raise refused(function.pci, what, error) from error
+            raise failures.refused(function.pci, what, error) from error
 
     def _give_back(self, pci: PciAddress) -> None:
-        """Have NVIDIA's driver take the GPU, then its virtual functions, which it may refuse before."""
+        """Bind the NVIDIA driver to the GPU, then to its virtual functions, which it may refuse before."""
         files = self._files(pci)
         driver = files.driver()
         if driver in {"", STUB} and not files.has_driver(NVIDIA_KERNEL_DRIVER):
             _log.warning("the NVIDIA driver is not loaded", gpu=str(pci))
         elif driver in {"", STUB}:
-            # It names the driver of before already: whatever binds meanwhile binds that.
+            # Before unbind: whatever binds the GPU meanwhile, binds the NVIDIA driver.
             files.set_override(NVIDIA_KERNEL_DRIVER)
             if driver:
                 files.unbind(driver, NVIDIA_KERNEL_DRIVER)
@@ -183,17 +187,18 @@ class VirtualFunctions:
         function = read_function(self._sysfs_root, pci)
         for virtual in () if function is None else function.virtual:
             one = self._files(virtual)
+            # The claim that holds a function decides about its driver.
             if not one.driver() and not self._journal.holders(str(virtual)):
                 one.offer(NVIDIA_KERNEL_DRIVER)
         if files.override() in _OURS:
             files.set_override("")
 
     def _check(self, before: PciFunction) -> None:
-        """Raise FunctionNotMoved unless all of them are there, with a driver."""
+        """Raise FunctionNotMoved unless all functions exist and have a driver."""
         function = self._physical(before.pci)
         without = [pci for pci in function.virtual if not self._files(pci).driver()]
         if len(function.virtual) < function.total_virtual or without:
-            raise FunctionNotMoved(
+            raise failures.FunctionNotMoved(
                 f"{function.pci}: of its {function.total_virtual} virtual functions "
                 f"{len(function.virtual)} are on, {len(without)} of them without a driver",
                 "see that SR-IOV and the IOMMU are on in the firmware; the kernel log (dmesg) says more",
@@ -216,12 +221,15 @@ class VirtualFunctions:
             )
 
     def _without_persistence(self, pci: PciAddress) -> None:
-        """Have nvidia-persistenced, or the kernel driver itself, not keep the GPU initialised."""
+        """Turn persistence mode off, by which the driver or nvidia-persistenced keeps the GPU open."""
         if self._physical(pci).driver == NVIDIA_KERNEL_DRIVER:
             self._set_persistence(pci, on=False)
 
     def _with_persistence(self, pci: PciAddress) -> None:
-        """As sriov-manage ends, whatever was before: so nobody has to remember it over a crash."""
+        """Turn persistence mode on, as sriov-manage does at its end, whatever it was before.
+
+        So nothing has to be remembered over a crash.
+        """
         self._set_persistence(pci, on=True)
 
     def _set_persistence(self, pci: PciAddress, *, on: bool) -> None:

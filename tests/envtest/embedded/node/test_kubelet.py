@@ -1,4 +1,4 @@
-"""The embedded kubelet over the real face of the plugin: registration, health, prepare and unprepare."""
+"""The embedded kubelet over the real sockets of the plugin: registration, health, prepare and unprepare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
-from kubeletplugin.kubelet.face import READY_PART
+from kubeletplugin.kubelet.plugin_sockets import READY_PART
 from kubeletplugin.kubelet.registration import Registered
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from tests.envtest.embedded.node.kubelet_node import (
@@ -54,13 +54,13 @@ def slice_object(name: str, driver: str) -> dict[str, Any]:
 def test_the_plugin_is_told_that_it_is_registered_and_serves_from_then_on(node: Node) -> None:
     with FakeKubelet(node.plugin.service_socket) as observer:
         assert observer.serving() == "NOT_SERVING"
-        node.plugin.face.serving.up(READY_PART)
+        node.plugin.sockets.serving.up(READY_PART)
         assert observer.serving() == "NOT_SERVING"
 
         node.start()
 
         node.wait(lambda: observer.serving() == "SERVING")
-        assert node.plugin.face.registration.outcome == Registered()
+        assert node.plugin.sockets.registration.outcome == Registered()
 
 
 def test_a_plugin_whose_socket_goes_is_forgotten(registered: Node) -> None:

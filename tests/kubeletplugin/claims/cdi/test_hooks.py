@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kubeletplugin.claims.cdi.hook import NO_HOOK, OLDEST_CALLS, Hook, HookSource
-from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder, remove_hooks
+from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder
 from kubeletplugin.claims.cdi.spec import HostPaths
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program
@@ -82,7 +83,7 @@ def test_where_the_copy_cannot_be_made_the_driver_roots_serves_until_it_can(node
 
 def test_a_copy_that_somebody_removed_comes_back(node: Node) -> None:
     hooks = node.hooks(HookSource(node.image))
-    remove_hooks(node.data)
+    shutil.rmtree(hooks_folder(node.data))
 
     hooks.keep(lambda _text: False)
 

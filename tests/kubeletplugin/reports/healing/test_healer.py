@@ -11,7 +11,7 @@ from driver.devices.node_state import NodeState
 from driver.nvml.api import Code
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.vfio.users import User
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealWish
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest
 from kubeletplugin.reports.healing.gpu_reset import ResetFailed
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import recorded, shared, whole
@@ -60,7 +60,9 @@ def healed(node: FakeNode) -> list[PciAddress]:
 
 
 def heal(node: FakeNode, gpu: str = "", wait_seconds: float = 0.0) -> list[HealProgress]:
-    return list(node.healer.heal(HealWish(gpu or str(node.gpus[0]), reset=True, wait_seconds=wait_seconds)))
+    return list(
+        node.healer.heal(HealRequest(gpu or str(node.gpus[0]), reset=True, wait_seconds=wait_seconds))
+    )
 
 
 def start_again(node: FakeNode) -> None:
@@ -99,7 +101,7 @@ def test_who_only_asks_is_told_what_is_in_the_way_and_nothing_happens(node: Fake
     node.prepare(ref)
     node.machine.set_processes(0, (4711,))
 
-    [seen] = node.healer.heal(HealWish(str(node.gpus[0])))
+    [seen] = node.healer.heal(HealRequest(str(node.gpus[0])))
 
     assert seen.step == "looked"
     assert [(one.namespace, one.name, one.uid) for one in seen.claims] == [("team", "train", ref.uid)]
@@ -151,7 +153,7 @@ def test_a_program_of_ours_that_has_the_gpu_open_after_all_keeps_it(node: FakeNo
 def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> None:
     ref = node.claim("train", 0)
     node.prepare(ref)
-    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
 
     waiting = next(steps)
 
@@ -166,7 +168,7 @@ def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> N
 
 def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
     node.prepare(node.claim("train", 0))
-    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
     next(steps)
 
     del steps
@@ -177,7 +179,7 @@ def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
 
 def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
     node.prepare(node.claim("train", 0))
-    first = node.healer.heal(HealWish(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    first = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
     next(first)
 
     assert "another GPU of this node is being healed" in heal(node, str(node.gpus[1]))[-1].message
@@ -198,7 +200,7 @@ def test_a_process_that_comes_at_the_last_moment_keeps_its_gpu_and_is_named(node
 
 
 def test_a_claim_that_comes_at_the_last_moment_keeps_its_gpu(node: FakeNode) -> None:
-    steps = node.healer.heal(HealWish(str(node.gpus[0]), reset=True))
+    steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True))
     assert next(steps).step == "resets"
     node.prepare(node.claim("train", 0))
 

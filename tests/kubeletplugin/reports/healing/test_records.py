@@ -21,7 +21,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert records(tmp_path).get(GPU) == HealRecord(str(GPU), "boot-1")
     records(tmp_path).put(RECORD)
     assert records(tmp_path).get(GPU) == RECORD
-    assert records(tmp_path).look() == (RECORD,)
+    assert records(tmp_path).records() == (RECORD,)
 
 
 def test_what_is_of_another_boot_does_not_count(tmp_path: Path) -> None:
@@ -34,11 +34,11 @@ def test_what_is_of_another_boot_does_not_count(tmp_path: Path) -> None:
 def test_what_cannot_be_read_does_not_count(tmp_path: Path, text: str) -> None:
     records(tmp_path).put(RECORD)
     (tmp_path / f"healing/{GPU}.json").write_text(text)
-    assert records(tmp_path).look() == ()
+    assert records(tmp_path).records() == ()
     assert records(tmp_path).get(GPU) == HealRecord(str(GPU), "boot-1")
 
 
 def test_a_record_of_another_gpu_does_not_count(tmp_path: Path) -> None:
     records(tmp_path).put(RECORD)
     (tmp_path / f"healing/{GPU}.json").rename(tmp_path / "healing/0000:01:00.0.json")
-    assert records(tmp_path).look() == ()
+    assert records(tmp_path).records() == ()

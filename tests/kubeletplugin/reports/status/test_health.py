@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.reports.device_status import HealthMemory, Ill
+from kubeletplugin.reports.device_status import HealthTracker, Ill
 
 KEY = ("pool", "gpu-0")
 Word = Literal["unknown", "healthy", "unhealthy"]
@@ -16,7 +16,7 @@ class Node:
 
     def __init__(self) -> None:
         self.changes = 0
-        self.memory = HealthMemory(self._changed)
+        self.memory = HealthTracker(self._changed)
 
     def _changed(self) -> None:
         self.changes += 1

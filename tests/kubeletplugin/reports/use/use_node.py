@@ -41,7 +41,7 @@ class UseNode(FakeNode):
             folder / "proc",
         )
         self.numbers.show(self.metrics, NODE)
-        self._thread = threading.Thread(target=self.numbers.look.run)
+        self._thread = threading.Thread(target=self.numbers.use.run)
         self._thread.start()
         self.health.run_once()
 
@@ -51,7 +51,7 @@ class UseNode(FakeNode):
 
     def end(self) -> None:
         """End its threads."""
-        self.numbers.look.stop()
+        self.numbers.use.stop()
         self._thread.join(10)
         if self._readers is not None:
             self._readers.close()

@@ -25,7 +25,7 @@ def _hangs(self: Pulse) -> str:  # noqa: ARG001 - it hangs whatever is under way
 
 def run() -> None:
     """Run it with the arguments."""
-    supervisor.LOOK_SECONDS = 0.5
+    supervisor.CHECK_SECONDS = 0.5
     if _HAS_HUNG not in os.environ:
         os.environ[_HAS_HUNG] = "yes"
         Pulse.hung = _hangs  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import pytest
 from driver.errors import ClaimBlocked, ConfigError
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps import mounts
-from kubeletplugin.sharing.mps.memory import NODE_SHM, NodeMemory, OwnMemory, is_passed_on
+from kubeletplugin.sharing.mps.memory import NODE_SHM, NodeMemory, OwnMemory, is_shared_mount
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import (
@@ -183,14 +183,14 @@ HOST = "22 1 0:21 / / rw - ext4 /dev/vda rw\n30 22 0:5 / /run/gpu rw shared:7 ma
     [("/run/gpu/mps", True), ("/run/gpu", True), ("/run/gpus", False), ("/run", False)],
 )
 def test_whether_a_mount_is_passed_on_stands_in_the_table_of_mounts(path: str, *, expected: bool) -> None:
-    assert is_passed_on(Path(path), HOST) is expected
+    assert is_shared_mount(Path(path), HOST) is expected
 
 
 def test_the_last_mount_at_a_path_counts_and_names_are_unescaped() -> None:
     over = HOST + "31 30 0:6 / /run/gpu rw - tmpfs tmpfs rw\n"
-    assert not is_passed_on(Path("/run/gpu/mps"), over)
-    assert is_passed_on(Path("/a b"), HOST + "32 22 0:7 / /a\\040b rw shared:9 - tmpfs tmpfs rw\n")
-    assert not is_passed_on(Path("/run"), "")
+    assert not is_shared_mount(Path("/run/gpu/mps"), over)
+    assert is_shared_mount(Path("/a b"), HOST + "32 22 0:7 / /a\\040b rw shared:9 - tmpfs tmpfs rw\n")
+    assert not is_shared_mount(Path("/run"), "")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_it_begins_anew_once_three_looks_in_a_row_find_that_it_hangs(looks: str,
     begun: list[None] = []
     watchdog = Watchdog(lambda: next(answers), lambda: begun.append(None))
     for _ in looks:
-        watchdog.look()
+        watchdog.check()
     assert len(begun) == starts
 
 

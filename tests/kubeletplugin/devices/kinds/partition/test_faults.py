@@ -122,7 +122,7 @@ def test_after_a_crash_at_any_step_the_journal_finishes_or_undoes(scene: Scene, 
         assert scene.partitions.exists(scene.pci(), made)
     else:
         scene.destroy(scene.noted)
-        scene.partitions.rest(scene.pci())
+        scene.partitions.turn_off_if_empty(scene.pci())
         assert scene.instances() == ()
         assert scene.mode() == (False, False)
 

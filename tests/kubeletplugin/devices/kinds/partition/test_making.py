@@ -13,7 +13,7 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.kinds.partition.names import profile_slug
 from driver.nvml.mig import GpuInstance, Placement
-from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse, processes
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse, describe_processes
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene, unmade
 
@@ -111,14 +111,14 @@ def test_a_destroyed_partition_leaves_nothing_and_the_mode_rests_after_the_last(
     first, second = scene.make(scene.located("1g-10gb", 0)), scene.make(scene.located("1g-10gb", 1))
 
     scene.destroy(first)
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
     assert scene.noted == unmade(first)
     assert [gi.placement.start for gi in scene.instances()] == [1]
     assert not scene.partitions.exists(scene.pci(), first)
 
     scene.destroy(second)
     assert scene.mode() == (True, True)
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
     assert scene.mode() == (False, False)
 
 
@@ -239,8 +239,8 @@ def test_a_process_of_a_pod_is_named_in_the_nodes_log_alone(tmp_path: Path) -> N
         (tmp_path / str(pid) / "comm").write_text("secret\n")
         (tmp_path / str(pid) / "cgroup").write_text(f"0::{group}\n")
 
-    assert processes([7], tmp_path) == ("secret (process 7)",) * 2
-    who, told = processes([7, 8], tmp_path)
+    assert describe_processes([7], tmp_path) == ("secret (process 7)",) * 2
+    who, told = describe_processes([7, 8], tmp_path)
     assert who == "processes that the node's log names"
     assert told == f"secret (process 7), secret (process 8 of pod {pod})"
 
@@ -268,7 +268,7 @@ def test_where_the_mode_needs_a_reset_it_is_never_touched(open_scene: Callable[.
     scene.turn_on()
     made = scene.make(record)
     scene.destroy(made)
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
     assert scene.mode() == (True, True)
     assert scene.instances() == ()
 
@@ -289,5 +289,5 @@ def test_56_partitions_are_made_and_destroyed_at_once_on_eight_gpus(scene: Scene
     for gpu, records in enumerate(by_gpu):
         for record in records:
             scene.destroy(record, gpu)
-        scene.partitions.rest(scene.pci(gpu))
+        scene.partitions.turn_off_if_empty(scene.pci(gpu))
     assert {scene.mode(gpu) for gpu in range(8)} == {(False, False)}

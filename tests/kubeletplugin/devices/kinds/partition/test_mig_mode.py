@@ -18,14 +18,14 @@ def test_a_gpu_without_mig_or_with_the_mode_off_is_ready_for_a_whole_claim(
 ) -> None:
     for machine in ("l40s-octo", "hgx-h100", "dgx-a100"):
         scene = open_scene(machine)
-        scene.partitions.ready_for_whole(scene.pci())
+        scene.partitions.turn_off_for_whole(scene.pci())
         assert scene.mode() == (False, False)
 
 
 def test_an_empty_mode_is_turned_off_for_a_whole_claim(scene: Scene) -> None:
     scene.turn_on()
 
-    scene.partitions.ready_for_whole(scene.pci())
+    scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.mode() == (False, False)
 
@@ -34,7 +34,7 @@ def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Sc
     made = scene.make(scene.located("1g-10gb", 6))
 
     with pytest.raises(ClaimBlocked, match=rf"it is cut into GPU instance {made.gpu_instance_id} \("):
-        scene.partitions.ready_for_whole(scene.pci())
+        scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.partitions.exists(scene.pci(), made)
     assert scene.mode() == (True, True)
@@ -45,7 +45,7 @@ def test_a_process_that_keeps_the_mode_on_is_named(scene: Scene) -> None:
     scene.machine.set_processes(0, (5000001, 5000002))  # beyond pid_max: no process of this machine
 
     with pytest.raises(ClaimBlocked, match=r"turned off: the GPU is used by .*5000001\), .*5000002\): end"):
-        scene.partitions.ready_for_whole(scene.pci())
+        scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.mode() == (True, True)
 
@@ -55,7 +55,7 @@ def test_a_mode_that_only_a_reset_turns_off_blocks_the_whole_gpu(open_scene: Cal
     scene.turn_on()
 
     with pytest.raises(ClaimBlocked, match="turning it off needs a reset"):
-        scene.partitions.ready_for_whole(scene.pci())
+        scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.mode() == (True, True)
 
@@ -64,7 +64,7 @@ def test_a_mode_is_not_put_to_rest_under_anybodys_instance(scene: Scene) -> None
     scene.turn_on()
     other = scene.foreign(19, 0, 1)
 
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
 
     assert scene.instances() == (other,)
 
@@ -79,7 +79,7 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     else:
         scene.machine.fail("set_mig_mode")
 
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
 
     (line,) = map(json.loads, lines.getvalue().splitlines())
     assert (line["event"], line["gpu"]) == ("MIG mode stays on", str(scene.pci()))
@@ -92,7 +92,7 @@ def test_rest_of_a_gpu_whose_mode_is_off_changes_nothing(scene: Scene) -> None:
     lines = StringIO()
     configure("info", lines)
 
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
 
     assert lines.getvalue() == ""
 
@@ -104,7 +104,7 @@ def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(open_scene: Ca
     lines = StringIO()
     configure("info", lines)
 
-    scene.partitions.rest(scene.pci())
+    scene.partitions.turn_off_if_empty(scene.pci())
 
     assert lines.getvalue() == ""
     assert scene.mode() == (True, True)

@@ -70,7 +70,7 @@ class OneGpu(RuleBasedStateMachine):
         with self._journaled(claim, record):
             self.scene.destroy(record)
             assert not self.scene.partitions.exists(self.scene.pci(), record)
-        self.scene.partitions.rest(self.scene.pci())
+        self.scene.partitions.turn_off_if_empty(self.scene.pci())
 
     @rule(
         call=st.sampled_from(sorted(CHANGES)),

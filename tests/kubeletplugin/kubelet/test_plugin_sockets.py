@@ -1,4 +1,4 @@
-"""The face opens the service before the registration, and closes in the other order."""
+"""The plugin opens the service before the registration, and closes in the other order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from driver.errors import ConfigError
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.kubelet.face import READY_PART, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.plugin_sockets import READY_PART, open_sockets
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from tests.kubeletplugin.fake_kubelet import FakeClaims, FakeKubelet, running_plugin, short_folder
 
@@ -24,12 +24,12 @@ def test_the_kubelet_finds_the_service_where_the_registration_says() -> None:
 
 def test_no_socket_and_no_thread_is_left_after_a_stop() -> None:
     with running_plugin() as plugin:
-        plugin.face.serving.up(READY_PART)
+        plugin.sockets.serving.up(READY_PART)
         plugin.service.stop()
         assert not plugin.service_socket.exists()
         assert not plugin.registration_socket.exists()
         assert "registration" not in {thread.name for thread in threading.enumerate()}
-        assert not plugin.face.serving.state.value
+        assert not plugin.sockets.serving.state.value
 
 
 def test_the_kubelet_is_not_invited_when_the_service_cannot_be_served() -> None:
@@ -37,7 +37,7 @@ def test_the_kubelet_is_not_invited_when_the_service_cannot_be_served() -> None:
         (folder / "dra.sock").write_text("in the way")
         service = Service()
         with pytest.raises(ConfigError, match="is no socket"):
-            open_face(
+            open_sockets(
                 service,
                 driver="gpu.nvidia.com",
                 service_socket=folder / "dra.sock",

@@ -1,4 +1,4 @@
-"""Opens and closes the plugin's two gRPC sockets in the right order, and answers the probes about them."""
+"""Opens and closes the plugin's two gRPC sockets in the right order, and answers probes about them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ KUBELET_PART = "registration with the kubelet"
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """The open sockets, and the parts behind them that others talk to.
+class PluginSockets:
+    """The open sockets, and the parts behind them that others use.
 
-    ``serving`` needs ``READY_PART`` from its owner before anybody sees the plugin as serving. Its owner takes
-    ``ALONE_PART`` down while another driver of the name answers on the node. It also needs the kubelet:
-    devices that are published before the plugin is registered make pods fail.
+    The plugin counts as serving once its owner marks ``READY_PART`` of ``serving`` as up, and while the
+    kubelet has it registered: the controller publishes devices only then. The owner marks ``ALONE_PART`` as
+    down while another driver of the same name answers on the node.
     """
 
     serving: Serving
@@ -49,18 +49,20 @@ class Face:
     _servers: tuple[SocketServer, ...]
 
     def close(self) -> None:
-        """Take no more calls and let those that run finish, the kubelet's way in first.
+        """Accept no more calls and let running ones finish. May be called again.
 
-        May be called again. What the calls work with has to live until it returns.
+        Everything that the calls use has to live until it returns.
         """
         self.serving.close()
+        # The boards end the long streams, which would hold up the stop of the servers.
         for board in self._boards:
             board.close()
+        # The registration socket goes first: without it the kubelet stops using this instance.
         for server in reversed(self._servers):
             server.stop()
 
 
-def open_face(
+def open_sockets(
     service: Service,
     *,
     driver: str,
@@ -70,19 +72,19 @@ def open_face(
     board: HealthBoard,
     state: NodeStateBoard,
     metrics: Metrics,
-) -> Face:
-    """Serve both sockets until ``service`` stops; the one that the kubelet watches for opens last.
-
-    Raises ConfigError when a socket cannot be bound.
-    """
+) -> PluginSockets:
+    """Serve both sockets until ``service`` stops; raises ConfigError if a socket cannot be bound."""
     serving = Serving(SERVICE_PART, REGISTRATION_PART, READY_PART, outside=(KUBELET_PART, ALONE_PART))
-    serving.up(ALONE_PART)  # until somebody says otherwise
+    serving.up(ALONE_PART)  # until another driver is found
     contact = KubeletContact(lambda: serving.up(KUBELET_PART), lambda: serving.down(KUBELET_PART))
     announcement = Registration(
-        driver, service_socket.absolute(), registration_socket.absolute(), contact.told
+        driver, service_socket.absolute(), registration_socket.absolute(), contact.registered
     )
+    # Claims have a pool of their own: a call waits for its claims, so with one pool calls could take all the
+    # workers that their claims need.
     workers = service.pool("grpc", WORKERS)
     dra = DraService(claims, service.pool("claims", WORKERS), metrics)
+    # A probe asks for one of these services, or for the plugin as a whole.
     names = (f"{PACKAGE}.{DRA_V1}", f"{PACKAGE}.{DRA_V1BETA1}", HEALTH_V1, HEALTH_V1ALPHA1)
     health = grpc_health.handler(serving, *names)
     calls = SocketServer(
@@ -96,23 +98,26 @@ def open_face(
         workers,
     )
     registrar = SocketServer(registration_socket, (registration.handler(announcement), health), workers)
-    face = Face(serving, announcement, (board, state), (calls, registrar))
-    service.on_stop("face", face.close)
+    sockets = PluginSockets(serving, announcement, (board, state), (calls, registrar))
+    service.on_stop("face", sockets.close)
+    # The service socket opens first: the kubelet connects to it as soon as it sees the registration socket.
     for server, part in ((calls, SERVICE_PART), (registrar, REGISTRATION_PART)):
         server.start()
         serving.up(part)
     service.spawn("registration", announcement.explain_when_late, stop=announcement.close)
-    return face
+    return sockets
 
 
 class KubeletContact:
-    """Knows whether the kubelet has the plugin registered right now; safe to use from every thread.
+    """Knows whether the kubelet has the plugin registered now; safe to use from any thread.
 
-    It calls ``up`` and ``down`` when that changes. A kubelet that is asked to start a pod before it knows the
-    plugin fails the pod, and comes back to it only after a minute. So devices are published once the kubelet
-    has said that the plugin is registered, and not while it restarts: then its health stream breaks, and
-    stays away until it has registered us again.
+    It calls ``up`` and ``down`` when that may have changed. If the kubelet has to start a pod before it knows
+    the plugin, the pod fails, and the kubelet tries again only after a minute. So devices are published only
+    while the plugin is registered.
     """
+
+    # A kubelet that stops says nothing, but its health stream breaks, and it opens one again only after it
+    # has started and registered the plugin.
 
     def __init__(self, up: Callable[[], None], down: Callable[[], None]) -> None:
         self._up, self._down = up, down
@@ -121,48 +126,52 @@ class KubeletContact:
         self._streams = 0
         self._lost = False
 
-    def told(self, registered: bool) -> None:
-        """Called with what the kubelet said: whether it took the plugin."""
+    def registered(self, registered: bool) -> None:
+        """Called with the kubelet's answer: whether it accepted the plugin."""
         with self._lock:
+            # A new registration ends the doubt about a stream that broke before.
             self._registered, self._lost = registered, False
-            self._tell()
+            self._report()
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """A health stream of the kubelet is open. A kubelet without one (before 1.36) is not missed."""
+        """Open while a health stream of the kubelet is; a kubelet that opens none does not count as lost."""
         with self._lock:
             self._streams += 1
             self._lost = False
-            self._tell()
+            self._report()
         try:
             yield
         finally:
             with self._lock:
                 self._streams -= 1
                 self._lost = self._streams == 0
-                self._tell()
+                self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
+        # A kubelet without a health stream yet is not lost: it may be of a version that opens none.
         if self._registered and not self._lost:
             self._up()
         else:
             self._down()
 
 
-def probes_of(face: Face, service_socket: Path, pulse: Pulse) -> Probes:
-    """Started once its own parts are up, alive while loops and server answer, ready while registered."""
+def probes_of(sockets: PluginSockets, service_socket: Path, pulse: Pulse) -> Probes:
+    """Started once the plugin's parts are up, alive while loops and server answer, ready while registered."""
     server = SelfCheck(service_socket, HEALTH_CHECK)
 
     def started() -> str:
-        return "" if face.serving.alive.value else f"not up yet: {', '.join(face.serving.missing())}"
+        return "" if sockets.serving.alive.value else f"not up yet: {', '.join(sockets.serving.missing())}"
 
     def ready() -> str:
-        if face.serving.state.value:
+        if sockets.serving.state.value:
             return ""
+        if why_not := started():
+            return why_not
+        if sockets.serving.is_down(ALONE_PART):
+            return "another driver of this name answers on the node"
         return (
-            started()
-            or ("another driver of this name answers on the node" if face.serving.is_down(ALONE_PART) else "")
-            or face.registration.why_not()
+            sockets.registration.why_not()
             or "the kubelet ended its health stream and has not registered the plugin again: see that it runs"
         )
 
