@@ -1,7 +1,4 @@
-"""The operator's command: its subcommands, and errors as one line instead of a traceback.
-
-Subcommands are imported one by one: completion and help need their names and sentences alone.
-"""
+"""The command ``gpuctl``: its subcommands, and errors as one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -69,6 +66,7 @@ class LazyGroup(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
+# A shell calls the program at each TAB, so completion and help must not import what the commands need.
 COMMANDS = {
     "completion": LazyCommand(
         "gpuctl.completion.command:completion", "Print the completion script of a shell."
@@ -127,10 +125,11 @@ def main() -> None:
     try:
         commands(prog_name="kubectl gpu" if called == PLUGIN else "gpuctl", complete_var=VARIABLE)
     except (DriverError, RuleError, ClusterError, OSError) as error:
-        from gpuctl.cli.failures import told
+        # Not imported above: completion never comes here.
+        from gpuctl.cli.failures import error_text
         from gpuctl.cli.output import say
 
-        say(f"gpuctl: {told(error)}", err=True)
+        say(f"gpuctl: {error_text(error)}", err=True)
         sys.exit(1)
 
 

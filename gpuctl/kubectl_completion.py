@@ -15,9 +15,9 @@ from gpuctl.__main__ import commands
 from gpuctl.completion.command import VARIABLE
 
 _NO_FILES = 4
-"""ShellCompDirectiveNoFileComp: where nothing is offered, no files are either."""
+"""ShellCompDirectiveNoFileComp: if nothing is offered, the shell does not offer files either."""
 _FILES = 0
-"""ShellCompDirectiveDefault."""
+"""ShellCompDirectiveDefault: if nothing is offered, the shell offers files."""
 
 
 def main() -> None:
@@ -30,6 +30,7 @@ def main() -> None:
 def answer(before: list[str], unfinished: str) -> list[str]:
     """The lines for kubectl."""
     items = ShellComplete(commands, {}, "kubectl gpu", VARIABLE).get_completions(before, unfinished)
+    # click marks what the shell shall complete itself, files and folders, with another type.
     values = [item for item in items if item.type == "plain"]
     described = (
         f"{item.value}\t{' '.join(item.help.split())}" if item.help else item.value for item in values

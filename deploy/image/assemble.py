@@ -18,16 +18,7 @@ import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
 
-from deploy.image.bill import (
-    HOOK,
-    MEMORY_HOOK,
-    Bill,
-    Program,
-    archive_digests,
-    gather_licenses,
-    go_modules,
-    python_components,
-)
+from deploy.image import bill
 from deploy.image.libraries import BUILDER, REPORT, SITE
 
 SOURCE = Path(__file__).parents[2]
@@ -72,23 +63,28 @@ def main(arguments: list[str] | None = None) -> None:
     into: Path = given.into
 
     site = make_environment(into / HOME, Path(sys.executable))
+    # The wheel comes after the libraries, and what is unused goes before the rest is compiled.
     shutil.copytree(given.libraries / SITE, site, dirs_exist_ok=True)
     wheel = build_wheel(given.libraries / BUILDER, into.parent)
     install_wheel(wheel, site, into / PROGRAMS)
     remove_unused(site)
     compile_all(site, into)
 
-    for name in (HOOK, f"{HOOK}.version", MEMORY_HOOK):
+    for name in (bill.HOOK, f"{bill.HOOK}.version", bill.MEMORY_HOOK):
         copy(given.hook / name, into / HOME / name)
+    # The bill lists what was really installed, not what the lock files name.
     found = sorted(distributions(path=[str(site)]), key=lambda one: one.name.lower())
-    modules = go_modules((given.hook / "modules.txt").read_text())
-    own_modules = go_modules((given.hook / f"{MEMORY_HOOK}.modules.txt").read_text())
-    licenses = gather_licenses(found, given.hook / "licenses", into / SHARE / "licenses")
-    copy(given.hook / "licenses" / modules.main.name / "LICENSE", into / HOME / f"{HOOK}.license")
-    components = python_components(found, archive_digests(given.libraries / REPORT), licenses)
-    programs = Program(given.hook / HOOK, modules), Program(given.hook / MEMORY_HOOK, own_modules)
-    bill = Bill(DISTRIBUTION, components, *programs, given.base, epoch)
-    (into / SHARE / "sbom.cdx.json").write_text(bill.to_json())
+    modules = bill.go_modules((given.hook / "modules.txt").read_text())
+    own_modules = bill.go_modules((given.hook / f"{bill.MEMORY_HOOK}.modules.txt").read_text())
+    licenses = bill.gather_licenses(found, given.hook / "licenses", into / SHARE / "licenses")
+    copy(given.hook / "licenses" / modules.main.name / "LICENSE", into / HOME / f"{bill.HOOK}.license")
+    components = bill.python_components(found, bill.archive_digests(given.libraries / REPORT), licenses)
+    programs = (
+        bill.Program(given.hook / bill.HOOK, modules),
+        bill.Program(given.hook / bill.MEMORY_HOOK, own_modules),
+    )
+    document = bill.Bill(DISTRIBUTION, components, *programs, given.base, epoch)
+    (into / SHARE / "sbom.cdx.json").write_text(document.to_json())
     settle(into, epoch)
 
 
@@ -101,8 +97,9 @@ def copy(source: Path, target: Path) -> None:
 def make_environment(home: Path, python: Path) -> Path:
     """Make a virtual environment around the base's Python (PEP 405); returns its folder for packages.
 
-    It shields the processes from packages of the base, pip among them.
+    In it the processes do not import packages of the base, pip for example.
     """
+    # Not by the venv module, whose scripts and settings have the paths of this stage in them.
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     site = home / "lib" / f"python{version}" / "site-packages"
     site.mkdir(parents=True)
@@ -137,7 +134,7 @@ def install_wheel(wheel: Path, site: Path, programs: Path) -> None:
 
 
 def remove_unused(site: Path) -> None:
-    """Remove what no process imports; the lists of installed files still name it."""
+    """Remove what no process imports; the lists of installed files (RECORD) still name it."""
     for pattern in UNUSED:
         for path in sorted(site.glob(pattern)):
             if path.is_dir():
@@ -147,10 +144,12 @@ def remove_unused(site: Path) -> None:
 
 
 def compile_all(site: Path, root: Path) -> None:
-    """Compile every module, for a root file system that is read-only; tracebacks name the paths of the image.
+    """Compile every module, since the processes run on a read-only root file system.
 
-    Unchecked: the sources next to it never change, and no process has to look at their times.
+    Tracebacks name the paths of the image.
     """
+    # Unchecked (PEP 552): the sources never change, so no process compares their time or hash. Bytecode with
+    # times would also differ between two builds.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(
         site, maxlevels=50, quiet=2, stripdir=str(root), prependdir="/", invalidation_mode=mode, workers=0
@@ -158,9 +157,10 @@ def compile_all(site: Path, root: Path) -> None:
 
 
 def settle(tree: Path, epoch: int) -> None:
-    """Give every file the same time, and rights so that only its owner can write."""
+    """Give every file the same time, and rights by which only its owner can write."""
+    # From the deepest path upwards: a change in a folder would give the folder a new time.
     for path in sorted(tree.rglob("*"), reverse=True):
-        if not path.is_symlink():
+        if not path.is_symlink():  # a link has no rights of its own
             runs = path.is_dir() or path.stat().st_mode & 0o100
             path.chmod(0o755 if runs else 0o644)
         os.utime(path, (epoch, epoch), follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""What the image adds to its base: the bill of materials, and the licences.
+"""The bill of materials of what the image adds to its base, and the licences.
 
 The bill is CycloneDX 1.6 (ECMA-424) in JSON.
 """
@@ -38,7 +38,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """What ``go version -m`` says of a program: its module, those linked in, the Go that built it."""
+    """What ``go version -m`` says about a program: its module, the linked modules, and the version of Go."""
 
     main: Module
     linked: tuple[Module, ...]
@@ -47,7 +47,7 @@ class Modules:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that Go built, and what it was built from."""
+    """A program that Go built, and the modules that it was built from."""
 
     file: Path
     modules: Modules
@@ -55,9 +55,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What is listed. ``epoch`` is the time of the bill, in seconds.
+    """The bill of materials. ``epoch`` is its time, in seconds since 1970.
 
-    ``hook`` is NVIDIA's, ``memory_hook`` the distribution's own, which has its version.
+    ``hook`` is NVIDIA's program, ``memory_hook`` is the distribution's own, with the distribution's version.
     """
 
     distribution: str
@@ -79,6 +79,7 @@ class Bill:
         hook = _program(self.hook, main.version, f"pkg:golang/{main.name}@{main.version}#cmd/{HOOK}")
         name, version = self.memory_hook.file.name, own["version"]
         memory = _program(self.memory_hook, version, f"pkg:generic/{self.distribution}@{version}#{name}")
+        # Both programs may link the same module, and a reference must be unique in the document.
         every = {one["bom-ref"]: one for modules in linked.values() for one in modules}
         document = {
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -120,7 +121,7 @@ def archive_digests(report: Path) -> dict[str, str]:
 def python_components(
     found: Iterable[Distribution], digests: Mapping[str, str], licenses: Mapping[str, str]
 ) -> list[Component]:
-    """The installed distributions, with the digest of the wheel and the licence where they are known."""
+    """The installed distributions, with the digest of the wheel and the licence if they are known."""
     components = []
     for one in found:
         component = _component("library", one.name, one.version, "pypi")
@@ -133,7 +134,7 @@ def python_components(
 
 
 def _program(program: Program, version: str, purl: str) -> Component:
-    """A program by its package URL, with its digest; both are licensed as this project is."""
+    """A program by its package URL, with its digest; both programs are under this project's licence."""
     component = _component("application", program.file.name, version.removeprefix("v"), None)
     component["purl"] = component["bom-ref"] = purl
     component["licenses"] = [{"license": {"name": "Apache-2.0"}}]
@@ -151,9 +152,10 @@ def _module(module: Module) -> Component:
 
 
 def _component(kind: str, name: str, version: str, package_type: str | None) -> Component:
-    """A component; its package URL, where it is of a type of packages, is also what refers to it."""
+    """A component; if it is a package, its package URL is also its reference."""
     component: Component = {"type": kind, "name": name, "version": version}
     if package_type is not None:
+        # The specification of package URLs normalises names of PyPI like this.
         purl_name = name.lower().replace("_", "-") if package_type == "pypi" else name
         component["purl"] = component["bom-ref"] = f"pkg:{package_type}/{purl_name}@{version}"
     return component
@@ -164,9 +166,9 @@ def _references(components: Iterable[Component]) -> list[str]:
 
 
 def gather_licenses(found: Iterable[Distribution], of_modules: Path, into: Path) -> dict[str, str]:
-    """Copy the texts of Python distributions and of Go modules below ``into``.
+    """Copy the licence texts of Python distributions and of Go modules below ``into``.
 
-    Returns the licence that each distribution names, by its own name; one that names none is left out.
+    Returns the name of each distribution's licence, by distribution; one that names none is left out.
     """
     shutil.copytree(of_modules, into / "go")
     named = {}

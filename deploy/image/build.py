@@ -29,8 +29,9 @@ EARLIEST = 315532800
 class Wanted:
     """What to build.
 
-    ``bases`` are build arguments that replace those of the Dockerfile, ``epoch`` is the time of all files in
-    seconds, ``options`` are the tool's own, before its subcommand, and ``extra`` are those of the build.
+    ``bases`` are build arguments that replace those of the Dockerfile, ``epoch`` is the time of all files, in
+    seconds since 1970, ``options`` are options of the tool, before its subcommand, and ``extra`` are options
+    of the build.
     """
 
     image: str
@@ -43,17 +44,15 @@ class Wanted:
 
 
 def command(tool: str, wanted: Wanted) -> list[str]:
-    """The command line of a tool, to be run in the root of the repository.
-
-    buildah makes the same layers each time. docker needs an output that rewrites times to do so, which
-    ``extra`` can name and not every builder of docker has.
-    """
+    """The command line of a tool, to be run in the root of the repository."""
     arguments = {
         **wanted.bases,
         "VERSION": version(),
         "REVISION": wanted.revision,
         "SOURCE_DATE_EPOCH": str(wanted.epoch),
     }
+    # With --timestamp, buildah makes the same layers each time. docker does so only with an output that
+    # rewrites times, which not every builder of docker has; ``extra`` can name it.
     if tool == "buildah":
         line = [
             "buildah",
@@ -64,7 +63,7 @@ def command(tool: str, wanted: Wanted) -> list[str]:
             "--ignorefile",
             str(IGNORED),
         ]
-        arguments["BUILDPLATFORM"] = own_platform()  # older ones do not know it by themselves
+        arguments["BUILDPLATFORM"] = own_platform()  # older versions do not set it themselves
     else:
         line = ["docker", *wanted.options, "buildx", "build", "--load", "--provenance=false"]
     line += ["--file", str(DOCKERFILE), "--tag", wanted.image, "--platform", wanted.platform]
@@ -85,7 +84,7 @@ def version() -> str:
 
 
 def git(*words: str) -> str | None:
-    """What git answers in this checkout; None outside of a repository, or without git."""
+    """The answer of git in this checkout; None outside of a repository, or without git."""
     if shutil.which("git") is None:
         return None
     done = subprocess.run(["git", *words], cwd=SOURCE, capture_output=True, text=True, check=False)

@@ -1,8 +1,7 @@
 """Installs what the wheel of this project needs at run time, for the platform of the image, into a folder.
 
 Run as ``python3 -m deploy.image.libraries ARCHITECTURE FOLDER`` in the stage of the image that has pip. pip
-chooses wheels of the target by name, so that nothing of it has to run here, and checks each against
-``requirements.lock``.
+checks each wheel against ``requirements.lock``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ REPORT = "report.json"
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """The image specification's names of architectures (GOARCH) and those in the names of wheels."""
 
-# A wheel says the oldest glibc that it runs on (PEP 600); what needs a newer one than the last is not taken.
+# The name of a wheel says the oldest glibc that it runs on (PEP 600). pip takes only the tags that are
+# listed, so all older ones are named, and none newer than the last.
 GLIBC = ("2_5", "2_12", "2_17", "2_24", "2_26", "2_27", "2_28")
 OLDER_NAMES = ("manylinux1", "manylinux2010", "manylinux2014")
 
@@ -31,7 +31,7 @@ def platforms(architecture: str) -> list[str]:
     """The platform tags of wheels that run on an architecture with glibc 2.28, oldest first.
 
     Raises:
-        SystemExit: there is no such image.
+        SystemExit: no image is built for the architecture.
     """
     if architecture not in MACHINES:
         raise SystemExit(f"no image is built for {architecture}: choose {' or '.join(MACHINES)}")
@@ -40,7 +40,7 @@ def platforms(architecture: str) -> list[str]:
 
 
 def install(lock: Path, folder: Path, *options: str) -> list[str]:
-    """The pip command that installs all of a lock file, each file of a known digest, and nothing else."""
+    """The pip command that installs everything in a lock file, with known digests, and nothing else."""
     pip = [
         sys.executable,
         "-m",
@@ -67,6 +67,7 @@ def install(lock: Path, folder: Path, *options: str) -> list[str]:
 def main(architecture: str, folder: str) -> None:
     """Install the libraries for the image, and what builds the wheel for this machine."""
     into = Path(folder)
+    # With --platform, pip chooses wheels by name for another machine than this one, and runs nothing of them.
     target = [word for tag in platforms(architecture) for word in ("--platform", tag)]
     target += ["--implementation", "cp", "--python-version", f"{sys.version_info[0]}.{sys.version_info[1]}"]
     into.mkdir(parents=True)

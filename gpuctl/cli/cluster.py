@@ -20,20 +20,22 @@ Object = dict[str, Any]
 
 DRA = "/apis/resource.k8s.io/v1"
 _PAGE = "500"
+"""The most objects in one answer, as kubectl's --chunk-size is by default."""
 
 
 def connect_client(kubeconfig: Path | None, context: str | None = None) -> KubeClient:
-    """A connection by the kubeconfig that is found; raises ConfigError for no way to a cluster."""
+    """A connection to the cluster that ``find_kubeconfig`` finds; raises ConfigError if it finds none."""
     from driver.kube.client import KubeClient
 
     return KubeClient.connect(find_kubeconfig(kubeconfig, context), user_agent="gpuctl")
 
 
 def find_kubeconfig(given: Path | None, context: str | None) -> Kubeconfig | None:
-    """The given file, those of $KUBECONFIG or ~/.kube/config; None without one, for a pod's account.
+    """The kubeconfig that kubectl would take; None if there is none, so that a pod's account is used.
 
-    Raises ConfigError for a context where there is no kubeconfig to have it.
+    Raises ConfigError for a context without a kubeconfig.
     """
+    # The order of kubectl: the flag, all files of $KUBECONFIG merged, ~/.kube/config.
     if given is not None:
         return Kubeconfig((given,), context)
     named = tuple(Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name)
@@ -49,8 +51,9 @@ def find_kubeconfig(given: Path | None, context: str | None) -> Kubeconfig | Non
 
 
 def _in_home() -> Path | None:
-    """~/.kube/config; None where there is none, or the user has no home that can be read."""
+    """~/.kube/config; None if there is none, or the user has no home that can be read."""
     try:
+        # RuntimeError: neither $HOME nor the user database names a home, as in many containers.
         found = Path.home() / ".kube" / "config"
         return found if found.exists() else None
     except (OSError, RuntimeError):
@@ -74,14 +77,14 @@ def find_namespace(given: str | None, kubeconfig: Path | None, context: str | No
 
 
 class ClusterView:
-    """The objects of a cluster as they are now. Raises ApiError, and ConfigError for no way to a cluster."""
+    """The objects of a cluster as they are now. Raises ApiError, and ConfigError if no cluster is found."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str | None = None) -> ClusterView:
-        """A view through the kubeconfig that is found, of its current context or the one that is named."""
+        """A view of the cluster of the named context, or of the kubeconfig's current one."""
         return cls(connect_client(kubeconfig, context))
 
     def listed(self, path: str, **params: str) -> list[Object]:
@@ -90,8 +93,10 @@ class ClusterView:
         params = {**params, "limit": _PAGE}
         while True:
             answer = self._client.get(path, params, timeout_seconds=30.0)
+            # The API server leaves kind and apiVersion out of the items; only the list has them.
             kind = str(answer.get("kind", "")).removesuffix("List")
             head = {"apiVersion": answer.get("apiVersion", ""), "kind": kind}
+            # An empty list may come as null, which is what Go makes of a slice without elements.
             items += [{**head, **item} for item in answer.get("items") or ()]
             following = answer.get("metadata", {}).get("continue")
             if not following:

@@ -1,8 +1,8 @@
 """The flags by which commands find a cluster and a namespace in it, named as kubectl names them.
 
-Also the names in that cluster which completion offers for arguments and flags. A shell that completes has no
-place for errors, so that a cluster that cannot be asked offers nothing. What talks to it is imported when it
-is needed: completing the name of a command must not wait for it.
+Completion offers names of objects in that cluster as values of arguments and flags. A shell that completes
+cannot show errors, so nothing is offered if the cluster cannot be asked. What talks to the cluster is
+imported inside the functions: to complete the name of a command must not take that long.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MOST = "500"
 _TIMEOUT_SECONDS = 2.0
+"""Somebody waits for the answer to a TAB."""
+# The API server then leaves spec and status out of the objects. An answer in another form is taken as well.
 _NAMES_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
@@ -71,12 +73,12 @@ def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[
 
 
 def pods(ctx: click.Context, incomplete: str) -> list[str]:
-    """The pods of the namespace that the flags say."""
+    """The pods of the namespace that the flags name."""
     return _named(ctx, "/api/v1/namespaces/{namespace}/pods", incomplete)
 
 
 def claims(ctx: click.Context, incomplete: str) -> list[str]:
-    """The ResourceClaims of the namespace that the flags say."""
+    """The ResourceClaims of the namespace that the flags name."""
     path = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     return _named(ctx, path, incomplete)
 
@@ -98,22 +100,22 @@ def _named(ctx: click.Context, path: str, incomplete: str) -> list[str]:
 
 
 def matching(names: Iterable[Any], incomplete: str) -> list[str]:
-    """The names that begin so, sorted."""
+    """The names that begin with ``incomplete``, sorted."""
     return sorted(str(name) for name in names if str(name).startswith(incomplete))
 
 
 def _list_names(kubeconfig: Path | None, context: str | None, path: str) -> list[str]:
-    """The first 500 names of a collection; none where the server refuses to tell.
+    """The first 500 names of a collection; none if the server refuses.
 
-    Only names are asked for, over one plain connection: the libraries behind ``KubeClient`` take a tenth of a
-    second to import. They are used only where they are needed, for a kubeconfig with an exec plugin for
-    example. Raises DriverError, OSError or ValueError where it cannot be asked.
+    Raises DriverError, OSError or ValueError if the server cannot be asked.
     """
     from driver.kube.endpoint import endpoint_of_kubeconfig, endpoint_of_pod
     from gpuctl.cli.cluster import connect_client, find_kubeconfig
 
     found = find_kubeconfig(kubeconfig, context)
     endpoint = endpoint_of_pod() if found is None else endpoint_of_kubeconfig(found.read())
+    # The libraries behind KubeClient take a tenth of a second to import, and one plain connection is enough
+    # here. A kubeconfig with an exec plugin, for example, gives no endpoint, and needs them.
     if endpoint is None:
         client = connect_client(kubeconfig, context)
         answer: Any = client.get(path, {"limit": _MOST}, timeout_seconds=_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Tells people what went wrong: a sentence without error numbers, words for programs, or tracebacks."""
+"""Says what went wrong as a sentence for people, without error numbers and tracebacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubernetes_rules.errors import RuleError
 _ERRNO = re.compile(r"\[(?:Errno -?\d+|SSL[^]]*)\] ?")
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What happened and what to do about it."""
     if isinstance(error, Unreachable) and (reason := _reason(error)):
         return f"the API server cannot be reached: {reason}; check the server of the kubeconfig, or --context"
@@ -28,14 +28,15 @@ def told(error: Exception) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without the numbers and names by which the system library calls an error."""
+    """The text without error numbers such as ``[Errno 111]`` and the names of OpenSSL's errors."""
     return _ERRNO.sub("", text)
 
 
 def _reason(error: Exception) -> str | None:
-    """Why there is no connection: the words of the innermost error of the system; None where none is."""
+    """Why there is no connection, in the words of the innermost OSError; None if there is no OSError."""
     found = None
     for cause in _causes(error):
+        # SSLError is an OSError too. verify_message says what is wrong with the server's certificate.
         if isinstance(cause, ssl.SSLError):
             return getattr(cause, "verify_message", "") or str(cause.reason or "TLS failed").lower()
         if isinstance(cause, TimeoutError):
@@ -46,12 +47,14 @@ def _reason(error: Exception) -> str | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The errors behind an error, from the outside in; urllib3 keeps the inner ones as ``reason``."""
+    """An error and the errors that caused it, from the outside in."""
+    # Somebody may have raised an error from itself or from one further in: then the chain has no end.
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
         seen.add(id(following))
         yield following
+        # urllib3 keeps the error behind MaxRetryError as its reason. SSLError.reason is a text.
         reason = getattr(following, "reason", None)
         following = (
             reason if isinstance(reason, BaseException) else following.__cause__ or following.__context__

@@ -24,11 +24,12 @@ _GAP = "   "
 
 API_VERSION = "gpuctl.nvidia.com/v1"
 
-_LAID_OUT = "\n\t"
+_WHITESPACE = "\n\t"
+"""Not printable for Python, but harmless on a terminal."""
 
 
 def output_option(*more: str) -> Callable[[Command], Command]:
-    """Add ``-o``, as ``output``: table, json, yaml, and what it knows besides, of wide, name and svg."""
+    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide, name and svg."""
 
     def add(command: Command) -> Command:
         return click.option(
@@ -70,7 +71,7 @@ def emit(
 
 
 def show(picture: str | RenderableType) -> None:
-    """Print a picture; where nobody sees it, in plain columns that tools can cut."""
+    """Print a picture; in a pipe or a file as plain columns, which tools can cut."""
     if isinstance(picture, str):
         say(picture)
     elif sys.stdout.isatty():
@@ -85,9 +86,10 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def terminal() -> Console:
-    """The terminal to draw on. Text is never read as markup: it may be somebody else's."""
+    """The terminal to draw on."""
     from rich.console import Console
 
+    # rich reads [red] in a text as a colour, unless told not to: names of objects are text of others.
     return Console(highlight=False, markup=False)
 
 
@@ -106,22 +108,20 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_heads: bo
 
 
 def document(kind: str, content: Any) -> dict[str, Any]:
-    """A document of a kind: the fields of a dataclass or of a mapping, below its head.
+    """A document of a kind for scripts: apiVersion, kind, and the fields of a dataclass or a mapping.
 
-    Each kind has a JSON Schema in ``gpuctl/schemas``. Fields are only added within a version.
+    Each kind has a JSON Schema in ``gpuctl/schemas``. Within a version, fields are only added.
     """
     return {"apiVersion": API_VERSION, "kind": kind, **as_data(content)}
 
 
 def as_data(value: Any) -> Any:
-    """Plain data of a value: fields of dataclasses in camelCase, without those that are None.
-
-    Keys of mappings are data, such as names of tiers, and stay as they are.
-    """
+    """The value as plain data: fields of dataclasses in camelCase, without those that are None."""
     if is_dataclass(value) and not isinstance(value, type):
         held = {one.name: getattr(value, one.name) for one in fields(value)}
         return {_camel_case(name): as_data(one) for name, one in held.items() if one is not None}
     if isinstance(value, Mapping):
+        # These keys are data, names of tiers for example, so they stay as they are.
         return {str(key): as_data(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_data(one) for one in value]
@@ -135,7 +135,7 @@ def _camel_case(name: str) -> str:
 
 
 def plain_text(picture: RenderableType) -> str:
-    """The same words as in the picture: tables become columns without lines, a cell becomes one line."""
+    """The text of a picture: tables become columns without lines, and each cell becomes one line."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -155,18 +155,19 @@ def plain_text(picture: RenderableType) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text with a question mark for every character that a terminal would not simply show.
+    """The text with a question mark in place of every character that a terminal would act on.
 
-    Tenants and nodes write some of what is shown. A control character could clear the screen or hide text
-    before it; a mark of writing from right to left turns a sentence around.
+    Tenants and nodes write some of what is shown.
     """
+    # An escape sequence could clear the screen or hide text before it. A mark of right-to-left writing turns
+    # a sentence around: str.isprintable is false for such marks as well, which Unicode counts as "other".
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in _LAID_OUT else "?" for one in text)
+    return "".join(one if one.isprintable() or one in _WHITESPACE else "?" for one in text)
 
 
 def in_one_line(text: str) -> str:
-    """The same in one line: messages of others may hold anything."""
+    """The printable text in one line: a message from the cluster may hold anything."""
     return _printable(" ".join(text.split()))
 
 
@@ -174,12 +175,12 @@ class PrintablePicture:
     """A picture whose text is made safe for the terminal; its colours stay."""
 
     def __init__(self, picture: RenderableType) -> None:
-        """Nothing is drawn yet."""
         self._picture = picture
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Segment]:
         """What is drawn (rich's protocol)."""
         from rich.segment import Segment
 
+        # Control segments are rich's own codes, colours and moves of the cursor; text is in the others.
         drawn = console.render(self._picture, options)
         return [one if one.control else Segment(_printable(one.text), one.style) for one in drawn]

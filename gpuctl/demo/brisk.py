@@ -1,6 +1,7 @@
 """Starts a command of the driver with short intervals: ``python -m gpuctl.demo.brisk 0.2 controller``.
 
-The number is how long the controller waits between the taint of a device and its look at the claims.
+The number is how long the controller waits, in seconds, after it tainted a device and before it reads the
+claims.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import sys
 from importlib import import_module
 
 BRISK = ("gpuctl.demo.brisk", "0.2")
-"""What starts processes on the embedded cluster, whose scheduler has written 0.2 s after a taint."""
+"""For the embedded cluster, whose scheduler has written every allocation 0.2 s after a taint."""
 
 BRISK_ON_REAL = ("gpuctl.demo.brisk", "2.0")
-"""The same where the real scheduler needs the time that it is given on a node of users."""
+"""For the real scheduler, which may write an allocation later: the time is that of a real node."""
 
 
-def given(package: str, settle_seconds: float) -> object:
-    """What a package's command is handed: the short intervals, None where it has none to shorten."""
+def command_inputs(package: str, settle_seconds: float) -> object:
+    """The object that a package's command gets, with short intervals; None if it has no intervals."""
     if package == "controller":
         from controller.intervals import Intervals as OfController
         from controller.process_inputs import Given as GivenToController
@@ -50,7 +51,8 @@ def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     settle_seconds, package, *arguments = sys.argv[1:]
     command = import_module(f"{package}.__main__").main
-    command(arguments, prog_name=f"python -m {package}", obj=given(package, float(settle_seconds)))
+    # click hands obj to the command as its context object, where a start without it finds None.
+    command(arguments, prog_name=f"python -m {package}", obj=command_inputs(package, float(settle_seconds)))
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ class ProcessEnded(DriverError):
 
 
 class DemoCluster:
-    """A cluster with one node and the driver on it. Every wait ends with an error when its time is over.
+    """A cluster with one node and the driver on it. Every wait ends with an error after some time.
 
-    Everything is in a temporary folder, which ``close`` removes; when this process is killed, another one
-    does. Raises what the cluster raises.
+    Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
+    removes it. Methods raise what the cluster raises.
     """
 
     def __init__(self, kind: Kind, machine: str) -> None:
@@ -57,6 +57,8 @@ class DemoCluster:
         """Start everything and report each step; returns when the GPUs are published."""
         cluster = self._start_cluster(say)
         self._driver = driver = DriverNode.install(cluster, machine=self.machine)
+        # Runs before the cluster ends its processes: MPS daemons are children of the supervisor, and outlive
+        # it.
         self._cleanup.callback(driver.end_mps)
         self.node_name = driver.node.name
         driver.start_plugin()
@@ -75,11 +77,11 @@ class DemoCluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """What kubectl reaches the running cluster with."""
+        """The kubeconfig of the running cluster's administrator."""
         return self._running.cluster.admin
 
     def logs(self) -> dict[str, str]:
-        """The end of what each process of the driver wrote, by its name."""
+        """The end of the log of each process of the driver, by its name."""
         if self._driver is None:
             return {}
         processes = self._driver.cluster.processes
@@ -87,7 +89,7 @@ class DemoCluster:
         return {name: processes.log_tail(name) for name in processes.names() if name.startswith(ours)}
 
     def slices(self) -> list[Object]:
-        """The ResourceSlices of the node that count, in their order; none while a pool is not complete."""
+        """The node's slices of the newest generation; none while a pool is incomplete."""
         found = self._running.cluster.api.list_objects(paths.resource_slice())
         pools = newest_slices(found).values()
         return [one for pool in pools for one in pool] if all(map(is_complete, pools)) else []
@@ -103,22 +105,22 @@ class DemoCluster:
             self._running.cluster.api.create(pod.pod(), NAMESPACE)
 
     def wait_running(self, pod: DemoPod) -> dict[str, envtest_cluster.ContainerFacts]:
-        """Wait until the pod runs; what its containers got, by their names."""
+        """Wait until the pod runs; returns what its containers got, by their names."""
         cluster = self._running.cluster
         wait_for(cluster.api, paths.pod(pod.name), _runs)
         return {name: cluster.container(pod.name, NAMESPACE, name) for name in pod.containers}
 
     def wait_unschedulable(self, pod: DemoPod) -> str:
-        """Wait until the scheduler says that it has no place for the pod; its words."""
+        """Wait until the scheduler has no place for the pod; returns its message."""
         api = self._running.cluster.api
         return _refusal(wait_for(api, paths.pod(pod.name), lambda stored: bool(_refusal(stored))))
 
     def end(self, *pods: DemoPod) -> None:
-        """Delete pods and their claims, and wait until all are gone and nothing of them is on the node."""
+        """Delete pods and their claims, and wait until they are gone and the node has nothing of them."""
         api = self._running.cluster.api
         claims = [paths.resource_claim(pod.claim_name, NAMESPACE) for pod in pods]
         uids = [api.get(claim)["metadata"]["uid"] for claim in claims]
-        # The journal lets go after the spec is removed and partitions are destroyed.
+        # The journal's entry is the last to go, after the CDI spec is removed and partitions are destroyed.
         files = {name for uid in uids for name in (cdi_spec_file_name(uid), f"{uid}.json")}
         for pod in pods:
             api.delete(paths.pod(pod.name))
@@ -135,7 +137,7 @@ class DemoCluster:
         return (*specs, *holding(self._running.journal_dir))
 
     def cut(self) -> dict[str, tuple[Placement, ...]]:
-        """The GPUs that are in MIG mode now, with the places of the GPU instances that exist there."""
+        """The GPUs that are in MIG mode now, with the placements of their GPU instances."""
         return {
             gpu_device_name(pci): tuple(
                 sorted((one.placement for one in gpu.mig.instances), key=lambda place: place.start)
@@ -145,7 +147,7 @@ class DemoCluster:
         }
 
     def compute_modes(self) -> dict[str, ComputeMode]:
-        """The GPUs that are in another compute mode than the default now."""
+        """The GPUs whose compute mode is not the default now."""
         return {
             gpu_device_name(pci): gpu.compute_mode
             for pci, gpu in sorted(self._running.machine.state.gpus.items())
@@ -153,9 +155,9 @@ class DemoCluster:
         }
 
     def mps_limits(self, pod: DemoPod) -> ClientLimits:
-        """What MPS holds a process to that has the environment of the running pod's container.
+        """The limits of MPS for a process in the container of a running pod.
 
-        Raises KeyError when the container has no pipe directory, and what MPS raises.
+        Raises KeyError if the container has no pipe directory, and what MPS raises.
         """
         facts = self._running.cluster.container(pod.name, NAMESPACE)
         mounted = Path(facts.mounts[facts.env["CUDA_MPS_PIPE_DIRECTORY"]].source)
@@ -189,7 +191,7 @@ class DemoCluster:
         return real
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until it holds, as long as the driver's processes run."""
+        """Wait until the condition holds; raises ProcessEnded if a process of the driver ends."""
 
         def look() -> bool | None:
             for package in _PACKAGES:
@@ -206,7 +208,7 @@ def _runs(pod: Object) -> bool:
 
 
 def _refusal(pod: Object) -> str:
-    """Why the scheduler has no place for the pod; empty while it has not said so."""
+    """Why the scheduler has no place for the pod; empty if it has not said so."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return str(condition.get("message", "no reason given"))

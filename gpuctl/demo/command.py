@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from driver.errors import DriverError
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import document, emit, output_option
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.node.options import machine_option
@@ -19,15 +19,13 @@ from gpuctl.node.options import machine_option
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
 
-_CLUSTERS = ("embedded", "real")
-
 
 @click.command(context_settings={"show_default": True})
 @machine_option(default="hgx-h100")
 @click.option(
     "--cluster",
     "kind",
-    type=click.Choice(_CLUSTERS),
+    type=click.Choice(("embedded", "real")),
     default="embedded",
     help="Kubernetes within this command, or real binaries on this machine (needs root).",
 )
@@ -43,7 +41,7 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
     try:
         load_machine(machine)
     except DriverError as error:
-        raise click.UsageError(told(error)) from error
+        raise click.UsageError(error_text(error)) from error
     if output == "table":  # at once: the imports below take a second
         click.echo(f"starting a cluster with one node, the machine {machine}; no GPU is needed")
     from rich.console import Console
@@ -77,7 +75,7 @@ def _wait_for_the_end(cluster: DemoCluster) -> None:
 
 @contextmanager
 def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
-    """Show the ends of the logs on stderr when the story fails: the cluster takes them along."""
+    """Print the ends of the logs on stderr when the story fails: they are removed with the cluster."""
     try:
         yield
     except Exception:
@@ -88,9 +86,10 @@ def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
 
 @contextmanager
 def _closed(cluster: DemoCluster, ending: Callable[[], None]) -> Iterator[None]:
-    """Nothing is left of the cluster, however the story ends."""
+    """Close the cluster, however the story ends."""
     try:
         yield
     finally:
+        # A second Ctrl-C must not keep the processes of the cluster alive.
         ending()
         cluster.close()

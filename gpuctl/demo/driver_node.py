@@ -33,12 +33,13 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DriverNode:
-    """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs.
+    """A node with a fake machine; ``machine`` changes the hardware while the driver runs.
 
-    ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module with its first
-    arguments, which starts the package that is named next; without one, the package is started itself.
-    ``packages`` is the folder whose packages run, this checkout's or a former version's. ``memory_hook`` is
-    the program that the plugin copies for the container runtime, None for that of an image.
+    ``nvml`` is the value of ``--nvml`` by which the driver's processes open the same machine. ``launcher`` is
+    a module with its first arguments that starts the package which is named next; without it, the package is
+    started directly. ``packages`` is the folder of the packages that run, this checkout's or a former
+    version's. ``memory_hook`` is the program that the plugin copies for the container runtime, None for the
+    image's.
     """
 
     cluster: Cluster
@@ -60,10 +61,11 @@ class DriverNode:
         packages: Path = PACKAGE_ROOT,
         memory_hook: Path | None = None,
     ) -> DriverNode:
-        """Put a machine into a node, and the driver's rights, policy and class into the cluster.
+        """Put a machine into a node, and the driver's rights, policy and classes into the cluster.
 
-        Nothing is started yet. ``machine`` is a known one or the path of a machine file. The rights, the
-        policy and the classes are those that lie beside ``packages``; the machine is today's.
+        Nothing is started yet. ``machine`` is a shipped machine or the path of a machine file. The rights,
+        the policy and the classes are those of the version in ``packages``; the fake machine is this
+        version's.
         """
         _apply_manifests(cluster, packages)
         node = cluster.nodes[index]
@@ -96,14 +98,14 @@ class DriverNode:
 
     @property
     def mps_dir(self) -> Path:
-        """The folder of the MPS supervisor and its daemons; short, for the sockets below it."""
+        """The folder of the MPS supervisor and its daemons."""
+        # Short: the path of a Unix socket has at most 107 characters.
         return self.node.folder / "mps"
 
     def wait_serving(self, plugin_socket: Path | None = None) -> None:
-        """Wait until the plugin serves and the kubelet has it registered.
-
-        A pod with a claim that the kubelet starts earlier fails, and is tried again after a minute.
-        """
+        """Wait until the plugin serves and the kubelet has registered it."""
+        # The kubelet cannot prepare claims before, and tries a pod that failed again only after a minute or
+        # so.
         name = self.process("kubeletplugin").name
         with grpc.insecure_channel(f"unix:{plugin_socket or self.plugin_socket}") as channel:
             check = channel.unary_unary(
@@ -112,6 +114,7 @@ class DriverNode:
                 response_deserializer=health.HealthCheckResponse.FromString,
             )
 
+            # The plugin reports itself as serving when the kubelet has registered it.
             def serves() -> bool | None:
                 try:
                     answer: health.HealthCheckResponse = check(
@@ -124,7 +127,7 @@ class DriverNode:
             wait_until([name] if plugin_socket is None else [], self.cluster.processes, serves)
 
     def process(self, package: str) -> Process:
-        """The process of ``kubeletplugin``, ``controller`` or the MPS supervisor, started before."""
+        """The running process of ``kubeletplugin``, ``controller`` or the MPS supervisor."""
         return self.cluster.processes.named(f"{package}-{self.node.name}")
 
     def start_plugin(self, *flags: str, suffix: str = "") -> Process:
@@ -148,11 +151,9 @@ class DriverNode:
         )
 
     def start_mps(self, *more: str) -> Process:
-        """Start the MPS supervisor and wait until it answers; a second start follows the end of the first.
-
-        It sees no other processes, unless ``more`` flags say so, since those of the machine below are none of
-        this node's. Where there are no real containers it mounts nothing: it may have no right to.
-        """
+        """Start the MPS supervisor and wait until it answers; a second start follows the end of the first."""
+        # An empty /proc, since the processes of this machine are not those of the fake node. Without real
+        # containers it mounts nothing (--shm node), which takes rights that the user may not have.
         flags = (
             *("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc")),
             *("--driver-root", str(self.folder / "driver")),
@@ -171,9 +172,10 @@ class DriverNode:
         return process
 
     def end_mps(self) -> None:
-        """End the MPS supervisor, if it was started, and the daemons, which would outlive it."""
+        """End the MPS supervisor, if it was started, and then the daemons, which outlive it."""
         if f"{MPS}-{self.node.name}" in self.cluster.processes.names():
             self.process(MPS).kill()
+        # Each device that is shared by MPS has a daemon, with a folder for its pipes.
         for pipes in self.mps_dir.glob("*/pipe"):
             with suppress(DaemonGone):
                 line = Line(pipes, PRIVILEGED)
@@ -198,7 +200,7 @@ class DriverNode:
 
 
 def _played_hook(folder: Path) -> Path:
-    """Takes the place of gpu-memory-hook where the runtime imitates the hook: it is read, and never run."""
+    """A program in place of gpu-memory-hook: the embedded runtime imitates the hook and never runs it."""
     program = folder / "gpu-memory-hook"
     program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")
     program.chmod(0o755)

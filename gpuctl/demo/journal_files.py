@@ -1,4 +1,4 @@
-"""Looks into the kubelet plugin's journal folder from outside, for claims that still hold devices."""
+"""Reads the kubelet plugin's journal from outside, for claims that still hold devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def holding(folder: Path) -> tuple[str, ...]:
             if decode(path.read_bytes()).holds:
                 found.append(path.name)
         except FileNotFoundError:
-            continue  # forgotten meanwhile
+            continue  # the plugin removed it meanwhile
         except (OSError, MalformedEntry) as error:
             raise StorageError(
                 f"the journal file {path} cannot be read: {error}", "look at the plugin's log"

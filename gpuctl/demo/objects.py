@@ -11,16 +11,16 @@ Object = dict[str, Any]
 
 NAMESPACE = "default"
 SMALL_CLASS = "mig-small"
-"""The class of partitions of one slice, of whichever GPU (deviceclasses/mig.yaml)."""
+"""The class of partitions of one slice, of any GPU (deviceclasses/mig.yaml)."""
 SHARE_CLASS = "shared-mps"
-"""The class of shares that MPS holds to limits (deviceclasses/tiers.yaml)."""
+"""The class of shares with limits by MPS (deviceclasses/tiers.yaml)."""
 IMAGE = "localhost/busybox:1"
-"""The image that the real test cluster has in its nodes; the embedded one starts no container."""
+"""The image that the nodes of the real test cluster have; the embedded one starts no container."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPod:
-    """A pod of the story: all of its containers use one claim, for so many devices of a class."""
+    """A pod of the story: all of its containers use one claim, for ``count`` devices of a class."""
 
     name: str
     count: int = 1
@@ -29,7 +29,7 @@ class DemoPod:
 
     @property
     def claim_name(self) -> str:
-        """The claim that the pod names."""
+        """The name of the pod's claim."""
         return f"{self.name}-gpus"
 
     def claim(self) -> Object:
@@ -43,12 +43,13 @@ class DemoPod:
         }
 
     def pod(self) -> Object:
-        """The Pod, which ends at once when it is deleted."""
+        """The Pod."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": self.name},
             "spec": {
+                # The kernel does not end the first process of a container by SIGTERM, unless it handles it.
                 "terminationGracePeriodSeconds": 0,
                 "resourceClaims": [{"name": "gpus", "resourceClaimName": self.claim_name}],
                 "containers": [
@@ -65,7 +66,7 @@ class DemoPod:
 
 
 def story_pods(gpu_count: int) -> tuple[list[DemoPod], DemoPod]:
-    """The pods that fill a node of so many GPUs, at least one, and one more for which nothing is left."""
+    """The pods that fill a node of so many GPUs, at least one, and one more pod for which no GPU is left."""
     wanted = (DemoPod("notebook"), DemoPod("train", 2), DemoPod("duo", 1, ("server", "sidecar")))
     pods: list[DemoPod] = []
     left = gpu_count
@@ -78,10 +79,10 @@ def story_pods(gpu_count: int) -> tuple[list[DemoPod], DemoPod]:
 
 
 def small_pods(count: int) -> list[DemoPod]:
-    """So many pods that ask for a small partition each."""
+    """Pods that each ask for a small partition."""
     return [DemoPod(f"small-{index}", device_class=SMALL_CLASS) for index in range(count)]
 
 
 def share_pods(count: int) -> list[DemoPod]:
-    """So many pods that ask for a share of a GPU each."""
+    """Pods that each ask for a share of a GPU."""
     return [DemoPod(f"share-{index}", device_class=SHARE_CLASS) for index in range(count)]

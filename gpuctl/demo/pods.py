@@ -1,4 +1,4 @@
-"""Runs pods of the demo's story, and sees that each gets what it asked for and nothing stays behind."""
+"""Runs pods of the demo's story, and checks that each gets what it asked for and that nothing is left."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpuctl.node.picture import GpuFacts, ranges
 
 
 class DemoFailed(DriverError):
-    """The story did not come out as it has to: a fault of the driver or of the cluster."""
+    """Something in the story went wrong: a fault of the driver or of the cluster."""
 
     retryable = False
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What a container got: paths of device nodes in it, variables, and how many mounts."""
+    """What a container got: paths of device nodes, variables, and the number of mounts."""
 
     name: str
     device_nodes: tuple[str, ...]
@@ -37,13 +37,13 @@ class PodFacts:
 
 
 def run(cluster: DemoCluster, *pods: DemoPod) -> tuple[PodFacts, ...]:
-    """Create pods for which there are devices, and see that each gets as many as it asked for."""
+    """Create pods for which there are devices, and check that each gets as many as it asked for."""
     cluster.create(*pods)
     return tuple(running(cluster, pod) for pod in pods)
 
 
 def running(cluster: DemoCluster, pod: DemoPod) -> PodFacts:
-    """Wait until a pod runs, and see that it has as many devices as it asked for, and a GPU node for each."""
+    """Wait until a pod runs, and check that it has the devices that it asked for, and a GPU node for each."""
     containers = _containers(cluster, pod)
     claim = next(one for one in cluster.claims() if one["metadata"]["name"] == pod.claim_name)
     allocation = (claim.get("status") or {}).get("allocation") or {}
@@ -61,6 +61,7 @@ def _containers(cluster: DemoCluster, pod: DemoPod) -> tuple[ContainerFacts, ...
     """What the containers of a running pod got from the driver."""
     found = []
     for name, facts in cluster.wait_running(pod).items():
+        # Of NVIDIA's alone; a container has nodes such as /dev/null from the runtime.
         nodes = tuple(node for node in facts.device_nodes if node.startswith(("/dev/nvidia", "/dev/dri/")))
         env = {key: value for key, value in facts.env.items() if key.startswith("NVIDIA_")}
         mounts = sum(cluster.is_driver_mount(one) for one in facts.mounts.values())
@@ -69,7 +70,7 @@ def _containers(cluster: DemoCluster, pod: DemoPod) -> tuple[ContainerFacts, ...
 
 
 def check_nothing_left(cluster: DemoCluster) -> None:
-    """See that no file of a claim is on the node; raises DemoFailed."""
+    """Check that no file of a claim is on the node; raises DemoFailed."""
     left = cluster.left()
     if left:
         raise DemoFailed(
@@ -83,7 +84,7 @@ def is_gpu_node(path: str) -> bool:
 
 
 def labels(devices: Sequence[str], gpus: Sequence[GpuFacts]) -> str:
-    """The whole GPUs among ``gpus`` that have these names, as people know them: ``0,2-3``."""
+    """The indexes of the whole GPUs with these device names: ``0,2-3``."""
     chosen = [gpu for gpu in gpus if gpu.device in devices]
     if any(gpu.index is None for gpu in chosen):
         return ", ".join(devices)

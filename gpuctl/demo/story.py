@@ -40,7 +40,7 @@ _CAPABILITY_NODES = "/dev/nvidia-caps/"
 
 
 class Narrator:
-    """Prints the steps with the time since the beginning, and the pictures."""
+    """Prints the steps of the story with the time since its beginning, and the pictures."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,13 +52,14 @@ class Narrator:
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """One step of the story, with rich's markup."""
+        """Print a step of the story, in rich's markup."""
+        # A grid keeps the further lines of a long text beside the time, not below it.
         line = Table.grid(padding=(0, 2))
         line.add_row(f"[dim]{self.seconds:5.1f} s[/dim]", text)
         self._console.print(line)
 
     def show(self, picture: RenderableType) -> None:
-        """A picture between empty lines."""
+        """Print a picture between empty lines."""
         self._console.print()
         self._console.print(picture)
         self._console.print()
@@ -66,7 +67,7 @@ class Narrator:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """A pod that had to wait, the scheduler's reason, and whose devices it got in the end."""
+    """A pod that had to wait, the scheduler's reason, and the pod whose devices it got in the end."""
 
     waiting_pod: str
     reason: str
@@ -77,9 +78,9 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class StoryFacts:
-    """All that the demo showed; ``left`` are files of claims that are still there at the end: none.
+    """Everything that the demo showed; ``left`` are the files of claims that are left at the end: none.
 
-    ``partitions`` and ``shares`` are None on a machine that offers no GPU in that form.
+    ``partitions`` and ``shares`` are None if the machine offers no GPU in that form.
     """
 
     machine: str
@@ -95,9 +96,9 @@ class StoryFacts:
 
 
 def tell(cluster: DemoCluster, narrator: Narrator) -> StoryFacts:
-    """Start the cluster and play the story on it; the cluster is closed by the caller.
+    """Start the cluster and play the story on it; the caller closes the cluster.
 
-    Raises DemoFailed when something comes out wrong, and whatever the cluster raises.
+    Raises DemoFailed if something goes wrong, and what the cluster raises.
     """
     cluster.start(narrator.say)
     gpus = published_gpus(cluster.slices(), cluster.claims())
@@ -124,14 +125,14 @@ def tell(cluster: DemoCluster, narrator: Narrator) -> StoryFacts:
 def _whole_act(
     cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts]
 ) -> tuple[tuple[GpuFacts, ...], tuple[PodFacts, ...], HandOver]:
-    """Whole GPUs: pods take them all, one waits for another's, and all end."""
+    """Whole GPUs: pods take all of them, one more pod waits until another ends, and all end."""
     pods, late = story_pods(len(gpus))
     ran: list[PodFacts] = []
     for pod in pods:
         ran += run(cluster, pod)
         _say_runs(narrator, ran[-1], gpus)
     full = published_gpus(cluster.slices(), cluster.claims())
-    # All are held as a whole here: what else could be made of them comes later.
+    # The other forms of the GPUs are left out of this picture; the next acts show them.
     narrator.show(gpu_table(cluster.node_name, [replace(gpu, forms=((WHOLE, 1),)) for gpu in full]))
     narrator.show(_container_table(ran))
     hand_over, last = _hand_over(cluster, pods[0], ran[0], late, narrator, gpus)
@@ -149,7 +150,7 @@ def _hand_over(
     narrator: Narrator,
     gpus: Sequence[GpuFacts],
 ) -> tuple[HandOver, PodFacts]:
-    """One more pod waits, another one ends, and its GPU goes to the one that waited."""
+    """One more pod waits, another one ends, and the waiting pod gets its GPU."""
     cluster.create(late)
     reason = cluster.wait_unschedulable(late)
     narrator.say(f"pod [bold]{late.name}[/bold] waits: {escape(reason)}")
@@ -167,7 +168,7 @@ def _say_runs(narrator: Narrator, pod: PodFacts, gpus: Sequence[GpuFacts]) -> No
 
 
 def _container_table(pods: Sequence[PodFacts]) -> Table:
-    """What the containers got, in at most 80 columns; nodes that all have are listed once, below."""
+    """What the containers got, in at most 80 columns; nodes that all of them have are listed once, below."""
     everywhere = sorted(
         {
             node
@@ -194,11 +195,11 @@ def _container_table(pods: Sequence[PodFacts]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What the act showed. GPUs go by their device names; places are memory slices, read from the machine.
+    """What the act showed. GPUs are named by their devices; placements are read from the machine.
 
-    ``small`` shared ``gpu``; ``big``, None on a node of one GPU, had an uncut one beside them; ``huge`` got
-    all GPUs afterwards. ``made`` and ``left`` are the GPUs in MIG mode with their GPU instances: while the
-    small pods ran, and after all ended.
+    The pods ``small`` shared ``gpu``; meanwhile ``big`` had a whole GPU, None on a node of one GPU; ``huge``
+    got all GPUs afterwards. ``made`` and ``left`` are the GPUs in MIG mode with their GPU instances: while
+    the small pods ran, and after all pods ended.
     """
 
     gpu: str
@@ -213,9 +214,9 @@ class PartitionFacts:
 def _partition_act(
     cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts]
 ) -> PartitionFacts | None:
-    """Play the act on a node whose pods all ended; None where it has no GPU for it.
+    """Play the act on a node without pods; None if no GPU of it can be partitioned.
 
-    ``gpus`` are those of the node, all offered whole. Raises DemoFailed, and what the cluster raises.
+    ``gpus`` are the GPUs of the node, all offered whole. Raises DemoFailed, and what the cluster raises.
     """
     first = next((gpu for gpu in gpus if _profiles(gpu)), None)
     if first is None:
@@ -248,20 +249,23 @@ def _partition_act(
 
 
 def _profiles(gpu: GpuFacts) -> list[tuple[str, int]]:
-    """The partitions that the GPU is offered in, and how many of each: profiles begin with a number."""
+    """The profiles of the partitions that the GPU is offered in, with the number of each."""
+    # Of all forms only profiles begin with a number: 1g.10gb.
     return [form for form in gpu.forms if form[0][0].isdecimal()]
 
 
 def check_shared(gpu: GpuFacts, small: Sequence[PodFacts], made: Mapping[str, tuple[Placement, ...]]) -> str:
-    """The device node of the GPU, which all pods see; and what else they see is theirs alone.
+    """The device node of the GPU, which all pods see.
 
-    Raises DemoFailed when the machine has not exactly one GPU instance for each pod, on this GPU.
+    Raises DemoFailed unless the machine has exactly one GPU instance for each pod, on this GPU, and each pod
+    sees two capability nodes that no other pod sees.
     """
     starts = sorted(_start(pod, gpu) for pod in small)
     if list(made) != [gpu.device] or [place.start for place in made[gpu.device]] != starts:
         raise DemoFailed(f"the pods have the parts at {starts} of {gpu.device}, but the machine made {made}")
     seen = [node for pod in small for one in pod.containers for node in one.device_nodes]
     shared = set(filter(is_gpu_node, seen))
+    # One node gives access to a GPU instance, another to a compute instance in it.
     own = [node for node in seen if node.startswith(_CAPABILITY_NODES)]
     if len(shared) != 1 or len(own) != 2 * len(small) or len(set(own)) != len(own):
         raise DemoFailed(
@@ -272,7 +276,7 @@ def check_shared(gpu: GpuFacts, small: Sequence[PodFacts], made: Mapping[str, tu
 
 
 def _start(pod: PodFacts, gpu: GpuFacts) -> int:
-    """The memory slice at which the pod's partition of this GPU begins; raises DemoFailed if it has none."""
+    """The memory slice at which the pod's partition of this GPU begins; raises DemoFailed without one."""
     (device,) = pod.devices
     name = parse_partition_name(unshared_name(device))
     if name is None or gpu_device_name(name.pci) != gpu.device:
@@ -283,7 +287,7 @@ def _start(pod: PodFacts, gpu: GpuFacts) -> int:
 def _big(
     cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts], made: Mapping[str, object]
 ) -> PodFacts | None:
-    """A pod for one whole GPU, where one is uncut; the scheduler has to leave the cut one alone."""
+    """Run a pod for a whole GPU, which must not be the partitioned one; None on a node of one GPU."""
     if len(gpus) == 1:
         return None
     (big,) = run(cluster, DemoPod("big"))
@@ -294,7 +298,7 @@ def _big(
 
 
 def _check_whole(cluster: DemoCluster) -> None:
-    """See that nothing of the pods is on the node, and no GPU is in MIG mode."""
+    """Check that nothing of the pods is on the node, and no GPU is in MIG mode."""
     check_nothing_left(cluster)
     cut = cluster.cut()
     if cut:
@@ -302,7 +306,7 @@ def _check_whole(cluster: DemoCluster) -> None:
 
 
 def _memory_slices(cluster: DemoCluster, gpu: GpuFacts) -> int:
-    """How many memory slices the GPU has, as its published counters say."""
+    """The number of memory slices of the GPU, as its published counters say."""
     _, counter_sets = read_devices(one["spec"] for one in cluster.slices())
     counters = next(one.counters for one in counter_sets if one.name == gpu.device)
     return sum(name.startswith(MEMORY_SLICE) for name in counters)
@@ -316,7 +320,7 @@ def partition_picture(
     gpus: Sequence[GpuFacts],
     slices: int,
 ) -> Text:
-    """The cut GPU as a bar of memory slices with the pods in them, and who has the others; in 80 columns."""
+    """The partitioned GPU as a bar of memory slices with their pods, and who has the other GPUs."""
     pods = {_start(pod, cut): pod.name for pod in small}
     parts = [(pods[place.start], place) for place in places]
     lines = [f"GPU {cut.label}: its memory slices, and who has them", ruler(slices), bar(parts, slices)]
@@ -331,7 +335,7 @@ def partition_picture(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What MPS lets each process of a pod have: percent of the threads, and MiB of memory."""
+    """The limits of MPS for each process of a pod: percent of the threads, and MiB of memory."""
 
     pod: str
     percentage: float
@@ -340,9 +344,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ShareFacts:
-    """What the act showed: the pods that shared ``gpu``, a device name, and the limits that MPS gave them.
+    """What the act showed: the pods that shared ``gpu``, a device name, and their limits by MPS.
 
-    ``modes`` are the GPUs that were in another compute mode than the default meanwhile.
+    ``modes`` has the GPUs whose compute mode was not the default meanwhile.
     """
 
     gpu: str
@@ -352,7 +356,7 @@ class ShareFacts:
 
 
 def _share_act(cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts]) -> ShareFacts | None:
-    """Play the act on a node whose pods all ended; None where MPS can share none of its GPUs.
+    """Play the act on a node without pods; None if MPS can share none of its GPUs.
 
     Raises DemoFailed, and what the cluster raises.
     """
@@ -361,8 +365,9 @@ def _share_act(cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts
         return None
     wanted = share_pods(_SHARING_PODS)
     pods = run(cluster, *wanted)
-    told = [(pod.name, cluster.mps_limits(pod)) for pod in wanted]
-    limits = tuple(Limits(name, one.percentage, one.pinned_mib.get("0", 0)) for name, one in told)
+    given = [(pod.name, cluster.mps_limits(pod)) for pod in wanted]
+    # MPS numbers the GPUs that a client sees, and each of these sees one.
+    limits = tuple(Limits(name, one.percentage, one.pinned_mib.get("0", 0)) for name, one in given)
     modes = cluster.compute_modes()
     gpu = check_shares(gpus, pods, limits, modes)
     names = f"[bold]{pods[0].name}[/bold] to [bold]{pods[-1].name}[/bold]"
@@ -385,7 +390,7 @@ def check_shares(
 ) -> str:
     """The GPU that the pods share, by its device name.
 
-    Raises DemoFailed unless it is one GPU, closed to all but MPS, and no pod has more than its part of it.
+    Raises DemoFailed unless it is one GPU that only MPS can use, and each pod has exactly its part of it.
     """
     (device, *others) = {device for pod in pods for device in pod.devices}
     seen = {node for pod in pods for one in pod.containers for node in filter(is_gpu_node, one.device_nodes)}
@@ -393,6 +398,7 @@ def check_shares(
     gpu = next((one for one in gpus if one.device == unshared_name(device)), None)
     if others or len(seen) != 1 or gpu is None or form is None:
         raise DemoFailed(f"the pods have {[device, *others]} and see {sorted(seen)}: not shares of one GPU")
+    # In this compute mode the NVIDIA driver lets one process at a time use the GPU: the MPS server.
     if modes != {gpu.device: _MPS_MODE}:
         raise DemoFailed(f"the pods share {gpu.device} by MPS, but the compute modes are {dict(modes)}")
     part = form.shares or _SHARING_PODS
@@ -404,7 +410,7 @@ def check_shares(
 
 
 def _limits_table(limits: Sequence[Limits]) -> Table:
-    """What MPS lets each pod have, in at most 80 columns."""
+    """The limits of each pod, in at most 80 columns."""
     table = Table(title="What MPS lets each pod have", box=box.ROUNDED)
     table.add_column("Pod")
     table.add_column("Threads", justify="right")

@@ -1,11 +1,10 @@
-"""Leaves nothing of a demo behind, also where SIGKILL ends it: a process that outlives it clears up.
+"""Clears up after a demo, even one that SIGKILL ended: a process that outlives the demo.
 
-It runs as a program of its own, this file, and imports the standard library alone, so that it is there at
-once. It makes the folder of the cluster, writes its name, and waits until its stdin is closed, which the
-kernel does for a demo that ends, however that ends. Then it kills the processes that belong to the folder
-and removes it.
+This file runs as a program of its own. It makes the folder of the cluster, writes its name, and waits for the
+end of the demo. Then it kills the processes that belong to the folder and removes it.
 """
 
+# Only the standard library, so that the program starts at once.
 from __future__ import annotations
 
 import contextlib
@@ -22,20 +21,21 @@ from pathlib import Path
 from typing import IO, cast
 
 MARK = "GPUCTL_DEMO_FOLDER"
-"""A variable in the environment of all processes that the demo starts; no shell of a user has it."""
+"""A variable in the environment of all processes that the demo starts, with the folder's name."""
 
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-"""How a daemon of MPS is recognised instead: its environment is not inherited."""
+"""A daemon of MPS has this variable instead: it does not inherit the environment of the demo."""
 
 _CLEARING_SECONDS = 10.0
 
 
 @contextlib.contextmanager
 def watched_folder(prefix: str) -> Iterator[Path]:
-    """A new folder for a cluster; at the end of the block, or of this process, nothing of it is left.
+    """A new folder for a cluster; it is removed at the end of the block, or of this process.
 
-    Raises OSError when no folder can be made. For the main thread: it marks the environment.
+    Raises OSError if no folder can be made. For the main thread alone: it changes the environment.
     """
+    # In a session of its own, so that Ctrl-C and the end of the terminal do not end it with the demo.
     with subprocess.Popen(
         [sys.executable, "-I", __file__, prefix],
         stdin=subprocess.PIPE,
@@ -44,12 +44,12 @@ def watched_folder(prefix: str) -> Iterator[Path]:
         text=True,
         start_new_session=True,
     ) as process:
-        lifeline, told, failure = (
+        lifeline, output, errors = (
             cast("IO[str]", one) for one in (process.stdin, process.stdout, process.stderr)
         )
-        name = told.readline().rstrip("\n")
+        name = output.readline().rstrip("\n")
         if not name:
-            raise OSError(failure.read().strip() or "the folder of the demo cannot be made")
+            raise OSError(errors.read().strip() or "the folder of the demo cannot be made")
         os.environ[MARK] = name
         try:
             yield Path(name)
@@ -59,7 +59,7 @@ def watched_folder(prefix: str) -> Iterator[Path]:
 
 
 def main(prefix: str) -> int:
-    """Make the folder, wait for the end of whoever started this, and clear up."""
+    """Make the folder, wait for the end of the process that started this one, and clear up."""
     try:
         folder = tempfile.mkdtemp(prefix=prefix)
     except OSError as error:
@@ -68,6 +68,8 @@ def main(prefix: str) -> int:
     try:
         sys.stdout.write(f"{folder}\n")
         sys.stdout.flush()
+        # The other end of the pipe is closed by the block, or by the kernel when the demo's process ends.
+        # Other processes that the demo starts do not have it: Python's descriptors are not inherited.
         sys.stdin.read()
     finally:
         clear(folder)
@@ -75,8 +77,9 @@ def main(prefix: str) -> int:
 
 
 def clear(folder: str) -> None:
-    """Kill what belongs to the folder until nothing does, and remove it."""
+    """Kill the processes that belong to the folder until there are none, and remove it."""
     deadline = time.monotonic() + _CLEARING_SECONDS
+    # Again and again: a process may start another one while this one is looked for.
     while time.monotonic() < deadline:
         running = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
         found = [pid for pid in running if belongs(pid, folder)]
@@ -88,8 +91,9 @@ def clear(folder: str) -> None:
 
 
 def belongs(pid: int, folder: str) -> bool:
-    """Whether a process was started for the cluster in a folder, by its environment."""
+    """Whether a process was started for the cluster in this folder."""
     try:
+        # The environment that the process was started with, as the kernel keeps it.
         variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
     except OSError:
         return False  # it ended meanwhile, or is another user's
@@ -98,7 +102,9 @@ def belongs(pid: int, folder: str) -> bool:
 
 
 def _kill(pid: int, folder: str, deadline: float) -> None:
-    """Kill a process and wait for its end; its id may be another's by now."""
+    """Kill a process and wait for its end."""
+    # Another process may have its id by now. A pidfd stays with one process, which is therefore looked at
+    # once more after it is opened. It becomes readable when the process ends.
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:

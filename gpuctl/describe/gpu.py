@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuctl.describe.sections import Section, events_section, fields, meaning
 from gpuctl.fleet.gpus import GpuState, Holding
-from gpuctl.fleet.memory import shown, size
+from gpuctl.fleet.memory import bytes_text, held_text
 from gpuctl.node.topology_matrix import Matrix, label
 from gpuctl.status.live_picture import bar
 
@@ -29,7 +29,7 @@ def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None)
                 ("UUID", gpu.uuid),
                 ("PCI address", gpu.pci),
                 ("Device", gpu.device),
-                ("Memory", shown(gpu.memory_bytes) if gpu.memory_bytes else None),
+                ("Memory", bytes_text(gpu.memory_bytes) if gpu.memory_bytes else None),
                 ("Health", _health(gpu)),
                 ("Taken", f"{100 * gpu.used:.0f} %"),
             ),
@@ -48,7 +48,7 @@ def _forms_section(gpu: GpuState) -> Section:
     """In which forms a GPU is offered, and where partitions can lie."""
     rows = []
     for form in gpu.forms:
-        held = sum(one.tier == form.tier and not one.looks_on for one in gpu.holdings)
+        held = sum(one.tier == form.tier and not one.admin_access for one in gpu.holdings)
         starts = ",".join(str(start) for start, _ in form.places)
         sizes = ",".join(sorted({str(size) for _, size in form.places}))
         rows.append((form.tier, str(form.devices), str(held), starts or "-", sizes or "-"))
@@ -69,7 +69,7 @@ def holders_section(gpus: Iterable[GpuState]) -> Section:
 
 def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
     place = "" if one.start is None else f" at {one.start}"
-    what = "looks on" if one.looks_on else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
+    what = "looks on" if one.admin_access else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
     return (
         *(one.claim, ", ".join(one.pods) or "-", one.device_class or "-", gpu.label, what),
         *(f"{100 * one.part:.0f} %", size_of(one)),
@@ -79,7 +79,7 @@ def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
 
 def size_of(one: Holding) -> str:
     """What a claim has of a GPU, as ``gpuctl top`` says it; a claim with admin access has nothing."""
-    return "-" if one.looks_on else size(one.part, one.memory_bytes)
+    return "-" if one.admin_access else held_text(one.part, one.memory_bytes)
 
 
 def taints_section(gpus: Iterable[GpuState]) -> Section:

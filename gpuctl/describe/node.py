@@ -10,7 +10,7 @@ from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.fleet.gpus import GpuState
-from gpuctl.fleet.memory import not_held, shown
+from gpuctl.fleet.memory import bytes_text, not_held
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.node.topology_matrix import Matrix, matrix_table
 from gpuctl.status.picture import HEADS, rows
@@ -65,7 +65,7 @@ _GPU_HEADS = ("gpu", "pci address", "uuid", "memory", "taken", "health")
 
 
 def _gpu(gpu: GpuState) -> tuple[str, ...]:
-    memory = "-" if gpu.memory_bytes is None else shown(gpu.memory_bytes)
+    memory = "-" if gpu.memory_bytes is None else bytes_text(gpu.memory_bytes)
     health = ", ".join(str(one.taint) for one in gpu.taints) or "ok"
     return (gpu.label, gpu.pci or "-", gpu.uuid or "-", memory, f"{100 * gpu.used:.0f} %", health)
 

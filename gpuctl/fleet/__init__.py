@@ -1,1 +1,1 @@
-"""The GPUs of a cluster, what claims have of them, and what is wrong: one model for all of gpuctl."""
+"""The GPUs of a cluster, what claims have of them, what is wrong: the model of all of gpuctl."""

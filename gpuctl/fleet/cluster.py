@@ -1,4 +1,4 @@
-"""The nodes of a cluster with their GPUs, kept between readings: only what changed is read again."""
+"""Reads the nodes of a cluster with their GPUs; in a later reading only nodes that changed are computed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """``objects`` are kept so that no other object gets the identity of one of them."""
+    """A node as it was computed last, and the versions of the slices and claims behind it."""
 
+    # Never read. While they are referenced, no other object can get the id() of one of them; see _version.
     objects: list[Object]
     slices: list[object]
     claims: list[object]
@@ -25,27 +26,26 @@ class _Known:
 
 
 class Fleet:
-    """Remembers the nodes of the last reading. Used by one thread.
+    """Keeps the nodes of the last reading, and computes those again whose slices or claims have changed.
 
-    A node whose slices and claims have the versions that they had is as it was. Objects without a version,
-    which no API server gave, are the same only where they are one object.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def look(self, slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
+    def read(self, slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
         """The nodes with GPUs of this driver, by name; raises AllocationFailed for a malformed object."""
         holders = _by_pool(claims)
         before, self._known = self._known, {}
         for name, members in sorted(_by_node(slices).items()):
-            self._known[name] = _look(name, members, holders, before.get(name))
+            self._known[name] = _read(name, members, holders, before.get(name))
         return tuple(one.view for one in self._known.values())
 
 
 def views_of(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
     """The nodes, read once."""
-    return Fleet().look(slices, claims)
+    return Fleet().read(slices, claims)
 
 
 def states_of(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
@@ -53,12 +53,13 @@ def states_of(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeSt
     return [view.state for view in views_of(slices, claims)]
 
 
-def _look(
+def _read(
     name: str, slices: list[Object], holders: Mapping[str, list[Object]], before: _Known | None
 ) -> _Known:
     versions = [_version(one) for one in slices]
     same = before is not None and before.slices == versions
     published = before.published if before is not None and same else read_node(name, slices)
+    # A claim with devices of several pools of the node counts once.
     claims = list({id(one): one for pool in published.pool_names for one in holders.get(pool, ())}.values())
     claimed = [_version(one) for one in claims]
     if before is not None and same and before.claims == claimed:
@@ -68,12 +69,14 @@ def _look(
 
 def _version(item: Object) -> object:
     metadata = item["metadata"]
+    # Every write gives an object another resourceVersion. Objects of a file or a plan have none, so each of
+    # those is equal to itself alone.
     version = metadata.get("resourceVersion")
     return (str(metadata.get("uid", "")), str(version)) if version else id(item)
 
 
 def _by_pool(claims: Iterable[Object]) -> dict[str, list[Object]]:
-    """The claims that have devices of this driver, by the pools of these."""
+    """The claims that have devices of this driver, by the pools of the devices."""
     holders: dict[str, list[Object]] = {}
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
@@ -86,6 +89,7 @@ def _by_pool(claims: Iterable[Object]) -> dict[str, list[Object]]:
 def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:
     nodes: dict[str, list[Object]] = {}
     for one in slices:
+        # This driver publishes for one node each; a slice without a node name is not one of its own.
         node = one["spec"].get("nodeName")
         if one["spec"]["driver"] == DRIVER_NAME and node:
             nodes.setdefault(node, []).append(one)

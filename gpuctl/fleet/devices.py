@@ -1,4 +1,4 @@
-"""What one published device says of itself: form, taints, memory, and where on which GPU it lies."""
+"""What a published device says about itself: form, taints, memory, and where on which GPU it is."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from kubernetes_rules.quantity import parse_quantity
 Object = Mapping[str, Any]
 
 Kind = Literal["whole", "partition", "shared", "machine"]
-"""How a part of a GPU is held: all of it, a MIG partition, a share, or for a virtual machine."""
+"""A whole GPU, a MIG partition, a share, or a device for a virtual machine."""
 
 Place = tuple[int, int]
 """The first memory slice of a partition, and how many it has."""
 
 _PCI = "resource.kubernetes.io/pciBusID"
 _COMPUTE = re.compile(r"(?:\d+c\.)?(\d+)g\.")
+# Profiles with the same number of compute slices differ in memory: 1g.10gb has one slice, 1g.20gb has two.
 _LEAST_MEMORY_SLICES = {2: 2, 3: 4, 4: 4, 7: 8}
 
 
@@ -51,38 +52,43 @@ def taints_of(device: Object) -> tuple[Taint, ...]:
 
 
 def attribute(device: Object, name: str) -> Any:
-    """The value of a published attribute, whatever its type; None without it."""
+    """The value of a published attribute, whatever its type; None if it is not published."""
+    # An attribute is a mapping with one entry: its type (int, bool, string, version) and the value.
     return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)
 
 
-def tier_of(device: Object) -> str:
-    """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on.
+def attributes(device: Object) -> dict[str, Any]:
+    """The values of all published attributes."""
+    return {name: attribute(device, name) for name in device.get("attributes") or {}}
 
-    A device that is whole for a claim that asks for no amount, and shared for others, is ``fractional``.
-    Where the NVIDIA driver holds time-sliced shares to their memory, the name says so. A device that no
-    container gets has the name that its kind gives it.
-    """
+
+def tier_of(device: Object) -> str:
+    """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on."""
     form, profile = attribute(device, "type") or "gpu", attribute(device, "profile")
     if not device.get("allowMultipleAllocations"):
         return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else _own_title(device)
+    # Fractional: a claim that asks for no amount gets all of it, any other claim a share.
     name = f"mig {profile}, shared" if profile else "fractional" if form == "gpu" else "shared"
     strategy = attribute(device, "sharing")
+    # The NVIDIA driver itself holds time-sliced shares to their memory.
     held = ", memory held" if attribute(device, "memoryIsolation") == BY_CGROUP else ""
     return f"{name}, {strategy}{held}" if strategy else name
 
 
 def _own_title(device: Object) -> str:
-    """The word of the device's kind, and what distinguishes the device from others of the kind."""
+    """The name that the device's kind gives it, for a device that no container gets.
+
+    It is the word of the kind, and what distinguishes the device from others of the kind.
+    """
     name = KINDS.parse(str(device.get("name", "")))
     if name is None:
         return str(attribute(device, "type"))
-    attributes = {key: attribute(device, key) for key in device.get("attributes") or {}}
-    title = name.kind.title(name.unshared, attributes)
+    title = name.kind.title(name.unshared, attributes(device))
     return title if title.startswith(name.kind.word) else f"{name.kind.word} {title}".rstrip()
 
 
 def kind_of(device: Object) -> Kind:
-    """How a claim that gets the device has its GPU."""
+    """How a claim that gets the device holds its GPU."""
     form = attribute(device, "type")
     if device.get("allowMultipleAllocations"):
         return "shared"
@@ -90,23 +96,20 @@ def kind_of(device: Object) -> Kind:
 
 
 def shares_of(device: Object) -> int:
-    """Into how many shares the device can be divided; 0 where shares are not counted by number."""
+    """The number of shares that the device can be divided into; 0 if shares are not counted by number."""
     if not device.get("allowMultipleAllocations"):
         return 0
     counted = (device.get("capacity") or {}).get(SHARES)
     return int(parse_quantity(counted["value"])) if counted else 0
 
 
-def memory_of_one(device: Object) -> int | None:
-    """The memory in bytes that a device has of one of its GPUs.
-
-    The capacity of a device over several GPUs is that of all together. None where no memory is published,
-    where the number of GPUs makes no sense, and where they are of unlike products, so that nobody knows the
-    parts.
-    """
+def memory_per_gpu(device: Object) -> int | None:
+    """The memory in bytes that a device has on each of its GPUs; None if it is not known."""
     memory = (device.get("capacity") or {}).get("memory")
-    told = attribute(device, "gpuCount")
-    count = 1 if told is None else told  # any node's token can publish what is no number
+    published = attribute(device, "gpuCount")
+    count = 1 if published is None else published
+    # The token of a node can publish anything as the number of GPUs. And the GPUs of a device without a
+    # product name are of several products: its capacity is their sum, of which nobody knows the parts.
     if (
         memory is None
         or not isinstance(count, int)
@@ -118,15 +121,15 @@ def memory_of_one(device: Object) -> int | None:
 
 
 def address_of(device: Object) -> str:
-    """The PCI address of a device's GPU, or the device's name where none is published."""
+    """The PCI address of a device's GPU, or the device's name if no address is published."""
     return str(attribute(device, _PCI) or device["name"])
 
 
 def gpus_of(device: Object) -> tuple[PciAddress | str, ...]:
-    """The GPUs that a device takes or lies on.
+    """The GPUs that a device takes, wholly or in part.
 
-    Its name says which. Where the name is none of this driver's, the published address counts, and without
-    one the device is a GPU of its own.
+    The device's name says which. If it is not a name that this driver gives, the published PCI address
+    counts, and without an address the device counts as a GPU of its own.
     """
     regions = _regions(str(device["name"]))
     if regions:
@@ -139,25 +142,24 @@ def gpus_of(device: Object) -> tuple[PciAddress | str, ...]:
 
 
 def place_of(device: Object, gpu: PciAddress | str) -> Place | None:
-    """Where a partition lies on this GPU: its first memory slice and how many it has; None for anything else.
-
-    The counters that it consumes say how many it has, else its capacities ``memorySlice0`` and so on, else
-    its profile: profiles of the MIG User Guide with as many compute slices have at least so many. The number
-    in the name of a vGPU is no place.
-    """
+    """The first memory slice of a partition on this GPU, and how many it has; None for anything else."""
     span = next((region.span for region in _regions(str(device["name"])) if region.pci == gpu), None)
+    # The number in the name of a vGPU is not a place.
     if span is None or kind_of(device) == "machine":
         return None
+    # The consumed counters say how many memory slices it has; else its capacities memorySlice0 and so on;
+    # else what the profiles of the MIG User Guide have at least.
     consumed = (name for one in device.get("consumesCounters") or () for name in one.get("counters") or ())
     taken = sum(name.startswith(MEMORY_SLICE) for name in consumed)
-    told = sum(name.startswith("memorySlice") for name in device.get("capacity") or ())
+    published = sum(name.startswith("memorySlice") for name in device.get("capacity") or ())
     compute = _COMPUTE.match(str(attribute(device, "profile") or ""))
     by_profile = _LEAST_MEMORY_SLICES.get(int(compute[1]), 1) if compute else 1
-    return span.start, max(taken or told or by_profile, span.size)
+    return span.start, max(taken or published or by_profile, span.size)
 
 
 @lru_cache(maxsize=1 << 16)
 def _regions(device: str) -> tuple[Region, ...]:
-    """What a device's name says that it takes; machines of a model have the same names."""
+    """The regions of GPUs that a device takes, as its name says."""
+    # Cached: nodes of one model have the same device names.
     name = KINDS.parse(device)
     return () if name is None else name.regions

@@ -11,7 +11,7 @@ from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.reflector import Reflector, Selection
 from gpuctl.cli.cluster import DRA
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.nodes import NodeState
@@ -19,15 +19,13 @@ from gpuctl.fleet.nodes import NodeState
 Object = dict[str, Any]
 
 
-class Followed:
-    """The slices and claims of a cluster, kept true by watches while the block lasts.
-
-    Nothing is asked again and again: the API server says what changes.
-    """
+class ClusterWatch:
+    """The slices and claims of a cluster, kept up to date by watches while the block lasts."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._stop = threading.Event()
+        # What ends the main thread's wait: None, or the error of a watch.
         self._wakes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._reflectors = [
             Reflector(
@@ -48,25 +46,28 @@ class Followed:
         return self
 
     def __exit__(self, *_raised: object) -> None:
+        # In this order: a watch whose connection is closed looks whether it has to stop, else it starts
+        # again.
         self._stop.set()
         self._client.close()
         for thread in self._threads:
             thread.join()
 
     def wake(self) -> None:
-        """End the wait at once; may be called by a handler of a signal, in whatever moment that comes."""
+        """End the wait at once; a signal handler may call it at any time."""
+        # SimpleQueue.put is reentrant: a handler may interrupt another put in the same thread.
         self._wakes.put(None)
 
     def wait(self) -> list[ApiError]:
-        """Wait until something has changed; the errors of watches that broke off since, which are restarted.
+        """Wait until something changes; returns the errors of watches that ended meanwhile and are restarted.
 
-        Raises KeyboardInterrupt at Ctrl-C, and the error of a watch that cannot go on.
+        Raises KeyboardInterrupt at Ctrl-C, and the error of a watch that cannot be restarted.
         """
         first = self._wakes.get()
         return self._broken([first]) + self.drained()
 
     def drained(self) -> list[ApiError]:
-        """Like ``wait``, for what has come already."""
+        """Like ``wait``, but without waiting."""
         found = []
         while not self._wakes.empty():
             found.append(self._wakes.get())
@@ -80,7 +81,7 @@ class Followed:
             broken.append(error)
         return broken
 
-    def seen(self) -> tuple[list[Object], list[Object]] | None:
+    def snapshot(self) -> tuple[list[Object], list[Object]] | None:
         """The slices and the claims; None until both were listed."""
         if not all(one.synced.is_set() for one in self._reflectors):
             return None
@@ -99,23 +100,23 @@ def follow(
 ) -> None:
     """Call ``tell`` whenever the nodes differ from those ``shown`` last; never returns.
 
-    A watch that breaks off is reported on stderr and restarted. Raises KeyboardInterrupt at Ctrl-C, and
+    A watch that ends is reported on stderr and restarted. Raises KeyboardInterrupt at Ctrl-C, and
     AllocationFailed for an object that is malformed.
     """
     fleet = Fleet()
-    with Followed(client) as followed:
+    with ClusterWatch(client) as followed:
         while True:
             for error in followed.wait():
-                say(f"gpuctl: {broke_off(error)}", err=True)
-            seen = followed.seen()
-            if seen is None:
+                say(f"gpuctl: {watch_error_text(error)}", err=True)
+            seen = followed.snapshot()
+            if seen is None:  # the first list of slices or claims has not come yet
                 continue
-            nodes = [view.state for view in fleet.look(*seen)]
+            nodes = [view.state for view in fleet.read(*seen)]
             if nodes != shown:
                 tell(nodes)
                 shown = nodes
 
 
-def broke_off(error: ApiError) -> str:
-    """What happened to a watch."""
-    return f"{told(error)}; the watch begins anew"
+def watch_error_text(error: ApiError) -> str:
+    """Why a watch ended, for people."""
+    return f"{error_text(error)}; the watch begins anew"

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuctl.fleet.devices import Kind, Place, Taint, attribute
+from gpuctl.fleet.devices import Kind, Place, Taint, attributes
 
 Object = Mapping[str, Any]
 
 Use = Kind | Literal["free", "several"]
-"""How a GPU is used: the kind of all that claims have of it, ``several`` kinds, or not at all."""
+"""How a GPU is used: the kind of what claims have of it, ``several`` kinds, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
     """A device that a claim has: all of a GPU, or a part of it.
 
-    ``claim`` is its namespace and name, ``pods`` are those that it is reserved for, ``device_class`` is that
-    of its request, None where that is unknown. ``part`` is how much of the GPU it has, from 0 to 1.
-    ``memory_bytes`` is what it has of the GPU's memory, None where that is not told, or has no bound.
-    ``start`` and ``size`` are its place in memory slices, None outside of partitions. ``taken`` says in words
-    what it has of a shared device. ``looks_on`` is set for admin access, which takes nothing. ``trouble`` is
-    the reason and message of a Ready condition that is not True.
+    ``claim`` is the claim's namespace and name, ``pods`` are the pods that it is reserved for,
+    ``device_class`` is the class of its request, None if that is unknown. ``part`` is how much of the GPU it
+    has, from 0 to 1. ``memory_bytes`` is its part of the GPU's memory, None if that is unknown or unlimited.
+    ``start`` and ``size`` are its place in memory slices, None outside of partitions. ``taken`` is what it
+    has of a shared device, in words. A claim with ``admin_access`` takes nothing. ``trouble`` is the reason
+    and message of a Ready condition that is not True.
     """
 
     claim: str
@@ -38,7 +38,7 @@ class Holding:
     size: int | None = None
     taken: str = ""
     share_id: str | None = None
-    looks_on: bool = False
+    admin_access: bool = False
     trouble: str | None = None
     memory_bytes: int | None = None
 
@@ -47,7 +47,7 @@ class Holding:
 class Form:
     """Devices of a GPU that are alike: their tier, how many there are, and their places in memory slices.
 
-    ``shares`` is into how many shares each of them can be divided, 0 where shares are not counted by number.
+    Each can be divided into so many ``shares``, 0 if shares are not counted by number.
     """
 
     tier: str
@@ -59,7 +59,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class GpuTaint:
-    """A taint, on how many of the GPU's devices it is, and since when, by the slice."""
+    """A taint that ``devices`` of the GPU's ``of_gpu`` devices have, and since when, as the slice says."""
 
     taint: Taint
     devices: int
@@ -69,11 +69,11 @@ class GpuTaint:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A physical GPU of a node as it is published; what its slices do not say is None.
+    """A physical GPU of a node as it is published; None for what its slices do not say.
 
-    ``device`` is the name of the GPU as a whole, whether it is offered so or not. ``memory_slices`` is 0
-    where it is never cut. It is published as so many ``devices``; ``tainted`` of them have a taint.
-    ``blocked``: none of them takes a new claim. ``leading`` is the device that says most of the GPU.
+    ``device`` is the name of the whole GPU, whether or not it is offered whole. ``memory_slices`` is 0 if the
+    GPU is never partitioned. It is published as so many ``devices``, of which ``tainted`` have a taint.
+    ``blocked``: none of them takes a new claim. ``leading`` is the device that says most about the GPU.
     """
 
     node: str
@@ -94,12 +94,12 @@ class GpuState:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """The attributes of the device that says most."""
-        return {key: attribute(self.leading, key) for key in self.leading.get("attributes") or {}}
+        """The attributes of the device that says most about the GPU."""
+        return attributes(self.leading)
 
     @property
     def label(self) -> str:
-        """The index as people know it from nvidia-smi, else the device's name."""
+        """The index that nvidia-smi shows, else the device's name."""
         return self.device if self.index is None else str(self.index)
 
     @property
@@ -109,22 +109,25 @@ class GpuState:
         return address if self.index is None else f"GPU {self.index} ({address})"
 
     @property
+    def takers(self) -> tuple[Holding, ...]:
+        """The holdings without those of admin access, which take nothing of the GPU."""
+        return tuple(one for one in self.holdings if not one.admin_access)
+
+    @property
     def used(self) -> float:
         """How much of it claims have, from 0 to 1."""
-        return min(1.0, sum(one.part for one in self.holdings if not one.looks_on))
+        return min(1.0, sum(one.part for one in self.takers))
 
     @property
     def use(self) -> Use:
         """In which form claims have it; a share of a partition counts as a partition."""
-        kinds: set[Use] = {
-            "partition" if one.size is not None else one.kind for one in self.holdings if not one.looks_on
-        }
+        kinds: set[Use] = {"partition" if one.size is not None else one.kind for one in self.takers}
         return "several" if len(kinds) > 1 else kinds.pop() if kinds else "free"
 
     @property
     def claims(self) -> int:
-        """How many claims have something of it; those that only look on are left out."""
-        return len({one.claim for one in self.holdings if not one.looks_on})
+        """How many claims have something of it, without those of admin access."""
+        return len({one.claim for one in self.takers})
 
     @property
     def is_sick(self) -> bool:
@@ -133,5 +136,5 @@ class GpuState:
 
     @property
     def since(self) -> str:
-        """When the first of its taints was added, RFC 3339; empty where no slice says so."""
+        """When the first of its taints was added, RFC 3339; empty if no slice says."""
         return min((one.since for one in self.taints if one.since), default="")

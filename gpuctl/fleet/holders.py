@@ -1,4 +1,4 @@
-"""Which claims have which devices, kept by pool: a claim that changes concerns its pools alone."""
+"""Which claims have which devices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """A device that a claim has, by the claim alone.
+    """A device that a claim has, as the claim's status says.
 
-    ``claim`` is its namespace and name, ``pods`` are those that it is reserved for. ``device_class`` is that
-    of its request, None where that is unknown. ``consumed`` is what it has of a shared device, by the names
-    of capacities. ``looks_on`` is set for admin access, which takes nothing from others. ``trouble`` is the
-    reason and message of a Ready condition that is not True, None where nothing is said.
+    ``claim`` is the claim's namespace and name, ``pods`` are the pods that it is reserved for.
+    ``device_class`` is the class of its request, None if that is unknown. ``consumed`` is what it has of a
+    shared device, by the names of capacities. A claim with ``admin_access`` takes nothing from others.
+    ``trouble`` is the reason and message of a Ready condition that is not True, None if there is none.
     """
 
     pool: str
@@ -28,14 +28,14 @@ class Allocated:
     request: str
     device_class: str | None
     share_id: str | None
-    looks_on: bool
+    admin_access: bool
     pods: tuple[str, ...]
     consumed: tuple[tuple[str, str], ...]
     trouble: str | None
 
     @property
     def taken(self) -> str:
-        """What it has of a shared device: ``shares 1, memory 5Gi``; empty for one that is not shared."""
+        """What the claim has of a shared device: ``shares 1, memory 5Gi``; empty if it is not shared."""
         return ", ".join(f"{name} {amount}" for name, amount in self.consumed if amount != "0")
 
 
@@ -46,7 +46,7 @@ def claim_key(claim: Object) -> str:
 
 
 def allocated(claim: Object) -> Iterator[Allocated]:
-    """What a claim has of this driver's devices."""
+    """The devices of this driver that a claim has."""
     status = claim.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
     pods = tuple(str(user.get("name")) for user in status.get("reservedFor") or ())
@@ -61,7 +61,7 @@ def allocated(claim: Object) -> Iterator[Allocated]:
                 request,
                 classes.get(request),
                 str(share_id) if share_id else None,
-                result.get("adminAccess") is True,
+                result.get("adminAccess") is True,  # it looks at devices that others may hold
                 pods,
                 tuple(sorted(consumed_capacity(result).items(), reverse=True)),
                 _trouble(status, result),
@@ -69,7 +69,9 @@ def allocated(claim: Object) -> Iterator[Allocated]:
 
 
 def request_classes(claim: Object) -> Iterator[tuple[str, str]]:
-    """The requests of a claim with their classes; an alternative is named ``request/alternative``."""
+    """The requests of a claim with their classes; a subrequest is named ``request/subrequest``."""
+    # A request names its class in "exactly", or in each of the alternatives of which the scheduler takes the
+    # first that it can satisfy. The result of an alternative is for "request/subrequest".
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
         if request.get("exactly"):
             yield str(request["name"]), str(request["exactly"].get("deviceClassName") or "")
@@ -78,7 +80,8 @@ def request_classes(claim: Object) -> Iterator[tuple[str, str]]:
 
 
 def _trouble(status: Object, result: Object) -> str | None:
-    """Why the device is not ready, as the claim's status says; None where it is, or nothing is said."""
+    """Why the device is not ready, as the claim's status says; None if it is, or the status says nothing."""
+    # These four are the key of an entry of status.devices; the last is set for shared devices alone.
     same = ("driver", "pool", "device", "shareID")
     for entry in status.get("devices") or ():
         if any(entry.get(key) != result.get(key) for key in same):
@@ -90,14 +93,14 @@ def _trouble(status: Object, result: Object) -> str | None:
 
 
 class ClaimsByPool:
-    """The claims with devices, by the pools of these. Not for several threads."""
+    """The claims with devices, by pool: a change of a claim concerns its pools alone. Not thread-safe."""
 
     def __init__(self) -> None:
         self._pools: dict[str, dict[str, Object]] = {}
         self._held: dict[str, tuple[Allocated, ...]] = {}
 
-    def take(self, claim: Object | None, key: str) -> frozenset[str]:
-        """A claim changed, or is gone (None); the pools on which it has other devices now."""
+    def update(self, claim: Object | None, key: str) -> frozenset[str]:
+        """A claim changed, or was deleted (None); returns the pools of which it has other devices now."""
         before = self._held.pop(key, ())
         after = tuple(allocated(claim)) if claim is not None else ()
         for one in before:
@@ -108,16 +111,16 @@ class ClaimsByPool:
                 self._pools.setdefault(one.pool, {})[key] = claim
         return frozenset(one.pool for one in (*before, *after)) if before != after else frozenset()
 
-    def of(self, pools: Iterable[str]) -> list[Object]:
+    def of_pools(self, pools: Iterable[str]) -> list[Object]:
         """The claims that have a device of one of these pools."""
         found = {key: claim for pool in pools for key, claim in self._pools.get(pool, {}).items()}
         return [found[key] for key in sorted(found)]
 
     def held_by(self, key: str) -> tuple[Allocated, ...]:
-        """What one claim has."""
+        """The devices that one claim has."""
         return self._held.get(key, ())
 
     def all_held(self) -> Iterator[Allocated]:
-        """What all claims have."""
+        """The devices that all claims have."""
         for held in self._held.values():
             yield from held

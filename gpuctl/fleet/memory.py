@@ -11,8 +11,8 @@ from driver.devices.names import DRIVER_NAME
 
 Object = Mapping[str, Any]
 
-Place = tuple[str, int | None]
-"""A GPU: its PCI address, or the device's name where that is not published, and its index."""
+GpuKey = tuple[str, int | None]
+"""A GPU: its PCI address, or the device's name if that is not published, and its index."""
 
 _GUARANTEED, _LIMIT, _USED = "memoryGuaranteedBytes", "memoryLimitBytes", "memoryUsedBytes"
 _NOT_HELD = "MemoryLimitNotHeld"
@@ -20,10 +20,11 @@ _NOT_HELD = "MemoryLimitNotHeld"
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory:
-    """What the NVIDIA driver holds a claim to on a GPU; ``claim`` is its namespace and name.
+    """The memory limits that the NVIDIA driver enforces for a claim on a GPU.
 
-    ``held_bytes`` is guaranteed to it, ``most_bytes`` is what it gets at most. ``used_bytes`` is None where
-    its status does not say. ``not_held`` says why its limit is not held, None where it is.
+    ``claim`` is the claim's namespace and name. ``held_bytes`` is guaranteed to it, ``most_bytes`` is its
+    limit. ``used_bytes`` is None if its status does not say. ``not_held`` says why its limit is not enforced,
+    None if it is.
     """
 
     claim: str
@@ -37,9 +38,9 @@ class ShareMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The shares of one GPU whose status says something of memory.
+    """The shares of one GPU that have a memory limit in the status of their claim.
 
-    ``held_bytes`` is guaranteed to all of them together, ``used_bytes`` is None where one does not say.
+    ``held_bytes`` is guaranteed to all of them together. ``used_bytes`` is None if one of them does not say.
     """
 
     gpu: str
@@ -49,9 +50,11 @@ class GpuMemory:
     index: int | None = None
 
 
-def gpu_memory(pools: frozenset[str], gpus: Mapping[str, Place], claims: Iterable[Object]) -> list[GpuMemory]:
-    """The memory of the GPUs of a node, sorted; ``pools`` are its pools, ``gpus`` where its devices lie."""
-    found: defaultdict[Place, list[ShareMemory]] = defaultdict(list)
+def gpu_memory(
+    pools: frozenset[str], gpus: Mapping[str, GpuKey], claims: Iterable[Object]
+) -> list[GpuMemory]:
+    """The memory of the GPUs of a node, sorted; ``pools`` are its pools, ``gpus`` the GPUs of its devices."""
+    found: defaultdict[GpuKey, list[ShareMemory]] = defaultdict(list)
     for claim in claims:
         for entry in (claim.get("status") or {}).get("devices") or ():
             if entry.get("driver") == DRIVER_NAME and entry.get("pool") in pools:
@@ -83,36 +86,36 @@ def memory_lines(node: str, memory: Iterable[GpuMemory], *, wide: bool) -> Itera
 
 
 def not_held(memory: Iterable[GpuMemory]) -> Iterator[str]:
-    """A sentence for each share whose limit is not held."""
+    """A sentence for each share whose limit is not enforced."""
     for share in (share for one in memory for share in one.shares):
         if share.not_held is not None:
             yield f"{share.claim}, {share.device}: its memory limit is not held: {share.not_held}"
 
 
-def shown(amount_bytes: int) -> str:
-    """An amount as people read it, with one digit behind the point at most: ``10Gi``, ``7.2Gi``."""
+def bytes_text(amount_bytes: int) -> str:
+    """An amount for people, with at most one digit behind the point: ``10Gi``, ``7.2Gi``."""
     for suffix, unit in (("Gi", 1 << 30), ("Mi", 1 << 20)):
         if amount_bytes >= unit:
             return f"{amount_bytes / unit:.1f}".removesuffix(".0") + suffix
     return f"{amount_bytes / 1024:.1f}".removesuffix(".0") + "Ki" if amount_bytes else "0"
 
 
-def size(part: float, memory_bytes: int | None) -> str:
-    """What a claim has of a GPU: its memory; of a share that was given none, how much of the GPU it is."""
-    return f"{100 * part:.0f}%" if memory_bytes is None else shown(memory_bytes)
+def held_text(part: float, memory_bytes: int | None) -> str:
+    """What a claim has of a GPU: its memory, or its part in percent if the memory is not known."""
+    return f"{100 * part:.0f}%" if memory_bytes is None else bytes_text(memory_bytes)
 
 
 def _words(held_bytes: int, most_bytes: int | None, used_bytes: int | None) -> str:
-    parts = [f"held {shown(held_bytes)}"]
+    parts = [f"held {bytes_text(held_bytes)}"]
     if most_bytes is not None and most_bytes > held_bytes:
-        parts.append(f"up to {shown(most_bytes)}")
+        parts.append(f"up to {bytes_text(most_bytes)}")
     if used_bytes is not None:
-        parts.append(f"uses {shown(used_bytes)}")
+        parts.append(f"uses {bytes_text(used_bytes)}")
     return ", ".join(parts)
 
 
 def _share(claim: Object, entry: Object) -> ShareMemory | None:
-    """What an entry of a claim's status says; None where it names no limit."""
+    """What an entry of ``status.devices`` says; None if it has no limit."""
     data = entry.get("data")
     amounts = [_amount(data, name) for name in (_GUARANTEED, _LIMIT, _USED)]
     held_bytes, most_bytes, used_bytes = amounts
@@ -136,11 +139,13 @@ def _share(claim: Object, entry: Object) -> ShareMemory | None:
 
 
 def _amount(data: Any, name: str) -> int | None:
+    # Any object may be there; and for Python True is an int as well.
     value = data.get(name) if isinstance(data, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the amounts is not known."""
     found = list(amounts)
     known = [amount for amount in found if amount is not None]
     return sum(known) if len(known) == len(found) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gpuctl.fleet.devices import Taint, attribute, memory_of_one
+from gpuctl.fleet.devices import Taint, attribute, memory_per_gpu
 from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.holders import Allocated, allocated
 from gpuctl.fleet.memory import GpuMemory, gpu_memory, not_held
@@ -25,19 +25,19 @@ from kubernetes_rules.quantity import parse_quantity
 Object = Mapping[str, Any]
 
 State = Literal["held", "free", "excluded", "unavailable"]
-"""``excluded``: the GPU is taken in another form. ``unavailable``: tainted, or its pool cannot be used."""
+"""``excluded``: its GPU is taken in another form. ``unavailable``: tainted, or its pool cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierCount:
     """Devices of one tier on one node; those that are not allocated are free, excluded or unavailable.
 
-    ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
-    that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
-    another form. ``unavailable`` ones take no claims, since they are tainted or their pool cannot be used.
-    ``claims`` counts those that share a device each by itself. A shared device is free while a claim that
-    asks for no amount still has room on it, also when it is allocated; ``claims_left`` is how many such
-    claims there is room for, None where nothing is shared.
+    ``free`` counts the devices that a claim could have now, ``at_once`` how many of them could be allocated
+    together: partitions that overlap exclude each other. The GPU of an ``excluded`` device is taken, wholly
+    or in part, in another form. An ``unavailable`` device takes no claims, since it is tainted or its pool
+    cannot be used. ``claims`` counts each claim on a shared device. A shared device is free, even if it is
+    allocated, while there is room for one more claim that asks for no amount. There is room for
+    ``claims_left`` such claims, None if nothing is shared.
     """
 
     devices: int = 0
@@ -54,8 +54,8 @@ class TierCount:
 class Tainted:
     """Devices of one GPU that have the same taints.
 
-    ``gpu`` is its PCI address, or the device's name where that is not published; ``index`` as nvidia-smi
-    counts. ``of_gpu`` is how many devices the GPU is published as.
+    ``gpu`` is the GPU's PCI address, or the device's name if that is not published; ``index`` is the one that
+    nvidia-smi shows. The GPU is published as ``of_gpu`` devices.
     """
 
     gpu: str
@@ -69,7 +69,7 @@ class Tainted:
 class NodeState:
     """A node that publishes GPUs, in numbers; ``pool_problem`` says why nothing of its pool can be allocated.
 
-    ``memory`` has the GPUs whose claims say in their status what memory is held.
+    ``memory`` has the GPUs with a memory limit in the status of a claim.
     """
 
     name: str
@@ -83,16 +83,16 @@ class NodeState:
 
     @property
     def is_amiss(self) -> bool:
-        """Whether a device is tainted, the pool cannot be used, or a memory limit is not held."""
+        """Whether a device is tainted, the pool cannot be used, or a memory limit is not enforced."""
         return bool(self.tainted or self.pool_problem or next(not_held(self.memory), None))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node: its state in numbers, its GPUs one by one, and the names of devices by how they are.
+    """A node: its state in numbers, its GPUs one by one, and the names of devices by their state.
 
-    A shared device may be both held and free. ``remarks`` are words about the Node itself, such as
-    ``cordoned``, where somebody has looked at it.
+    A shared device may be both held and free. ``remarks`` are words about the Node object, such as
+    ``cordoned``, if that was read as well.
     """
 
     state: NodeState
@@ -109,7 +109,8 @@ class NodeView:
 
     @property
     def not_ready(self) -> tuple[Holding, ...]:
-        """What claims hold and cannot use, as their status says."""
+        """What claims hold but cannot use, as their status says."""
+        # A device of several GPUs is a holding of each.
         found = {(one.claim, one.device, one.share_id): one for gpu in self.gpus for one in gpu.holdings}
         return tuple(one for one in found.values() if one.trouble is not None)
 
@@ -120,16 +121,16 @@ class NodeView:
 
     @property
     def used(self) -> float:
-        """The GPUs that claims have, parts of them added up."""
+        """The number of GPUs that claims have, parts added up."""
         return sum(gpu.used for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A published device, how it is, and who has it.
+    """A published device, its state, and the claims that have it.
 
-    ``claims_left`` is for how many more claims that ask for no amount there is room, None where the device
-    is not shared. ``is_free``: such a claim could have it now.
+    There is room for ``claims_left`` more claims that ask for no amount, None if the device is not shared.
+    ``is_free``: such a claim could have it now.
     """
 
     device: PublishedDevice
@@ -139,13 +140,13 @@ class DeviceState:
     is_free: bool
 
     @property
-    def takers(self) -> int:
-        """How many claims have something of it; those that only look on are left out."""
-        return sum(not one.looks_on for one in self.holders)
+    def claims(self) -> int:
+        """How many claims have something of it, without those of admin access."""
+        return sum(not one.admin_access for one in self.holders)
 
 
 def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str, ...] = ()) -> NodeView:
-    """The node with the claims that have something of it. Raises AllocationFailed for a malformed claim."""
+    """The node with the claims that have devices of it. Raises AllocationFailed for a malformed claim."""
     counters = _counters(node, claims)
     devices = _device_states(node, claims, counters)
     state = NodeState(
@@ -170,7 +171,7 @@ def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str,
     return NodeView(
         state,
         gpus,
-        frozenset(one.device.name for one in devices if one.takers),
+        frozenset(one.device.name for one in devices if one.claims),
         frozenset(one.device.name for one in devices if one.is_free),
         frozenset(one.device.name for one in devices if one.device.blocked or counters.problem),
         remarks,
@@ -204,7 +205,8 @@ def _device_states(
 def _device_state(
     device: PublishedDevice, holders: tuple[Allocated, ...], counters: PoolCounters
 ) -> DeviceState:
-    taken = any(not one.looks_on for one in holders)
+    taken = any(not one.admin_access for one in holders)
+    # A held device consumes its counters itself, so these say nothing about it.
     blocked = device.blocked or counters.problem is not None
     excluded = not taken and not blocked and not counters.fits(device.name)
     left = counters.claims_left(device.name)
@@ -231,13 +233,13 @@ def _tier(devices: Sequence[DeviceState], counters: PoolCounters) -> TierCount:
         free=len(free),
         at_once=counters.at_once(free),
         excluded=sum(one.state == "excluded" for one in devices),
-        claims=sum(one.takers for one in devices),
+        claims=sum(one.claims for one in devices),
         claims_left=sum(left) if left else None,
     )
 
 
 def _tainted(devices: Iterable[PublishedDevice]) -> Iterator[Tainted]:
-    """The tainted devices, those of one GPU with the same taints together."""
+    """The tainted devices, grouped by GPU and taints."""
     sizes: Counter[str] = Counter()
     found: dict[tuple[str, int | None, tuple[Taint, ...]], list[str]] = {}
     for one in devices:
@@ -272,24 +274,25 @@ def _holding(device: PublishedDevice, holder: Allocated, on_gpu: OnGpu) -> Holdi
         device=device.name,
         tier=device.tier,
         kind=device.kind,
-        part=0.0 if holder.looks_on else on_gpu.part * _shared_part(holder, device.spec),
+        part=0.0 if holder.admin_access else on_gpu.part * _shared_part(holder, device.spec),
         request=holder.request,
         device_class=holder.device_class,
         start=place[0] if place else None,
         size=place[1] if place else None,
         taken=holder.taken,
         share_id=holder.share_id,
-        looks_on=holder.looks_on,
+        admin_access=holder.admin_access,
         trouble=holder.trouble,
-        memory_bytes=None if holder.looks_on else _memory_bytes(holder, device.spec),
+        memory_bytes=None if holder.admin_access else _memory_bytes(holder, device.spec),
     )
 
 
 def _shared_part(holder: Allocated, device: Object) -> float:
-    """How much of a shared device a claim has, by the capacity of which it has most; 1 for all of one."""
+    """The part of a device that a claim has, from 0 to 1: all of a device that is not shared."""
     if not device.get("allowMultipleAllocations"):
         return 1.0
     capacity = device.get("capacity") or {}
+    # The capacity of which the claim has the largest part counts: nobody else can have that part.
     parts = []
     for name, amount in holder.consumed:
         all_of_it = parse_quantity(capacity[name]["value"]) if name in capacity else 0
@@ -299,11 +302,10 @@ def _shared_part(holder: Allocated, device: Object) -> float:
 
 
 def _memory_bytes(holder: Allocated, device: Object) -> int | None:
-    """The memory that a device has of one GPU, or what a share of it was given; None for a share without any.
-
-    Of a share by number the scheduler writes down ``memory: "0"``, the default of the capacity's policy.
-    """
+    """The memory that a claim has on each GPU of a device; None for a share without a limit."""
+    # The scheduler writes every capacity of a shared device into consumedCapacity. A share by number did not
+    # ask for memory, so that is "0" there, the default of the capacity's policy.
     consumed = dict(holder.consumed).get("memory")
     if consumed is not None:
         return int(parse_quantity(consumed)) or None
-    return None if device.get("allowMultipleAllocations") else memory_of_one(device)
+    return None if device.get("allowMultipleAllocations") else memory_per_gpu(device)

@@ -20,9 +20,9 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 class WaitingPod:
     """A pod in the phase Pending that asks for devices.
 
-    ``since`` is when it was created, RFC 3339. ``classes`` are those of the claims that it has already, and
-    the classes of its extended resources. ``node`` is where it was placed, None while it has no place.
-    ``said`` is the scheduler's last word.
+    ``since`` is when it was created, RFC 3339. ``classes`` are the classes that its existing claims ask for,
+    and those of its extended resources. ``node`` is where it was placed, None before that. ``said`` is the
+    scheduler's last message.
     """
 
     namespace: str
@@ -46,12 +46,13 @@ def asks_devices(pod: Object) -> bool:
 
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:
-    """A pod that waits; ``claims`` are all, by ``namespace/name``."""
+    """The waiting pod; ``claims`` are all claims of the cluster, by ``namespace/name``."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     namespace = str(metadata.get("namespace") or "")
     names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
     found = [claims.get(f"{namespace}/{name}") for name in names if name]
     asked = [device_class for claim in found if claim for _, device_class in request_classes(claim)]
+    # The scheduler makes one claim for all extended resources of a pod, when it has found devices for them.
     if extended_claim(pod) is None:
         asked += [name for one in asked_resources(pod) if (name := class_of(one, classes))]
     conditions = status.get("conditions") or ()
@@ -78,7 +79,7 @@ def queues(pods: Iterable[WaitingPod]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A pod on a node whose claim is gone, or is another one of that name."""
+    """A pod on a node whose claim was deleted; another claim may have its name now."""
 
     namespace: str
     pod: str
@@ -93,12 +94,10 @@ class Orphan:
 
 
 def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[Orphan, ...]:
-    """The pods that run without one of their claims, by namespace and name.
-
-    A pod runs only while its claim is reserved for it (``status.reservedFor``). Kubernetes deletes no claim
-    that a pod has, unless somebody takes the finalizer away. Then a scheduler takes the devices for free, and
-    a quota counts them no more.
-    """
+    """The pods that run without one of their claims, by namespace and name."""
+    # A pod runs only while its claim is reserved for it (status.reservedFor). Kubernetes deletes no claim
+    # that a pod uses, unless somebody removes the finalizer. Then the scheduler takes the devices for free,
+    # and a quota no longer counts them.
     users = {
         (claim["metadata"].get("namespace"), claim["metadata"].get("name"), user.get("uid"))
         for claim in claims
@@ -115,7 +114,7 @@ def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[Orphan, .
 
 
 def _claims_of(pod: Object) -> Iterator[str]:
-    """The names of a pod's claims: those that it names itself, and those that were made for it."""
+    """The names of a pod's claims: those that it names itself, and those made from templates."""
     made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     yield from (str(one["resourceClaimName"]) for one in made if one.get("resourceClaimName"))
     named = (pod.get("spec") or {}).get("resourceClaims") or ()

@@ -1,4 +1,4 @@
-"""What a node publishes, read once: it changes with its slices alone, while claims come and go."""
+"""What a node publishes. It follows from the slices alone, so it is read once while claims come and go."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuctl.fleet.devices import (
     attribute,
     gpus_of,
     kind_of,
-    memory_of_one,
+    memory_per_gpu,
     place_of,
     shares_of,
     taints_of,
@@ -39,10 +39,11 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PoolCounters:
-    """A pool as allocation sees it now.
+    """The pools of a node as the scheduler sees them now.
 
-    ``problem`` says why nothing is allocated from it, None if it is well. ``devices`` are by name, none
-    where there is a problem; ``left`` is what is left of its counters, ``held`` what claims have.
+    ``problem`` says why nothing can be allocated from one of them, None if all are well. ``devices`` are by
+    name, without those of a pool with a problem. ``left`` is what is left of the counters, ``held`` is what
+    claims have.
     """
 
     problem: str | None
@@ -51,29 +52,30 @@ class PoolCounters:
     held: Held
 
     def fits(self, name: str) -> bool:
-        """Whether the counters leave room for a device; in a pool with a problem nothing has room."""
+        """Whether the counters leave room for a device; never for a device of a pool with a problem."""
         return self._has_room(self.left, name)
 
     def at_once(self, names: Iterable[str]) -> int:
-        """How many of these devices have room together, taken in their order."""
+        """How many of these devices have room together, allocated in their order."""
         left, count = dict(self.left), 0
         for name in names:
             if name in self.devices and self.held.is_held(self.devices[name].id):
-                count += 1  # a shared one: its counters were taken with its first share
+                count += 1  # a shared device: its first share consumed the counters, further shares do not
             elif self._has_room(left, name):
                 take(left, self.devices[name], 1)
                 count += 1
         return count
 
     def claims_left(self, name: str) -> int | None:
-        """For how many more claims that ask for no amount a shared device has capacity; None if not shared.
+        """How many more claims that ask for no amount a shared device has capacity for; None if not shared.
 
-        Raises AllocationFailed for a policy that cannot be computed with.
+        Raises AllocationFailed for a request policy that makes no sense.
         """
         device = self.devices.get(name)
         if device is None or not device.allow_multiple:
             return None
         taken, driver = self.held.capacity_taken(device.id), device.id.driver
+        # Without amounts of its own a claim consumes what the policy of each capacity says.
         room = [
             (device.capacities[one].value.nanos - taken.get(bare_name(driver, one), 0)) // amount.nanos
             for one, amount in consumption(device, {}).items()
@@ -88,13 +90,14 @@ class PoolCounters:
 
 def _pools_of(node: str, slices: Sequence[Object]) -> tuple[Pool, ...]:
     """The pools of one node, read from its slices; raises AllocationFailed for a malformed one."""
+    # The scheduler's own way: a pool counts when all of its slices are there and fit together.
     read = [read_slice(one) for one in slices]
     by_pool = {one.pool_id: [other for other in read if other.pool_id == one.pool_id] for one in read}
     return gather_pools(read, selectors.read_node({"metadata": {"name": node}}), by_pool)
 
 
 def counters_in(pools: Sequence[Pool], held: Held) -> PoolCounters:
-    """The counters of pools that were read, with what claims hold now."""
+    """The pools with what claims hold now."""
     problems = [problem for pool in pools if (problem := pool.incomplete or pool.invalid)]
     devices = {device.id.device: device for pool in pools for device in pool.devices}
     left: Available = {}
@@ -105,7 +108,7 @@ def counters_in(pools: Sequence[Pool], held: Held) -> PoolCounters:
 
 @dataclass(frozen=True, slots=True)
 class OnGpu:
-    """What a device takes of one GPU: its place, None for all of it, and its ``part``, from 0 to 1."""
+    """What a device takes of one GPU: ``part`` of it, from 0 to 1; a partition has a place."""
 
     gpu: str
     place: Place | None
@@ -116,8 +119,8 @@ class OnGpu:
 class PublishedDevice:
     """A device that a node publishes.
 
-    ``address`` is its GPU's PCI address, or the device's name where that is not published. ``blocked``: a
-    taint keeps claims away that tolerate none. ``lies_on`` are its GPUs by the names of their devices.
+    ``address`` is its GPU's PCI address, or the device's name if that is not published. ``blocked``: a taint
+    keeps claims without tolerations away. ``lies_on`` are its GPUs by the names of their devices.
     """
 
     pool: str
@@ -133,7 +136,7 @@ class PublishedDevice:
 
 @dataclass(frozen=True, slots=True)
 class WithheldPartitions:
-    """A GPU that the node configuration wants to offer in partitions, and why it does not."""
+    """A GPU that the node configuration wants in partitions, and why it is not offered in partitions."""
 
     device: str
     reason: str
@@ -141,7 +144,7 @@ class WithheldPartitions:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNode:
-    """What a node publishes: its devices, its GPUs as if no claim had anything of them, and its pools."""
+    """What a node publishes: its devices, its GPUs without any claims, and its pools."""
 
     name: str
     product: str | None
@@ -161,13 +164,14 @@ _Gpu = PciAddress | str
 
 
 def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
-    """What a node publishes by its slices of this driver. Raises AllocationFailed for a malformed one.
+    """What a node publishes in its slices of this driver. Raises AllocationFailed for a malformed slice.
 
     GPUs are in the order of their addresses; those without an address come last.
     """
+    # Only the newest generation of a pool counts: while a driver replaces slices, old ones are still there.
     current = [one for pool in newest_slices(slices).values() for one in pool]
     current.sort(key=lambda one: str(one["metadata"]["name"]))
-    pools = _pools_of(name, current)  # first, since it tells a malformed slice
+    pools = _pools_of(name, current)  # first, since it raises for a malformed slice
     specs = [
         (str(one["spec"]["pool"]["name"]), device)
         for one in current
@@ -179,6 +183,7 @@ def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
         for gpu in gpus_of(device):
             by_gpu.setdefault(gpu, []).append(device)
     measures = {gpu: _measure(sets, gpu, devices) for gpu, devices in by_gpu.items()}
+    # A device over several GPUs is listed with each of them.
     ordered = sorted(by_gpu, key=lambda gpu: (not isinstance(gpu, PciAddress), str(gpu)))
     return PublishedNode(
         name,
@@ -206,10 +211,9 @@ def _gpu_name(gpu: _Gpu) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """What all of a GPU is, to measure a part by.
+    """The size of a whole GPU, by which the parts that devices take are measured.
 
-    It is offered as so many ``alike`` devices of each tier. ``partition_bytes`` is the memory of its
-    partitions together.
+    ``alike`` counts its devices by tier. ``partition_bytes`` is the memory of all its partitions together.
     """
 
     memory_slices: int
@@ -218,28 +222,27 @@ class _Measure:
 
 
 def _measure(sets: Mapping[str, Object], gpu: _Gpu, devices: Sequence[Object]) -> _Measure:
-    """Counters say how many memory slices the GPU has; without them the end of the last partition counts."""
+    """Measure a GPU by its counter set and its devices."""
     counters = sets.get(_gpu_name(gpu)) or {}
     counted = sum(name.startswith(MEMORY_SLICE) for name in counters.get("counters") or ())
     places = (place_of(one, gpu) for one in devices)
+    # Without counters, a GPU has at least the memory slices up to the end of its last partition.
     slices = counted or max((place[0] + place[1] for place in places if place is not None), default=0)
     partitions = (one for one in devices if attribute(one, "type") == "mig")
     return _Measure(
-        slices, Counter(map(tier_of, devices)), sum(memory_of_one(one) or 0 for one in partitions)
+        slices, Counter(map(tier_of, devices)), sum(memory_per_gpu(one) or 0 for one in partitions)
     )
 
 
 def _part(device: Object, place: Place | None, measure: _Measure) -> float:
-    """How much of its GPU a device takes, from 0 to 1.
-
-    A vGPU is as large as the number of its type that fit on the GPU: all of them are offered. A partition
-    without a place is measured by its memory beside that of the GPU's partitions.
-    """
+    """How much of its GPU a device takes, from 0 to 1."""
     if place is not None and measure.memory_slices:
         return place[1] / measure.memory_slices
+    # As many vGPUs of a type are offered as fit on the GPU.
     if attribute(device, "type") == "vgpu":
         return 1 / measure.alike[tier_of(device)]
-    memory = memory_of_one(device) if attribute(device, "profile") else None
+    # A partition without a place is measured by the memory of all partitions of the GPU.
+    memory = memory_per_gpu(device) if attribute(device, "profile") else None
     return min(1.0, memory / measure.partition_bytes) if memory and measure.partition_bytes else 1.0
 
 
@@ -264,6 +267,7 @@ def _device(pool: str, device: Object, measures: Mapping[_Gpu, _Measure]) -> Pub
 def _gpu(node: str, gpu: _Gpu, devices: Sequence[Object], memory_slices: int) -> GpuState:
     name = _gpu_name(gpu)
     places = {str(one["name"]): place_of(one, gpu) for one in devices}
+    # The whole GPU says most; if it is not offered, a device that is not a partition, with most attributes.
     leading = next((one for one in devices if one["name"] == name), None) or max(
         devices, key=lambda one: (places[str(one["name"])] is None, len(one.get("attributes") or {}))
     )
@@ -275,7 +279,7 @@ def _gpu(node: str, gpu: _Gpu, devices: Sequence[Object], memory_slices: int) ->
         pci=str(gpu) if isinstance(gpu, PciAddress) else None,
         uuid=_text(attribute(leading, "uuid" if whole else "parentUUID")),
         product=_text(attribute(leading, "productName")),
-        memory_bytes=memory_of_one(leading) if whole else None,
+        memory_bytes=memory_per_gpu(leading) if whole else None,
         memory_slices=memory_slices,
         forms=_forms(devices, places),
         taints=_gpu_taints(devices),
@@ -303,6 +307,7 @@ def _gpu_taints(devices: Sequence[Object]) -> tuple[GpuTaint, ...]:
     for device in devices:
         for taint, stored in zip(taints_of(device), device.get("taints") or (), strict=True):
             counts[taint] += 1
+            # The API server adds the time, in RFC 3339 and UTC, so that the least text is the earliest.
             added = stored.get("timeAdded")
             if added:
                 since[taint] = min(since.get(taint, str(added)), str(added))
@@ -317,5 +322,5 @@ def _first(devices: Iterable[tuple[str, Object]], name: str) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """A text whatever the type that a node publishes the attribute with."""
+    """The value as a text: a node may publish an attribute with any type."""
     return None if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Writes and reads the tar of a bug report: the same members give the same bytes, and sizes are bounded."""
+"""Writes and reads the tar of a bug report, whose size is bounded."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from driver.errors import ConfigError
 FOLDER = "gpu-dra-report"
 MOST_MEMBER_BYTES = 4 << 20
 MOST_BYTES = 64 << 20
-"""Of all members together, before they are compressed."""
+"""The most bytes of all members together, before they are compressed."""
 
 LEFT_OUT = "left-out.txt"
 _MOST_NAMES_BYTES = 64 << 10
-"""What is set aside for the names of what finds no room."""
+"""The room that is kept for the names of the members that are left out."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]+(?:/[A-Za-z0-9_.@-]+)*", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]", re.ASCII)
@@ -36,14 +36,16 @@ class Member:
 
 
 def safe_part(name: str) -> str:
-    """A name from outside as one part of a path."""
+    """A name that comes from outside, as one part of a path."""
+    # Without leading dots it can be neither "." nor "..", nor a hidden file.
     return _UNSAFE.sub("_", name).lstrip(".") or "_"
 
 
 def write_archive(members: Iterable[Member], now: float) -> bytes:
-    """The tar, compressed; ``now``, in seconds since 1970, is the time of all members.
+    """The compressed tar; ``now``, in seconds since 1970, is the time of all members.
 
-    A member that is too long is cut, and those that do not fit any more are left out and named.
+    The same members give the same bytes. A member that is too long is cut; those that no longer fit are left
+    out and named.
     """
     kept, left_out = _fitting(members)
     if left_out:
@@ -73,14 +75,14 @@ def _fitting(members: Iterable[Member]) -> tuple[list[Member], list[str]]:
 
 
 def read_archive(data: bytes) -> tuple[Member, ...]:
-    """The members of a report that another gpuctl made; raises ConfigError for what is none.
-
-    It comes from a node, which is trusted only for what it says about itself: nothing is unpacked to a
-    disk, and what is no plain file, has a path that leads elsewhere or is too large is refused.
-    """
+    """The members of a report that another gpuctl made; raises ConfigError if it is anything else."""
+    # It comes from a node, and a node is trusted only about itself: nothing is unpacked to a disk, and links,
+    # device nodes and paths that lead out of the folder are refused.
     found: list[Member] = []
     size = 0
     try:
+        # "r|gz" reads it as a stream: a small archive that unpacks to gigabytes is refused by the size in the
+        # head of a member, before its content is unpacked.
         with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as tar:
             for head in tar:
                 name = head.name.removeprefix(f"{FOLDER}/")
@@ -102,5 +104,5 @@ def is_safe_path(name: str) -> bool:
 
 
 def as_json(content: Any) -> bytes:
-    """A document for people and programs."""
+    """A document as JSON that people can read too; equal documents give equal bytes."""
     return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"

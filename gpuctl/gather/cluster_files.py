@@ -1,4 +1,4 @@
-"""What of a cluster belongs into a report: its objects, masked, the node configuration, and logs."""
+"""What a report has of a cluster: masked objects, the node configuration, and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_PODS = 24
 
 
 def cluster_members(seen: ClusterSeen) -> Iterator[Member]:
-    """The objects of the report; of kinds that could not be read, why."""
+    """The objects of the report, or why they could not be read."""
     picked: dict[str, Listed] = {
         "nodes": _picked(seen.nodes, lambda one: _is_of_interest(seen, one)),
         "resourceslices": _picked(seen.slices, lambda one: one["spec"].get("driver") == DRIVER_NAME),
@@ -80,7 +80,7 @@ def _masked(kind: str, items: Iterable[Object]) -> list[Object]:
 
 
 def _node(node: Object) -> Object:
-    """A node without its addresses and without what runs on it."""
+    """A Node without its addresses and the list of its images, which names other people's programs."""
     status = node.get("status") or {}
     spec = node.get("spec") or {}
     return {
@@ -109,7 +109,7 @@ def _dra_features(features: Any) -> dict[str, bool]:
 
 
 def configuration_members(client: KubeClient, namespaces: tuple[str, ...]) -> Iterator[Member]:
-    """The node configuration in each of the driver's namespaces, or why it was not read."""
+    """The node configuration in each of the driver's namespaces, or why it could not be read."""
     for namespace in namespaces:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{CONFIG_MAP}"
         found = perhaps(f"read the ConfigMap {CONFIG_MAP}", partial(client.get, path))
@@ -118,9 +118,9 @@ def configuration_members(client: KubeClient, namespaces: tuple[str, ...]) -> It
 
 
 def log_members(client: KubeClient, seen: ClusterSeen) -> Iterator[Member]:
-    """The logs of the driver's pods, those on the named node alone and the webhook's where one was named.
+    """The logs of the driver's pods; if a node was named, those of its pods and of the webhook alone.
 
-    Of many pods those come first that are not ready or have restarted.
+    Pods that are not ready or have restarted come first, since the number of pods is limited.
     """
     if isinstance(seen.pods, Unread):
         return
@@ -139,7 +139,7 @@ def _is_asked_for(pod: Object, node: str | None) -> bool:
 
 
 def _trouble(pod: Object) -> int:
-    """How much there is to read of a pod: its restarts, and one for each container that is not ready."""
+    """The pod's restarts, and one more for each container that is not ready."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return sum(int(one.get("restartCount") or 0) + (not one.get("ready")) for one in statuses)
 
@@ -149,6 +149,7 @@ def _logs(client: KubeClient, pod: Object, container: str) -> Iterator[Member]:
     path = f"/api/v1/namespaces/{space}/pods/{name}/log"
     folder = f"logs/{safe_part(name_of(pod))}/{safe_part(container)}"
     params = {"container": container, "tailLines": str(LINES), "limitBytes": str(_MOST_LOG_BYTES)}
+    # The log of the run before, which the kubelet keeps for one run: only there a crash says why.
     asked = [(f"{folder}.log", params)]
     if _restarted(pod, container):
         asked.append((f"{folder}.previous.log", {**params, "previous": "true"}))

@@ -54,7 +54,7 @@ def gather(
 
         if node is not None:
             raise click.UsageError("--local gathers the node that this runs on: name none")
-        configure("error")  # what is looked at logs as it does in the driver's processes
+        configure("error")  # reading the node uses the driver's own code, which logs
         lines = local_command_lines()
         members = local_report(read_places(places, lines), lines)
     else:
@@ -71,7 +71,8 @@ def gather(
 
 
 def _write_new(file: Path, data: bytes) -> None:
-    """Write a file that only its owner can read; raises OSError, also where one is there."""
+    """Write a new file that only its owner can read; raises OSError, also if there is one already."""
+    # O_EXCL refuses a symbolic link of that name too, so nobody can lead the report into another file.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as stream:  # noqa: PTH123 - it is a descriptor
         stream.write(data)

@@ -1,4 +1,4 @@
-"""Leaves secrets out of what a report holds: pure functions over objects of the API and over text."""
+"""Leaves secrets out of a report: functions over objects of the API and over text."""
 
 from __future__ import annotations
 
@@ -17,34 +17,17 @@ Object = dict[str, Any]
 MASK = "(masked)"
 
 KNOWN_VARIABLES = frozenset(
-    {
-        "NODE_NAME",
-        "POD_NAME",
-        "POD_NAMESPACE",
-        "POD_UID",
-        "KUBERNETES_SERVICE_HOST",
-        "KUBERNETES_SERVICE_PORT",
-    }
-    | {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "GOMAXPROCS", "TZ"}
+    {"NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID", "GOMAXPROCS", "TZ"}
+    | {"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
+    | {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
 )
-"""Variables of containers whose values are kept, beside those that set a flag of the driver."""
+"""Variables of containers whose values are kept, as those of variables that set a flag of the driver."""
 
 FLAGS = frozenset(
     {"addr", "cdi-dir", "cdi-hook", "cert-file", "config", "driver-root", "health-addr", "host-driver-root"}
-    | {
-        "host-root",
-        "key-file",
-        "kubeconfig",
-        "log-level",
-        "memory-hook",
-        "metrics-addr",
-        "mps-dir",
-        "name",
-        "node-name",
-        "nvml",
-    }
-    | {"plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm", "shm-mib"}
-    | {"sysfs-root", "used-memory-status-seconds"}
+    | {"host-root", "key-file", "kubeconfig", "log-level", "memory-hook", "metrics-addr", "mps-dir", "name"}
+    | {"node-name", "nvml", "plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm"}
+    | {"shm-mib", "sysfs-root", "used-memory-status-seconds"}
 )
 """The flags of the driver's processes: none of them takes a secret."""
 
@@ -57,7 +40,7 @@ _LABELS = re.compile(
     r"(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io)/|nvidia\.com/|app$|controller-revision-hash$|pod-template-",
     re.ASCII,
 )
-"""Labels whose values are kept: those of Kubernetes itself and of feature discoveries."""
+"""Labels whose values are kept: those of Kubernetes, Node Feature Discovery and GPU Feature Discovery."""
 
 _SECRET_KEYS = frozenset(
     {"password", "passwd", "token", "secret", "apikey", "api_key", "accesskey", "secretkey", "authorization"}
@@ -69,6 +52,7 @@ _FREE = frozenset({"binaryData", "stringData", "volumeAttributes", "flexVolume",
 _OF_OTHERS = ("name", "image", "resources", "volumeMounts", "securityContext", "ports")
 """What is kept of a container that is not the driver's own."""
 
+# In this order: the last pattern leaves alone what the ones before it have masked.
 _TEXT = (
     (
         re.compile(
@@ -76,9 +60,11 @@ _TEXT = (
         ),
         MASK,
     ),
+    # A JSON Web Token, such as a service account's: its head is JSON in base64, which begins {" and so eyJ.
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), MASK),
     (re.compile(r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (re.compile(r"(?i)\b(basic)\s+[A-Za-z0-9+/=]{16,}"), rf"\1 {MASK}"),
+    # User and password in a URL.
     (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+@"), f"{MASK}@"),
     (
         re.compile(
@@ -92,22 +78,23 @@ _TEXT = (
 
 
 def masked_text(text: str) -> str:
-    """A text, such as a log, without what looks like a token, a password or a private key."""
+    """The text, a log for example, without what looks like a token, a password or a private key."""
     for pattern, instead in _TEXT:
         text = pattern.sub(instead, text)
     return text
 
 
 def masked_json(content: Any) -> Any:
-    """A document that is no object of the API, likewise."""
+    """A document that is not an object of the API, without values that may be secret."""
     return _value("", content)
 
 
 def masked_object(item: Object) -> Object:
     """An object of the API without annotations, labels of users, and values that may be secret.
 
-    Raises nothing: what is not as the API has it is masked.
+    It raises nothing: a field of an unexpected form is masked.
     """
+    # Annotations may hold anything; kubectl keeps a copy of the whole object in one.
     kept: Object = {name: item[name] for name in ("apiVersion", "kind") if name in item}
     kept["metadata"] = _metadata(item.get("metadata") or {})
     for name, value in item.items():
@@ -144,7 +131,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _field(name: str, value: Any) -> Any:
-    """A field of an object; of a caBundle, only its digest."""
+    """A field of an object; only the digest of a caBundle, which is long, and enough to compare."""
     if name in _FREE:
         return MASK
     if name == "caBundle":
@@ -153,13 +140,11 @@ def _field(name: str, value: Any) -> Any:
 
 
 def masked_opaque(opaque: Mapping[str, Any]) -> Object:
-    """An opaque configuration: that of this driver when it is one, and of others nothing but the driver.
-
-    What has a mistake may hold anything, so it is left out as well.
-    """
+    """An opaque configuration; without its parameters unless they are this driver's and valid."""
     driver = opaque.get("driver")
     if driver == DRIVER_NAME:
         try:
+            # Parameters with a mistake may hold anything.
             decode_any(opaque.get("parameters"), of_class=True)
         except ClaimRefused:
             return {"driver": driver, "parameters": f"{MASK}: it has mistakes"}
@@ -168,14 +153,14 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
 
 
 def _device_status(entry: Any) -> Any:
-    """An entry of the status of a claim's devices; what other drivers say of theirs is left out."""
+    """An entry of ``status.devices`` of a claim; of other drivers' devices only which device it is."""
     if not isinstance(entry, dict) or entry.get("driver") == DRIVER_NAME:
         return _value("", entry)
     return {name: entry[name] for name in ("driver", "pool", "device", "shareID") if name in entry}
 
 
 def _container(container: Object) -> Object:
-    """A container: how it is started only where it is the driver's own."""
+    """A container; its command line and environment only if it is one of the driver."""
     if program_of(container) is None:
         return {name: _value(name, container[name]) for name in _OF_OTHERS if name in container}
     kept = {
@@ -196,14 +181,14 @@ def _variable(variable: Object) -> Object:
     flag = name.removeprefix(_VARIABLE_PREFIX).lower().replace("_", "-")
     known = name in KNOWN_VARIABLES or (name.startswith(_VARIABLE_PREFIX) and flag in FLAGS)
     if "value" not in variable:
-        return variable  # it only says where the value comes from
+        return variable  # valueFrom only names a field, a ConfigMap or a Secret
     return {"name": name, "value": masked_text(str(variable["value"])) if known else MASK}
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """A command line of the driver; the value of a flag that is not known is left out."""
+    """A command line of the driver, without the values of unknown flags."""
     kept: list[str] = []
-    hides = False
+    hides = False  # whether the word is the value of an unknown flag
     for word in words:
         flag, equals, value = word.partition("=")
         if word.startswith("--"):

@@ -1,4 +1,4 @@
-"""Gathers what lies on a node of the driver's own: journal, specs, records, ledger, flags, metrics."""
+"""Gathers what the driver has on a node: journal, CDI specs, records of sharing, ledger, flags, metrics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.places import Places, is_plugin
+from gpuctl.doctor.outside.programs import flag_value
 from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, as_json, safe_part
 from gpuctl.gather.masking import masked_json, masked_text, masked_words
 from kubeletplugin.claims.journal.journal import uid_of_entry
@@ -20,7 +21,7 @@ _METRICS_SECONDS = 3.0
 
 
 def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iterator[Member]:
-    """The files of this driver on this node, and what its plugin says about itself."""
+    """The driver's files on this node, and the command lines and metrics of its plugins."""
     data = places.data_dir
     yield from _files(data / "journal", "journal", lambda name: uid_of_entry(name) is not None)
     yield from _files(data / "journal" / "unreadable", "journal/unreadable", lambda _name: True)
@@ -40,8 +41,9 @@ def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iter
 def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator[Member]:
     """The files of a folder that are the driver's, masked."""
     try:
+        # A link could lead to any file of the node, and this may run as root.
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
-    except OSError:  # without the folder nothing was prepared, or nothing shared; the doctor tells which
+    except OSError:  # without the folder nothing was prepared, or nothing shared; the doctor says which
         return
     for file in [one for one in files if is_ours(one.name)][:_MOST_FILES]:
         name = f"{place}/{safe_part(file.name)}"
@@ -52,13 +54,13 @@ def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator
 
 
 def _is_of_ledger(name: str) -> bool:
-    """Whether a file says what containers of a claim may have of a GPU: it is named after both."""
+    """Whether a file of the ledger of memory limits has this name: ``CLAIM-UID_GPU.json``."""
     claim_uid, _, _ = name.removesuffix(".json").rpartition("_")
     return name.endswith(".json") and is_safe_uid(claim_uid)
 
 
 def _masked_file(data: bytes) -> bytes:
-    """A file of JSON with values that may be secret left out; any other as text, likewise."""
+    """A file without values that may be secret, as JSON if it is JSON, else as text."""
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
@@ -74,17 +76,13 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def metrics_address(words: Sequence[str]) -> tuple[str, int] | None:
-    """Where a command line says that metrics are served, as a client on the same machine reaches it."""
-    for number, word in enumerate(words):
-        flag, equals, value = word.partition("=")
-        if flag != "--metrics-addr":
-            continue
-        address = value if equals else "".join(words[number + 1 : number + 2])
-        host, _, port = address.rpartition(":")
-        if port.isdigit():
-            host = host.strip("[]")
-            return ("127.0.0.1" if host in ("", "0.0.0.0") else "::1" if host == "::" else host), int(port)  # noqa: S104 - it is read, not bound
-    return None
+    """The address of the metrics of a process with this command line, for a client on the same machine."""
+    host, _, port = (flag_value(words, "--metrics-addr") or "").rpartition(":")
+    if not port.isdigit():
+        return None
+    host = host.strip("[]")
+    # A process that listens on all addresses is reached on the loopback one.
+    return ("127.0.0.1" if host in ("", "0.0.0.0") else "::1" if host == "::" else host), int(port)  # noqa: S104 - it is read, not bound
 
 
 def _read_metrics(host: str, port: int) -> str:

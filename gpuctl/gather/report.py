@@ -1,4 +1,4 @@
-"""Puts a report together: of a cluster with a node in it, or of the node that this runs on."""
+"""Puts a report together: of a cluster and one node of it, or of the node that this runs on."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ through it before you give it to others.
 def cluster_report(
     client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None
 ) -> Iterator[Member]:
-    """The members of a report over the API server, with the files of a node that was named.
+    """The members of a report of a cluster, with the files of ``node`` if one is named.
 
-    Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
+    Raises Unreachable, Unauthorized, and ConfigError for a node that does not exist.
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
     from gpuctl.doctor.outside.reading import look_at_cluster
@@ -75,7 +75,7 @@ def _doctor_members(results: Sequence[Result]) -> Iterator[Member]:
 def _node_in_pod(
     seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
 ) -> Iterator[Member]:
-    """The report of a node from inside the plugin's pod there, or why there is none."""
+    """The report of a node, made by gpuctl in the plugin's pod there, or why there is none."""
     from gpuctl.doctor.outside.seen import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
@@ -90,5 +90,6 @@ def _node_in_pod(
         yield Member(f"{folder}/not-read.txt", masked_text(f"{error.what}\n").encode())
         return
     for one in members:
+        # The node has masked them already. They are masked again here, since the image may be older.
         if one.name != "README.txt":
             yield Member(f"{folder}/{one.name}", masked_text(one.data.decode(errors="replace")).encode())

@@ -88,7 +88,7 @@ def _more(machine: MachineSpec) -> tuple[str, ...]:
 
 
 def _iommu_groups(machine: MachineSpec) -> int:
-    """In how many IOMMU groups the machine's GPUs are."""
+    """The number of IOMMU groups that the machine's GPUs are in."""
     from fakegpu.sysfs.functions import functions_of
 
     known = functions_of(machine)

@@ -21,7 +21,7 @@ def machine_option(
 ) -> Callable[[Command], Command]:
     """Add ``--machine``, with the names of the shipped machines for completion."""
 
-    # A default of None is one to click, and an option with a default is never missing.
+    # For click a default of None is a default too, and an option with a default is never missing.
     given: dict[str, Any] = {"required": required}
     if default is not None:
         given = {"default": default, "show_default": True}
@@ -39,7 +39,7 @@ def machine_option(
 
 
 def _machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The shipped machines; where none begins so, the shell completes a file."""
+    """The shipped machines; if none begins with the word, the shell completes a file."""
     from fakegpu.machine.spec import known_machines
 
     found = [CompletionItem(name) for name in matching(known_machines(), incomplete)]
@@ -47,7 +47,7 @@ def _machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def config_options(what: str) -> Callable[[Command], Command]:
-    """Add both, of which ``config`` is a path or None and ``node_labels`` a mapping or None."""
+    """Add ``--config``, a path or None, and ``--node-labels``, a mapping or None."""
 
     def add(command: Command) -> Command:
         labels = click.option(
@@ -69,7 +69,7 @@ def _labels(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 
 def read_labels(value: str) -> dict[str, str]:
-    """Labels between commas; raises BadParameter."""
+    """The labels of ``KEY=VALUE,...``; raises BadParameter."""
     pairs = [pair.partition("=") for pair in value.split(",") if pair]
     wrong = next(("".join(pair) for pair in pairs if not pair[0] or not pair[1]), None)
     if wrong is not None:

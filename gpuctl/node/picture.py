@@ -1,4 +1,4 @@
-"""Reads from the API which GPUs a node published and who holds them, and draws that as a table."""
+"""The GPUs that a node published and the pods that hold them, and a table of both."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshare
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.slices.specs import read_devices
+from gpuctl.fleet.devices import attributes
 from gpuctl.fleet.holders import allocated
 from gpuctl.node.share_words import STRATEGIES, share_words
 from kubernetes_rules.quantity import parse_quantity
@@ -23,21 +24,21 @@ GIB = 2**30
 WHOLE = "whole"
 
 Holder = tuple[str, str]
-"""A pod, and what it was given of a shared device, empty for all of one."""
+"""A pod, and what it has of a shared device, empty if the device is not shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """A physical GPU as it is published and the pods that hold it; what the slices do not say is None.
+    """A physical GPU as it is published and the pods that hold it; None for what the slices do not say.
 
-    ``nvlink_peer_links`` counts the NVLinks to each of ``nvlink_peers``, empty where that is not published.
-    ``shareable_bytes`` is the memory of which its shares, where it has some, are parts.
-    ``pcie_switches`` are ports of PCIe switches from the root down, shared with who stands below the same.
+    ``nvlink_peer_links`` counts the NVLinks to each of ``nvlink_peers``, empty if that is not published.
+    ``shareable_bytes`` is the memory that its shares, if there are any, are parts of. ``pcie_switches`` are
+    the ports of PCIe switches above the GPU, from the root down; GPUs below the same switch have the same.
 
-    ``device`` is the name of the GPU as a whole, whether it is offered so or not: ``forms`` are those in
-    which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``; a shared GPU
-    has its form in words: ``MPS: 4 shares of 19.8 GiB``. ``held_by`` names a pod with what it holds where
-    that is not the GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
+    ``device`` is the name of the whole GPU, whether or not it is offered whole. ``forms`` are the forms in
+    which it is offered, with the number of devices: ``(("whole", 1), ("1g.10gb", 7))``; the form of a shared
+    GPU is in words: ``MPS: 4 shares of 19.8 GiB``. ``held_by`` names the pods, with what they hold if that is
+    not the whole GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
     """
 
     device: str
@@ -58,7 +59,7 @@ class GpuFacts:
 
     @property
     def label(self) -> str:
-        """The index as people know it from nvidia-smi, else the device's name."""
+        """The index that nvidia-smi shows, else the device's name."""
         return self.device if self.index is None else str(self.index)
 
     @property
@@ -74,8 +75,8 @@ def published_gpus(
 ) -> tuple[GpuFacts, ...]:
     """The physical GPUs behind one node's slices with the pods that their claims are reserved for.
 
-    They are in the order of their PCI addresses; devices whose names this driver did not give come last, each
-    by itself.
+    They are in the order of their PCI addresses; each device with a name that this driver does not give comes
+    last, as a GPU of its own.
     """
     holders: dict[str, tuple[Holder, ...]] = {}
     for claim in claims:
@@ -98,23 +99,24 @@ def published_gpus(
 def _facts(
     name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[Holder, ...]]
 ) -> GpuFacts:
-    """One GPU from all devices that are forms of it; the whole one says most, then shared ones."""
+    """A GPU, by all devices that are forms of it."""
+    # The whole GPU says most about it, then a shared one, then any device that takes all of it.
     whole = (
         next((one for one in listed if one["name"] == name), None)
         or next((one for one in listed if unshared_name(str(one["name"])) == name), None)
         or next((one for one in listed if _has_one_gpu(one)), None)
     )
-    attributes = (whole or listed[0]).get("attributes") or {}
+    published = (whole or listed[0]).get("attributes") or {}
 
     def text(name: str) -> str | None:
-        return (attributes.get(name) or {}).get("string")
+        return (published.get(name) or {}).get("string")
 
     def number(name: str) -> int | None:
-        return (attributes.get(name) or {}).get("int")
+        return (published.get(name) or {}).get("int")
 
     pci = text("resource.kubernetes.io/pciBusID")
     if pci is not None:
-        pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
+        pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs publishes that of the first
     switches, peers = text("pcieSwitches"), _numbers(text("nvlinkPeers"))
     shared = next((one for one in listed if name != one["name"] and unshared_name(one["name"]) == name), None)
     return GpuFacts(
@@ -142,27 +144,29 @@ def _memory_bytes(device: Mapping[str, Any] | None) -> int | None:
 
 
 def _links(published: str | None, peers: int) -> tuple[int, ...]:
-    """The NVLinks to each peer; one number is that of all, and any other number of numbers says nothing."""
+    """The number of NVLinks to each peer; empty if it is not known."""
+    # One number is published if it is the same for all peers.
     counts = _numbers(published)
     counts = counts * peers if len(counts) == 1 else counts
     return counts if len(counts) == peers else ()
 
 
 def _numbers(published: str | None) -> tuple[int, ...]:
-    """The numbers of a list with commas. What is none says nothing: a node may publish any text."""
+    """The numbers of a list with commas; empty for anything else, since a node may publish any text."""
     parts = published.split(",") if published else []
     return tuple(map(int, parts)) if all(part.isascii() and part.isdecimal() for part in parts) else ()
 
 
 def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
-    """The whole GPU first, then shared, then partitions from small to large by the numbers in their names."""
+    """The forms with their counts: whole, then shared, then partitions by the numbers in their names."""
     counts = Counter(WHOLE if one["name"] == name else _form(one) for one in listed)
     order = {form: (form != WHOLE, not _is_all_of_it(form), _size(form), form) for form in counts}
     return tuple(sorted(counts.items(), key=lambda item: order[item[0]]))
 
 
 def _is_all_of_it(form: str) -> bool:
-    """Whether the form is the GPU and no part of it: a GPU that leaves its driver does so as a whole."""
+    """Whether the form is all of the GPU, not a part."""
+    # Passed through to a virtual machine: a GPU can leave the NVIDIA driver only as a whole.
     away = {kind.form for kind in KINDS if kind.leaves_driver}
     shared = tuple(f"{strategy}:" for strategy in STRATEGIES.values())
     return form == WHOLE or form.startswith(shared) or form.split(" ", maxsplit=1)[0] in away
@@ -175,7 +179,7 @@ def _has_one_gpu(listed: Mapping[str, Any]) -> bool:
 
 
 def _form(listed: Mapping[str, Any]) -> str:
-    """How a GPU is shared, or the profile of a partition and how that is shared."""
+    """The form in words: how a GPU is shared, or the profile of a partition and how that is shared."""
     devices, _ = read_devices([{"devices": [listed]}])
     words = share_words(devices[0]) if devices else None
     title = _title(listed)
@@ -187,14 +191,9 @@ def _size(form: str) -> tuple[int, ...]:
 
 
 def _title(listed: Mapping[str, Any]) -> str:
-    """What the device is in the words of its kind; empty for a GPU itself, and for one of another driver."""
+    """The title that the device's kind gives it; empty for a GPU, and for a device of another driver."""
     name = KINDS.parse(str(listed["name"]))
-    attributes = {
-        key: value
-        for key, held in (listed.get("attributes") or {}).items()
-        if (value := next(iter(held.values()), None)) is not None
-    }
-    return "" if name is None else name.kind.title(name.unshared, attributes)
+    return "" if name is None else name.kind.title(name.unshared, attributes(listed))
 
 
 def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
@@ -208,7 +207,7 @@ def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
 def gpu_table(node: str, gpus: Sequence[GpuFacts]) -> Table:
     """The node as a table of at most 80 columns: a row for each physical GPU, a line between NUMA nodes.
 
-    The forms in which they are offered have a column where any is offered otherwise than whole.
+    The column of the forms is left out if all GPUs are offered whole and in no other form.
     """
     products = sorted({gpu.product for gpu in gpus if gpu.product})
     table = Table(title=f"{node}: {len(gpus)} x {', '.join(products) or 'GPU'}", box=box.ROUNDED)
@@ -245,7 +244,7 @@ def _nvlink(gpu: GpuFacts, islands: Sequence[str]) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Sorted numbers as people write them: ``0-2,5``."""
+    """The numbers, sorted, as people write them: ``0-2,5``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

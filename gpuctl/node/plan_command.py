@@ -55,6 +55,7 @@ def _svg(planned: PlannedNode) -> str:
     from gpuctl.node.picture import ranges
     from gpuctl.status.forms_svg import forms_svg
 
+    # GPUs with the same forms are drawn once.
     alike: dict[object, list[GpuState]] = {}
     for gpu in (gpu for view in views_of(planned.slices, ()) for gpu in view.gpus):
         alike.setdefault((gpu.product, gpu.memory_bytes, gpu.memory_slices, gpu.forms), []).append(gpu)
@@ -89,7 +90,7 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
 
 
 def _health_lines(rules: HealthRules) -> Iterator[str]:
-    """A line for what evicts pods, and one for XIDs that are judged otherwise; none for neither."""
+    """A line for the faults that evict pods, and one for XIDs that are not judged by the driver's table."""
     from driver.health.health_rules import EVICTING
 
     evicting = [word for word in EVICTING if word in rules.evict]

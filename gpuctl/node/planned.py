@@ -1,6 +1,6 @@
-"""Works out what a node would publish from a machine's description, without a cluster and without a GPU.
+"""Computes what a node would publish from a machine's description, without a cluster and without a GPU.
 
-It goes the controller's own way: NVML, sysfs, inventory, offers, slices.
+It takes the same steps as the controller: NVML, sysfs, inventory, offers, slices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node's inventory, the slices that it would publish, and what it would keep back and why.
+    """A node's inventory, the slices that it would publish, and what it would not publish and why.
 
-    The keys of ``withheld`` are ``0000:8a:00.0`` for a GPU, ``0000:8a:00.0 partitions`` or ``… whole`` where
-    only that form of it is kept back, and the name of a device that would break a limit of the API.
-    ``health`` is how faults of the GPUs would be judged.
+    The keys of ``withheld`` are ``0000:8a:00.0`` for a GPU, ``0000:8a:00.0 partitions`` or ``… whole`` if
+    only that form of it is not published, and the name of a device that would break a limit of the API.
+    ``health`` are the rules by which faults of the GPUs would be judged.
     """
 
     inventory: Inventory
@@ -51,9 +51,8 @@ def plan_node(
 ) -> PlannedNode:
     """What the node would publish; ``machine`` is a shipped machine's name or a machine file.
 
-    ``labels`` are the node's; they have to be known where the configuration has pools.
-
-    Raises ConfigError for a machine, a node's name or a node configuration that cannot be used.
+    ``labels`` are those of the node, which have to be known if the configuration has pools. Raises
+    ConfigError for a machine, a node's name or a node configuration that cannot be used.
     """
     checked_node_name(node)
     rules = load_config(config, labels) if config else None
@@ -65,18 +64,19 @@ def plan_node(
             inventory = discovery.snapshot()
         finally:
             discovery.close()
-            guard.close()  # each GPU has a thread, and simulations plan many machines
+            guard.close()  # it has a thread for each GPU, and a simulation plans many machines
     return plan_inventory(inventory, node, rules)
 
 
 def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
-    """What a node with these GPUs would publish: pure."""
+    """What a node with these GPUs would publish."""
     offers = node_offers(inventory, rules)
     layout = lay_out(offers.devices, pool=pool_name(node), node=node, counter_sets=offers.counter_sets)
     slices = [
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",
+            # The controller sends this as generateName, and the API server adds a random end.
             "metadata": {"name": generate_name(index, DRIVER_NAME, node).removesuffix("-")},
             "spec": {**spec, "pool": {**spec["pool"], "generation": 1}},
         }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from driver.devices.device import Device
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.devices.sharing import MEMORY, SHARES, Strategy, split_shared_suffix
+from gpuctl.fleet.devices import Object, attribute
 from kubernetes_rules.quantity import format_bytes
 
 STRATEGIES: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "MPS"}
@@ -15,25 +15,21 @@ STRATEGIES: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "MPS"}
 
 _GIB = 2**30
 
-Object = Mapping[str, Any]
-
 
 def share_words(device: Device) -> str | None:
-    """``MPS: 4 shares of 19.8 GiB``, ``time-slicing: 4 shares``; None for a device that is not shared.
-
-    A fractional device begins with ``whole``, which is what a claim gets that asks for no amount. Time-sliced
-    memory says whether anybody holds a share to it; MPS always does.
-    """
+    """``MPS: 4 shares of 19.8 GiB``, ``time-slicing: 4 shares``; None for a device that is not shared."""
     _, form = split_shared_suffix(device.name)
     if form is None:
         return None
     words = " with ".join(part for part in (_shares(device, form.strategy), _memory(device)) if part)
+    # MPS always enforces its limits, so only of time-sliced memory it is said.
     held = ", held" if _is_limited(device) and form.strategy != "MPS" and form.memory else ""
+    # A claim that asks for no amount gets all of a fractional device.
     return f"{STRATEGIES[form.strategy]}: {'whole or ' if form.fractional else ''}{words or 'shared'}{held}"
 
 
 def _shares(device: Device, strategy: Strategy) -> str:
-    """Only MPS, or the NVIDIA driver itself, holds a share to its part of the memory."""
+    """``4 shares``, with their memory if MPS or the NVIDIA driver enforces it."""
     shares, memory_bytes = device.capacity.get(SHARES), device.capacity.get(MEMORY)
     if not shares:
         return ""
@@ -63,15 +59,15 @@ def _step(device: Device) -> int | None:
 
 
 def why_not_limited(device: Object) -> str | None:
-    """Why the NVIDIA driver holds nobody to memory of a device, as far as is known; None where it does."""
-    if _value(device, MEMORY_LIMITS) is not None:
+    """Why the NVIDIA driver enforces no memory limits on a device, as far as is known; None if it does."""
+    if attribute(device, MEMORY_LIMITS) is not None:
         return None
-    withheld = _value(device, LIMITS_WITHHELD)
+    withheld = attribute(device, LIMITS_WITHHELD)
     if withheld is not None:
         return str(withheld)
-    if _value(device, "profile") is not None:
+    if attribute(device, "profile") is not None:
         return "it is a partition, and NVML takes no handle of MIG"
-    version = str(_value(device, "driverVersion") or "")
+    version = str(attribute(device, "driverVersion") or "")
     branch = version.partition(".")[0]
     if not branch.isdecimal():
         return "nobody could ask NVML"
@@ -81,34 +77,22 @@ def why_not_limited(device: Object) -> str | None:
 
 
 def limits_lines(slices: Iterable[Object]) -> Iterator[str]:
-    """A line for each answer that the whole GPUs of a node give; none where nobody shares a GPU and none can.
+    """Which whole GPUs of a node have memory limits, and why the others have none, a line for each reason.
 
-    GPUs are named by their indexes, as nvidia-smi counts.
+    Nothing if no GPU is shared and no device says why its limits are withheld. GPUs are named by their
+    indexes, as in nvidia-smi.
     """
     answers: dict[str | None, dict[str, None]] = {}
-    shared = False
+    shared = withheld = False
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        if _value(device, "profile") is None and _value(device, "type") in ("gpu", "shared"):
+        withheld = withheld or attribute(device, LIMITS_WITHHELD) is not None
+        if attribute(device, "profile") is None and attribute(device, "type") in ("gpu", "shared"):
             shared = shared or bool(device.get("allowMultipleAllocations"))
-            label = str(_value(device, "index"))
-            answers.setdefault(why_not_limited(device), {})[label] = None
+            label = str(attribute(device, "index"))
+            answers.setdefault(why_not_limited(device), {})[label] = None  # a dict keeps the order
     for reason, gpus in answers.items():
         which = f"GPU {', '.join(gpus)}"
         if reason is None:
             yield f"memory limits: the NVIDIA driver holds shares to their memory on {which}"
-        elif shared or LIMITS_WITHHELD in _names(slices):
+        elif shared or withheld:
             yield f"no memory limits on {which}: {reason}"
-
-
-def _names(slices: Iterable[Object]) -> set[str]:
-    """All attributes that any device of the slices has."""
-    return {
-        name
-        for one in slices
-        for device in one["spec"].get("devices") or ()
-        for name in device.get("attributes") or ()
-    }
-
-
-def _value(device: Object, name: str) -> Any:
-    return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)

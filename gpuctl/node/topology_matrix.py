@@ -28,7 +28,7 @@ LEGEND: dict[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How one GPU reaches another: the best path, that over PCIe, and NVLinks where their number is known."""
+    """How one GPU reaches another: the best path, the path over PCIe, and the number of NVLinks if known."""
 
     path: Path
     pcie: PciePath
@@ -95,13 +95,11 @@ def _nvlinks(one: GpuFacts, other: GpuFacts) -> int | None:
 
 
 def pcie_path(one: GpuFacts, other: GpuFacts) -> PciePath:
-    """How near two GPUs are on PCIe, as nvmlDeviceGetTopologyCommonAncestor says.
-
-    Where switches are not published, GPUs below one that they share count as below one host bridge.
-    """
+    """How near two GPUs are on PCIe, in the words of nvmlDeviceGetTopologyCommonAncestor."""
     if one.device == other.device:
         return "X"
     if one.pcie_root is not None and one.pcie_root == other.pcie_root:
+        # Without published switches, GPUs below a common switch look like GPUs below a common host bridge.
         if not one.pcie_switches or one.pcie_switches[:1] != other.pcie_switches[:1]:
             return "PHB"
         return "PIX" if one.pcie_switches == other.pcie_switches else "PXB"
@@ -111,7 +109,7 @@ def pcie_path(one: GpuFacts, other: GpuFacts) -> PciePath:
 
 
 def matrix_table(node: str, matrix: Matrix) -> Table:
-    """The matrix with what places each GPU: near CPUs, NUMA node, PCIe root, NVLink island."""
+    """The matrix, with the near CPUs, NUMA node, PCIe root and NVLink island of each GPU."""
     table = Table(title=node, box=box.SIMPLE_HEAD, caption=_legend(matrix), caption_justify="left")
     table.add_column("")
     names = [label(gpu) for gpu in matrix.gpus]
@@ -142,6 +140,6 @@ def _legend(matrix: Matrix) -> str:
 
 
 def used_legend(matrix: Matrix) -> dict[Path, str]:
-    """What the paths mean that the matrix has."""
+    """The meaning of the paths in the matrix."""
     used = {cell.path for row in matrix.cells for cell in row}
     return {path: meaning for path, meaning in LEGEND.items() if path in used}

@@ -52,7 +52,7 @@ def _described(matrix: Matrix) -> str:
 
 
 def _side_by_side(gpus: Sequence[GpuFacts]) -> list[GpuFacts]:
-    """GPUs of one switch, one root and one NUMA node are drawn side by side; else they keep their order."""
+    """The GPUs in the order in which they are drawn: those of one NUMA node, root and switch side by side."""
     first: dict[object, int] = {}
     for number, gpu in enumerate(gpus):
         for common in _commons(gpu):
@@ -61,7 +61,7 @@ def _side_by_side(gpus: Sequence[GpuFacts]) -> list[GpuFacts]:
 
 
 def _commons(gpu: GpuFacts) -> list[object]:
-    """What a GPU may have in common with others, from far to near."""
+    """What a GPU can have in common with others, from far to near."""
     numa, root, switches = gpu.numa_node, gpu.pcie_root, gpu.pcie_switches
     return [(numa,), (numa, root), (numa, root, switches)]
 
@@ -79,7 +79,10 @@ def _gpu(drawing: Drawing, gpu: GpuFacts, x: float, y: float) -> None:
 def _nvlinks(
     drawing: Drawing, gpus: Sequence[GpuFacts], cells: dict[tuple[str, str], Cell], y: float
 ) -> float:
-    """A bar above an island in which every pair has as many links, arcs above others; where GPUs begin."""
+    """Draw NVLinks, and return the y at which GPUs begin.
+
+    An island has a bar if every pair in it has as many links; else each pair has an arc.
+    """
     arcs: list[tuple[int, int, Cell]] = []
     islands: dict[str, list[int]] = {}
     for number, gpu in enumerate(gpus):
@@ -111,7 +114,7 @@ def _nvlinks(
 
 
 def _arc(drawing: Drawing, ends: tuple[int, int], cell: Cell, y: float, hint: str) -> None:
-    """Wider for more links; ends are spread, so that the arcs of a GPU can be distinguished."""
+    """Draw an arc, wider for more links; the ends are spread so that the arcs of a GPU do not coincide."""
     one, other = ends
     spread = _GPU * 0.36
     start = _left(one) + _GPU / 2 + spread * (other - one) / 8
@@ -155,7 +158,7 @@ def _numa_words(gpu: GpuFacts) -> str:
 
 
 def _runs(gpus: Sequence[GpuFacts], common: Callable[[GpuFacts], object]) -> Iterator[tuple[int, int]]:
-    """First and last of neighbouring GPUs that have something in common; none for None."""
+    """The first and last of neighbouring GPUs with the same ``common``, except None."""
     for value, members in groupby(range(len(gpus)), key=lambda number: common(gpus[number])):
         numbers = list(members)
         if value is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AMISS_EXIT_CODE = 3
 INTERRUPTED_EXIT_CODE = 130
-"""What a shell says of a command that Ctrl-C ended."""
+"""What a shell reports for a command that Ctrl-C ended: 128 and the number of SIGINT."""
 
 
 @click.command()
@@ -95,19 +95,20 @@ def _show(
 
 
 def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Object]) -> tuple[Orphan, ...]:
-    """The pods with devices from deleted claims, which are searched only where a node reports one.
-
-    Pods are many, and not for every user to read.
-    """
+    """The pods with devices from deleted claims."""
     from driver.devices.taints import DELETED_CLAIM
     from gpuctl.fleet.pods import orphans
 
-    told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
-    return orphans(view.listed("/api/v1/pods"), claims) if told else ()
+    # The driver taints such devices. Without a taint pods are not listed: a cluster has many, and not every
+    # user may read them.
+    deleted = any(
+        taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints
+    )
+    return orphans(view.listed("/api/v1/pods"), claims) if deleted else ()
 
 
 def _waiting(view: ClusterView) -> tuple[str, ...]:
-    """The pods with device requests that the scheduler could not place; none where pods may not be listed."""
+    """The pods with device requests that the scheduler could not place; none if pods may not be listed."""
     from driver.kube.errors import Forbidden
     from gpuctl.fleet.pods import asks_devices
 
@@ -131,7 +132,7 @@ def _is_unschedulable(pod: Object) -> bool:
 
 
 def _screen() -> Console | None:
-    """The terminal to draw on; None where there is none, or one that can only go on line by line."""
+    """The terminal to draw on; None if there is none, or one that cannot move its cursor."""
     if not sys.stdout.isatty():
         return None
     console = terminal()

@@ -1,4 +1,4 @@
-"""Draws the forms of a GPU, as SVG: what it can be cut and shared into, and what of that is held."""
+"""Draws the forms of a GPU, as SVG: the partitions and shares that it can become, and what of it is held."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LEAST_SHARE = 12
 
 def forms_svg(gpus: Sequence[tuple[str, GpuState]]) -> str:
     """GPUs below one another, each with its name; forms of one GPU exclude each other where they overlap."""
-    told = ". ".join(f"{name}: {_described(gpu)}" for name, gpu in gpus)
+    description = ". ".join(f"{name}: {_described(gpu)}" for name, gpu in gpus)
     title = "The forms of " + (", ".join(name for name, _ in gpus) or "no GPU")
-    drawing = Drawing(_WIDTH, title, told)
+    drawing = Drawing(_WIDTH, title, description)
     y: float = 12
     for name, gpu in gpus:
         y = _gpu(drawing, name, gpu, y)
@@ -53,7 +53,7 @@ def _gpu(drawing: Drawing, name: str, gpu: GpuState, y: float) -> float:
         y += 16
     for form in sorted(gpu.forms, key=_order):
         y = _form(drawing, gpu, form, y)
-    if any(not one.looks_on for one in gpu.holdings) and len(gpu.forms) > 1:
+    if gpu.takers and len(gpu.forms) > 1:
         drawing.box(_MARGIN, y + 5, 14, 10, "excluded", round_=2)
         drawing.words(_MARGIN + 20, y + 14, "excluded by what is held", "faint small")
         y += 20
@@ -64,7 +64,7 @@ def _gpu(drawing: Drawing, name: str, gpu: GpuState, y: float) -> float:
 
 
 def _order(form: Form) -> tuple[int, int, str]:
-    """What is all of the GPU first, then partitions from large to small."""
+    """Forms that take all of the GPU first, then partitions from large to small."""
     size = max((size for _, size in form.places), default=1 << 16)
     return -size, ("whole", "shared", "machine", "partition").index(form.kind), form.tier
 
@@ -73,7 +73,7 @@ def _form(drawing: Drawing, gpu: GpuState, form: Form, y: float) -> float:
     x = _MARGIN + _LABEL
     count = f"{form.devices} x " if form.devices > 1 else ""
     drawing.words(_MARGIN, y + 15, fitted(count + form.tier, _LABEL - 8))
-    held = [one for one in gpu.holdings if one.tier == form.tier and not one.looks_on]
+    held = [one for one in gpu.takers if one.tier == form.tier]
     if not form.places or not gpu.memory_slices:
         drawing.box(x, y, _BAR, 22, _openness(gpu, form), hint=form.tier)
         _shares(drawing, gpu, form, x, y)
@@ -96,9 +96,9 @@ def _form(drawing: Drawing, gpu: GpuState, form: Form, y: float) -> float:
 
 
 def _openness(gpu: GpuState, form: Form, place: Place | None = None) -> str:
-    """``excluded`` where another form is held of which it would take a part, else ``free``."""
-    for one in gpu.holdings:
-        if one.looks_on or (one.tier == form.tier and (place is None or (one.start, one.size) == place)):
+    """``excluded`` if a claim has another form that overlaps it, else ``free``."""
+    for one in gpu.takers:
+        if one.tier == form.tier and (place is None or (one.start, one.size) == place):
             continue
         if place is None or one.start is None or one.size is None:
             return "excluded"
@@ -108,7 +108,7 @@ def _openness(gpu: GpuState, form: Form, place: Place | None = None) -> str:
 
 
 def _shares(drawing: Drawing, gpu: GpuState, form: Form, x: float, y: float) -> None:
-    """Where one share ends and the next begins, as far as they are drawn one by one."""
+    """Draw where one share ends and the next begins, if they are wide enough."""
     if form.shares * _LEAST_SHARE > _BAR or form.shares < 2:
         return
     width = _BAR / form.shares
@@ -127,7 +127,7 @@ def _held(drawing: Drawing, one: Holding, x: float, y: float, width: float) -> f
 
 
 def _lanes(places: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Places that do not overlap share a lane."""
+    """The places in as few lines as needed, so that those in one line do not overlap."""
     lanes: list[list[tuple[int, int]]] = []
     for start, size in places:
         for lane in lanes:

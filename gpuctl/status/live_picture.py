@@ -1,4 +1,4 @@
-"""Draws nodes and their GPUs for a screen, each GPU as a bar: what is amiss first, the rest as it fits."""
+"""Draws nodes and their GPUs for a terminal, each GPU as a bar: what is amiss first, the rest as it fits."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ WORDS: Mapping[Kind, str] = {
 
 
 def live_picture(views: Sequence[NodeView], width: int, height: int, note: str = "") -> Text:
-    """As many lines as the screen has, none wider than it; ``note`` is in the last one.
+    """The picture for a screen of this size; ``note`` is in the last line.
 
-    Each GPU has a line while all of them fit, else each node has one. Nodes on which something is amiss come
+    Each GPU has a line if all of them fit, else each node has one. Nodes on which something is amiss come
     first, the others by name.
     """
     ordered = sorted(views, key=lambda one: not one.is_amiss)
@@ -78,15 +78,15 @@ def sum_of(views: Sequence[NodeView]) -> Text:
 def _kinds(gpus: Sequence[GpuState]) -> str:
     counts: Counter[Kind] = Counter()
     for gpu in gpus:
-        counts.update({one.kind for one in gpu.holdings if not one.looks_on})
+        counts.update({one.kind for one in gpu.takers})
     return ", ".join(f"{counts[kind]} {word}" for kind, word in WORDS.items() if counts[kind])
 
 
 def _block(view: NodeView) -> list[Text]:
-    """A node with a line for each GPU, and what is amiss of the node as a whole."""
+    """A node with a line for each GPU, and what is amiss on the whole node."""
     head = Text().append(view.name, "bold")
-    told = ", ".join(filter(None, (view.state.product, _driver(view))))
-    lines = [head.append(f"  {told}" if told else ""), *_node_notes(view)]
+    about = ", ".join(filter(None, (view.state.product, _driver(view))))
+    lines = [head.append(f"  {about}" if about else ""), *_node_notes(view)]
     return [*lines, *(_gpu_line(gpu) for gpu in view.gpus)]
 
 
@@ -114,9 +114,9 @@ def _gpu_line(gpu: GpuState) -> Text:
 
 
 def holder(one: Holding) -> str:
-    """The claim that holds it, its pods, and what it holds: ``team/train (pod train-0): mig 1g.10gb``."""
+    """The claim, its pods, and what it holds: ``team/train (pod train-0): mig 1g.10gb``."""
     pods = f" (pod {', '.join(one.pods)})" if one.pods else ""
-    what = "looks on" if one.looks_on else ", ".join(filter(None, (one.tier, one.taken)))
+    what = "looks on" if one.admin_access else ", ".join(filter(None, (one.tier, one.taken)))
     trouble = f" NOT READY: {in_one_line(one.trouble)}" if one.trouble else ""
     return f"{one.claim}{pods}: {what}{trouble}"
 
@@ -152,13 +152,12 @@ def _counted(number: int, what: str) -> str:
 
 
 def bar(gpu: GpuState, width: int) -> Text:
-    """The GPU's holders from left to right; each has one character at least."""
+    """The GPU's holders from left to right; each has at least one character."""
     cells: list[Kind | None] = [None] * width
-    if any(one.start is not None for one in gpu.holdings):
-        for one in (one for one in gpu.holdings if one.start is not None and not one.looks_on):
-            _fill(cells, one.kind, *_span(one.start or 0, one.size or 1, gpu.memory_slices, width))
+    for one in (one for one in gpu.takers if one.start is not None):
+        _fill(cells, one.kind, *_span(one.start or 0, one.size or 1, gpu.memory_slices, width))
     at = 0
-    for one in (one for one in gpu.holdings if one.start is None and not one.looks_on):
+    for one in (one for one in gpu.takers if one.start is None):
         size = max(1, round(one.part * width))
         _fill(cells, one.kind, at, at + size)
         at += size
@@ -170,13 +169,12 @@ def bar(gpu: GpuState, width: int) -> Text:
 
 
 def cell(gpu: GpuState) -> Text:
-    """The GPU in one character: the kind that has most of it; ``!`` where it is sick."""
+    """The GPU in one character: the kind that has most of it; ``!`` if it is sick."""
     if gpu.is_sick:
         return Text("!", "bold red")
     parts: dict[Kind, float] = {}
-    for one in gpu.holdings:
-        if not one.looks_on:
-            parts[one.kind] = parts.get(one.kind, 0.0) + one.part
+    for one in gpu.takers:
+        parts[one.kind] = parts.get(one.kind, 0.0) + one.part
     if not parts:
         return Text(_FREE, "dim")
     sign, colour = _SIGNS[max(parts, key=lambda kind: parts[kind])]

@@ -1,4 +1,4 @@
-"""Draws who holds what of the GPUs of nodes, as SVG: a bar for each GPU, or of many nodes a square."""
+"""Draws who holds what of the GPUs of nodes, as SVG: each GPU is a bar, or a square if nodes are many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuctl.status.live_picture import WORDS, holder, sum_of
 from gpuctl.svg.drawing import LINE, Drawing, fitted
 
 MOST_CARDS = 24
-"""Of more nodes each GPU is a square."""
+"""If there are more nodes, each GPU is a square."""
 
 _WIDTH, _MARGIN = 960, 16
 _LABEL, _BAR, _ROW = 64, 560, 30
@@ -28,12 +28,12 @@ def occupancy_svg(views: Sequence[NodeView]) -> str:
 
 
 def _described(views: Sequence[NodeView]) -> str:
-    """The same for people who cannot see it; of many nodes those that are amiss."""
-    told = []
+    """The picture in words, for screen readers; of many nodes only those with something amiss."""
+    words = []
     for view in views if len(views) <= MOST_CARDS else [one for one in views if one.is_amiss]:
         gpus = "; ".join(_gpu_words(gpu) for gpu in view.gpus)
-        told.append(f"{view.name}: {gpus}")
-    return ". ".join(told)
+        words.append(f"{view.name}: {gpus}")
+    return ". ".join(words)
 
 
 def _gpu_words(gpu: GpuState) -> str:
@@ -76,9 +76,7 @@ def _bar(drawing: Drawing, gpu: GpuState, y: float) -> None:
     drawing.words(x - 10, y + 15, fitted(gpu.label, _LABEL - 8), "words", anchor="end")
     drawing.box(x, y, _BAR, 22, "free", hint=_gpu_words(gpu))
     at = 0.0
-    for one in sorted(gpu.holdings, key=lambda one: (one.start is None, one.start or 0)):
-        if one.looks_on:
-            continue
+    for one in sorted(gpu.takers, key=lambda one: (one.start is None, one.start or 0)):
         left, part = at, one.part
         if one.start is not None and gpu.memory_slices:
             left = one.start / gpu.memory_slices
@@ -95,9 +93,9 @@ def _bar(drawing: Drawing, gpu: GpuState, y: float) -> None:
 
 
 def _taints(drawing: Drawing, gpu: GpuState, x: float, y: float) -> None:
-    """Beside a bar is room for two lines; of more taints the others are counted."""
-    told = [str(one.taint).removeprefix("gpu.nvidia.com/") for one in gpu.taints]
-    lines = told if len(told) <= 2 else [told[0], f"and {len(told) - 1} taints more"]
+    """There is room for two lines beside a bar; if there are more taints, the others are only counted."""
+    taints = [str(one.taint).removeprefix("gpu.nvidia.com/") for one in gpu.taints]
+    lines = taints if len(taints) <= 2 else [taints[0], f"and {len(taints) - 1} taints more"]
     kind = "alarm small" if gpu.is_sick else "faint small"
     width = _WIDTH - _MARGIN - 8 - x
     for number, line in enumerate(lines):
@@ -106,13 +104,13 @@ def _taints(drawing: Drawing, gpu: GpuState, x: float, y: float) -> None:
 
 
 def _name(one: Holding, width: float) -> str:
-    """Who holds it, and what where there is room for both."""
+    """The claim, and what it holds if there is room for both."""
     both = f"{one.claim}: {one.tier}"
     return both if fitted(both, width) == both else fitted(one.claim, width)
 
 
 def _squares(drawing: Drawing, views: Sequence[NodeView], y: float) -> float:
-    """Nodes in columns, those on which something is amiss first, a square for each GPU."""
+    """Draw nodes in columns, those with something amiss first, with a square for each GPU."""
     ordered = sorted(views, key=lambda one: not one.is_amiss)
     column = (_WIDTH - 2 * _MARGIN) / _COLUMNS
     for number, view in enumerate(ordered):
@@ -126,11 +124,10 @@ def _squares(drawing: Drawing, views: Sequence[NodeView], y: float) -> float:
 
 
 def _square(drawing: Drawing, gpu: GpuState, x: float, y: float) -> None:
-    """Filled from below as far as it is taken, with the kind that has most of it."""
+    """Draw a GPU filled from below as far as it is taken, in the colour of the kind that has most of it."""
     drawing.box(x, y, _SQUARE, _SQUARE, "free", hint=_gpu_words(gpu), round_=2)
-    takers = [one for one in gpu.holdings if not one.looks_on]
-    if takers:
-        kind = max(takers, key=lambda one: one.part).kind
+    if gpu.takers:
+        kind = max(gpu.takers, key=lambda one: one.part).kind
         high = max(3.0, _SQUARE * gpu.used)
         drawing.box(x, y + _SQUARE - high, _SQUARE, high, kind, round_=2)
     if gpu.is_sick:

@@ -1,7 +1,4 @@
-"""Says for people how the nodes are: a row for each tier of a node, and a sentence for each thing amiss.
-
-With ``--watch`` in a pipe, only what is new goes on below.
-"""
+"""The output of ``status`` for people: a row for each tier of a node, and a sentence for what is amiss."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def picture(
 ) -> str:
     """The rows below their heads, then what memory is held and used, then what is amiss.
 
-    ``waiting`` are the pods for which the scheduler has no devices, as ``namespace/name``.
+    ``waiting`` are the pods that the scheduler has no devices for, as ``namespace/name``.
     """
     if not nodes:
         return "no node publishes GPUs of this driver"
@@ -50,7 +47,7 @@ def _wait(pods: Sequence[str]) -> Iterator[str]:
 
 
 def rows(nodes: Sequence[NodeState], *, wide: bool) -> list[Row]:
-    """A row for each tier of each node; a node that offers nothing has one, too."""
+    """A row for each tier of each node; a node that offers nothing has a row as well."""
     found = []
     for node in nodes:
         for tier, count in sorted(node.tiers.items()):
@@ -70,7 +67,7 @@ def _row(node: NodeState, tier: str, count: TierCount) -> Row:
 
 
 def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
-    """What is amiss, node by node; devices of a GPU that have the same taints share a line."""
+    """What is amiss, node by node; devices of a GPU with the same taints share a line."""
     for node in nodes:
         if node.pool_problem:
             yield f"{node.name}: nothing of this pool can be allocated: {node.pool_problem}"
@@ -86,7 +83,7 @@ def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
 
 
 def _who(one: Tainted) -> str:
-    """The GPU with the devices that are meant: ``GPU 0 (0000:1b:00.0), 3 of its 15 devices, are``."""
+    """The beginning of a sentence: ``GPU 0 (0000:1b:00.0): 3 of its 15 devices are``."""
     if one.of_gpu == 1:
         return f"{one.devices[0]} is"
     gpu = one.gpu if one.index is None else f"GPU {one.index} ({one.gpu})"
@@ -98,27 +95,27 @@ def _who(one: Tainted) -> str:
 
 
 class News:
-    """Remembers what was printed, beginning with the first picture."""
+    """Prints what changed since it printed last: ``status --watch`` in a pipe."""
 
     def __init__(self, nodes: Sequence[NodeState], *, wide: bool) -> None:
         self._wide = wide
         self._rows, self._sentences = self._of(nodes)
 
     def tell(self, nodes: Sequence[NodeState]) -> None:
-        """Print the changed rows, what is amiss since then, and what no longer is."""
+        """Print the changed rows, what is amiss now, and what is amiss no longer."""
         for line in self.lines(nodes):
             say(line)
 
     def lines(self, nodes: Sequence[NodeState]) -> list[str]:
-        """The lines that ``tell`` prints; the next call is about what comes after."""
-        known, told = self._rows, self._sentences
+        """The lines that ``tell`` prints; the next call compares with these nodes."""
+        known, former = self._rows, self._sentences
         self._rows, self._sentences = self._of(nodes)
         changed = [row for key, row in self._rows.items() if known.get(key) != row]
         heads = _WIDE_HEADS if self._wide else HEADS
         found = columns(heads, changed, no_heads=True).splitlines() if changed else []
         found += [f"gone: {node}, {tier}" for node, tier in known if (node, tier) not in self._rows]
-        found += [one for one in self._sentences if one not in told]
-        found += [f"over: {one}" for one in told if one not in self._sentences]
+        found += [one for one in self._sentences if one not in former]
+        found += [f"over: {one}" for one in former if one not in self._sentences]
         return found
 
     def _of(self, nodes: Sequence[NodeState]) -> tuple[dict[tuple[str, str], Row], list[str]]:

@@ -1,6 +1,6 @@
-"""Writes SVG: boxes, lines and words with classes, a title and a description for people who cannot see it.
+"""Writes SVG: boxes, lines and words, with a title and a description for screen readers.
 
-Colours are in one style sheet, which has others for dark surroundings. The same calls give the same text.
+All colours are in one style sheet, which has a second set for dark mode. The same calls give the same text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DARK = {
     "middle": "fill:#3a3210;stroke:#656c76",
     "far": "fill:#21262d;stroke:#656c76",
 }
-"""Boxes of holders stay as they are: their words are white on either ground."""
+"""Only what differs in dark mode. The boxes of claims do not: the words in them are white in either mode."""
 
 
 class Drawing:
@@ -88,6 +88,7 @@ class Drawing:
 
     def _lines(self, height: float) -> Iterator[str]:
         size = f'width="{self.width:g}" height="{height:g}" viewBox="0 0 {self.width:g} {height:g}"'
+        # Screen readers take role="img" with its label as one picture, and do not read the texts one by one.
         label = quoteattr(self._title)
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={label}>'
         yield f"<title>{_words(self._title)}</title>"
@@ -106,7 +107,8 @@ class Drawing:
 
 
 def fitted(text: str, width: float, *, small: bool = False, bold: bool = False) -> str:
-    """As much of a text as fits, with an ellipsis for a missing end; nothing where there is hardly room."""
+    """As much of a text as fits, with an ellipsis if it is cut; nothing if there is hardly room."""
+    # Without the font at hand nobody knows the width of a text; the average is enough for names.
     character = (_SMALL_CHARACTER if small else _CHARACTER) * (_BOLD if bold else 1.0)
     room = int(width / character)
     if len(text) <= room:
@@ -119,7 +121,8 @@ def _words(text: str) -> str:
 
 
 def _allowed(text: str) -> str:
-    """Without characters that XML 1.0 has no place for: control characters, halves of pairs."""
+    """The text without the characters that XML 1.0 forbids, and without those above U+FFFF."""
+    # One control character, surrogate, U+FFFE or U+FFFF makes the whole file unreadable, even as a reference.
     return "".join(
         one
         for one in text

@@ -1,11 +1,11 @@
-"""Shows people how much claims use of what they hold, in plain columns."""
+"""The output of ``top`` for people, in plain columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gpuctl.cli.output import columns
-from gpuctl.fleet.memory import shown, size
+from gpuctl.fleet.memory import bytes_text, held_text
 from gpuctl.top.usage import By, Group, Scraped, Usage
 
 _MOST_NODES = 3
@@ -18,7 +18,7 @@ def devices_picture(found: Sequence[Usage], lacking: Sequence[Scraped], *, wide:
     rows = [
         (
             *(one.claim, ", ".join(one.pods) or "-", one.node, one.gpu, one.tier),
-            *(size(one.part, one.allocated_bytes), _bytes(one.used_bytes)),
+            *(held_text(one.part, one.allocated_bytes), _bytes(one.used_bytes)),
             *(_ratio(one.used_bytes, one.allocated_bytes), _percent(one.busy)),
             *((one.device_class or "-", one.device) if wide else ()),
         )
@@ -46,7 +46,7 @@ _NOTHING = "no claim has a GPU of this driver"
 
 
 def _with_notes(table: str, lacking: Sequence[Scraped], notes: Sequence[str] = ()) -> str:
-    """The table, and below it why numbers are missing; nodes of the same reason together."""
+    """The table, and below it why numbers are missing, with the nodes of each reason in one line."""
     by_reason: dict[str, list[str]] = {}
     for one in lacking:
         by_reason.setdefault(str(one.lacking), []).append(one.node)
@@ -60,7 +60,7 @@ def _names(nodes: Sequence[str]) -> str:
 
 
 def _bytes(amount: int | None) -> str:
-    return "-" if amount is None else shown(amount)
+    return "-" if amount is None else bytes_text(amount)
 
 
 def _ratio(used: int | None, held: int | None) -> str:

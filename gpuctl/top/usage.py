@@ -1,7 +1,4 @@
-"""Joins what claims hold, by slices and claims, with what they use, by the metrics of the kubelet plugins.
-
-Metrics are read through the API server, which hands requests on to pods.
-"""
+"""Joins what claims hold, from slices and claims, with what they use, from the kubelet plugins' metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from urllib.parse import quote
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from gpuctl.cli.cluster import ClusterView
-from gpuctl.cli.failures import told
-from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.cli.failures import error_text
+from gpuctl.doctor.outside.programs import flag_value, programs_of
 from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.nodes import NodeView
 
@@ -26,6 +23,8 @@ PODS = "app.kubernetes.io/name=gpu-dra-kubeletplugin"
 
 _FLAG = "--metrics-addr"
 _AT_ONCE = 16
+"""Requests at a time."""
+
 _TIMEOUT_SECONDS = 5.0
 _NO_POD = "no pod of the kubelet plugin runs there"
 _NO_METRICS = f"its plugin serves no metrics: set metrics.enabled of the chart, or {_FLAG}"
@@ -38,14 +37,14 @@ BUSY = "gpu_dra_device_utilization_ratio"
 _SERIES = frozenset({ALLOCATED, USED, BUSY})
 
 Key = tuple[str, str, str, str]
-"""A claim's namespace, its name, a device of it, and its share of that, empty for a device of its own."""
+"""A claim's namespace, its name, a device of it, and its share ID, empty if the device is not shared."""
 
 Measured = Mapping[tuple[str, Key], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """What the plugin of a node answered, or why it gave no metrics."""
+    """The metrics of a node's plugin, or why there are none."""
 
     node: str
     text: str | None = None
@@ -53,34 +52,33 @@ class Scraped:
 
 
 def scrape(client: KubeClient, view: ClusterView, nodes: Iterable[str]) -> list[Scraped]:
-    """Ask the plugins of these nodes, some at a time; raises nothing for one that cannot be asked.
+    """Read the metrics of the plugins of these nodes; one that cannot be read raises nothing.
 
     It takes the right to list pods, and to get pods/proxy in the namespace of the driver.
     """
     try:
         pods = view.listed("/api/v1/pods", labelSelector=PODS)
     except ApiError as error:
-        return [Scraped(node, lacking=told(error)) for node in nodes]
+        return [Scraped(node, lacking=error_text(error)) for node in nodes]
+    # During a rolling update two pods of the plugin may run on a node; the newer one is there to stay.
     newest: dict[str, Object] = {}
     for pod in sorted(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
         if (pod.get("status") or {}).get("phase") == "Running":
             newest[str(pod["spec"].get("nodeName"))] = pod
+    # Each request waits for the API server, which itself asks the pod.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda node: _ask(client, node, newest.get(node)), nodes))
 
 
 def metrics_path(pod: Object) -> str | None:
-    """Where the API server hands out the metrics of a plugin's pod; None where it serves none."""
+    """The path at which the API server proxies the metrics of a plugin's pod; None if it serves none."""
     container = programs_of(pod["spec"]).get("kubeletplugin") or {}
     words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
-    for number, word in enumerate(words):
-        flag, _, value = word.partition("=")
-        address = value or (words[number + 1] if number + 1 < len(words) else "")
-        port = address.rpartition(":")[2]
-        if flag == _FLAG and port.isdecimal():
-            namespace, name = (quote(str(pod["metadata"][key]), safe="") for key in ("namespace", "name"))
-            return f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
-    return None
+    port = (flag_value(words, _FLAG) or "").rpartition(":")[2]
+    if not port.isdecimal():
+        return None
+    namespace, name = (quote(str(pod["metadata"][key]), safe="") for key in ("namespace", "name"))
+    return f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
 
 
 def _ask(client: KubeClient, node: str, pod: Object | None) -> Scraped:
@@ -92,14 +90,14 @@ def _ask(client: KubeClient, node: str, pod: Object | None) -> Scraped:
     try:
         return Scraped(node, client.text(path, timeout_seconds=_TIMEOUT_SECONDS))
     except ApiError as error:
-        return Scraped(node, lacking=told(error))
+        return Scraped(node, lacking=error_text(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a claim has of a GPU and uses of it; what is unknown is None.
+    """What a claim has of a GPU and uses of it; None for what is not known.
 
-    ``part`` is how much of the GPU it has, from 0 to 1; ``busy`` how busy its device was, from 0 to 1.
+    ``part`` is how much of the GPU it has, ``busy`` is how busy its device was, both from 0 to 1.
     """
 
     node: str
@@ -117,10 +115,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several usages together. Sums are of those that are known.
+    """Several usages together; the sums are of those that are known.
 
-    For ``untold`` devices nothing says what is used; ``measured_bytes`` is what the others have.
-    ``gpus`` is how many GPUs they have, parts added up; ``busy`` is their mean, by their parts.
+    The use of ``untold`` devices is not known; ``measured_bytes`` is the memory that the others have.
+    ``gpus`` is the number of GPUs, parts added up; ``busy`` is the mean, weighted by these parts.
     """
 
     name: str
@@ -134,7 +132,7 @@ class Group:
 
 
 def read_metrics(text: str) -> dict[tuple[str, Key], float]:
-    """The series about devices of claims; raises ValueError for what is no text of Prometheus' format."""
+    """The series about devices of claims; raises ValueError if the text is not in Prometheus' format."""
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[tuple[str, Key], float] = {}
@@ -148,7 +146,7 @@ def read_metrics(text: str) -> dict[tuple[str, Key], float]:
 
 
 def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scraped]]:
-    """What each node's metrics say, by node, and the nodes without metrics that can be read."""
+    """The metrics of each node, by node, and the nodes without metrics that can be read."""
     measured: dict[str, Measured] = {}
     lacking = []
     for one in answers:
@@ -163,7 +161,8 @@ def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scra
 
 
 def usages(view: NodeView, measured: Measured) -> list[Usage]:
-    """Everything that claims hold of a node's GPUs; a device over several GPUs is listed with its first."""
+    """Everything that claims hold of a node's GPUs; a device of several GPUs is listed with its first GPU."""
+    # From the status of claims, for plugins that serve no metrics.
     reported = {
         (share.claim, share.device, share.share_id or ""): share.used_bytes
         for gpu in view.state.memory
@@ -174,7 +173,7 @@ def usages(view: NodeView, measured: Measured) -> list[Usage]:
         for one in gpu.holdings:
             namespace, _, name = one.claim.partition("/")
             key = (namespace, name, one.device, one.share_id or "")
-            if not one.looks_on and key not in found:
+            if not one.admin_access and key not in found:
                 by_status = reported.get((one.claim, one.device, one.share_id or ""))
                 found[key] = _usage(gpu, one, key, measured, by_status)
     return list(found.values())
@@ -206,7 +205,7 @@ _NAMES: Mapping[By, Callable[[Usage], str]] = {
 
 
 def grouped(found: Iterable[Usage], by: By) -> list[Group]:
-    """Grouped as was asked; the largest use comes first, then the largest holding."""
+    """The usages in groups; the largest use comes first, then the largest holding."""
     members: dict[str, list[Usage]] = {}
     for one in found:
         members.setdefault(_NAMES[by](one), []).append(one)
@@ -215,7 +214,7 @@ def grouped(found: Iterable[Usage], by: By) -> list[Group]:
 
 
 def by_use(found: Iterable[Usage]) -> list[Usage]:
-    """The largest use first, then the largest holding."""
+    """The usages, the largest use first, then the largest holding."""
     return sorted(
         found,
         key=lambda one: (
@@ -229,7 +228,7 @@ def by_use(found: Iterable[Usage]) -> list[Usage]:
 
 
 def _group(name: str, ones: Sequence[Usage]) -> Group:
-    told = [one.used_bytes for one in ones if one.used_bytes is not None]
+    used = [one.used_bytes for one in ones if one.used_bytes is not None]
     busy = [(one.busy, one.part) for one in ones if one.busy is not None]
     weight = sum(part for _, part in busy)
     return Group(
@@ -238,7 +237,7 @@ def _group(name: str, ones: Sequence[Usage]) -> Group:
         gpus=round(sum(one.part for one in ones), 3),
         allocated_bytes=sum(one.allocated_bytes or 0 for one in ones),
         measured_bytes=sum(one.allocated_bytes or 0 for one in ones if one.used_bytes is not None),
-        used_bytes=sum(told) if told else None,
+        used_bytes=sum(used) if used else None,
         busy=round(sum(value * part for value, part in busy) / weight, 4) if weight else None,
-        untold=len(ones) - len(told),
+        untold=len(ones) - len(used),
     )

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from driver.process.log import LEVELS, Level
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.output import say
 
-if TYPE_CHECKING:
-    from driver.process.log import Level
-
 DEFAULT_ADDRESS = "127.0.0.1:8470"
-LEVELS = ("debug", "info", "warning", "error")
 PROGRAM = "gpu-dra-page"
-"""The name of the same command as a program of its own, which a pod runs."""
+"""The same command as a program of its own, which the chart's pod runs."""
 
 
 @click.command()
@@ -72,17 +68,19 @@ def web(
     title = str(found.read().get("current-context") or "") if found else ""
     client = connect_client(kubeconfig, context)
     if found:
-        client.get("/version")  # a person is told at once that the cluster cannot be reached; a pod waits
+        # A person learns at once that the cluster cannot be reached. A pod, which has no kubeconfig, waits
+        # for it.
+        client.get("/version")
     server = WebServer(client, title or "this cluster", names)
-    made = bound(addr)
-    say(f"the page is at {address_of(made)} until Ctrl-C")
+    listening = bound(addr)
+    say(f"the page is at {address_of(listening)} until Ctrl-C")
     if health_addr:
         from gpuctl.web.serve.server import answering
 
         with answering(health_addr, server):
-            server.run(made)
+            server.run(listening)
     else:
-        server.run(made)
+        server.run(listening)
 
 
 def main() -> None:
@@ -92,7 +90,7 @@ def main() -> None:
     try:
         click.version_option(package_name="gpu-dra", message=f"{PROGRAM} %(version)s")(web)(prog_name=PROGRAM)
     except (DriverError, OSError) as error:
-        from gpuctl.cli.failures import told
+        from gpuctl.cli.failures import error_text
 
-        say(f"{PROGRAM}: {told(error)}", err=True)
+        say(f"{PROGRAM}: {error_text(error)}", err=True)
         sys.exit(1)

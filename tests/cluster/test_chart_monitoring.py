@@ -1,4 +1,4 @@
-"""The chart has Prometheus and Grafana get the very files of deploy/monitoring, when it is asked to."""
+"""The chart has Prometheus and Grafana get its own rules and dashboards, when it is asked to."""
 
 from __future__ import annotations
 

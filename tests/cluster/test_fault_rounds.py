@@ -40,7 +40,7 @@ from tests.flow.mig_scene import restart_controller
 from tests.flow.test_sick_gpus import health, taints
 
 DOMAIN = "gpu.nvidia.com/"
-RULES = PROJECT / "deploy" / "monitoring" / "rules"
+RULES = PROJECT / "deploy" / "chart" / "monitoring" / "rules"
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import yaml
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
+from tools.chart.values import opt_in_toggles
 from tools.testbed.chart import (
     COMPONENTS,
     DEPLOY,
     NAMESPACE,
-    OPT_IN_ALONE,
     rendered,
     rendered_text,
     stale_manifests,
@@ -78,9 +78,14 @@ def test_the_base_is_what_helm_installs_by_default(build: Build) -> None:
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_component_is_what_its_values_make_of_the_chart(build: Build, component: str) -> None:
     _, values = COMPONENTS[component]
-    alone: Object = {} if values is not OPT_IN_ALONE else {"deviceClasses": {}}
 
-    assert by_name(build(component)) == by_name([NAMESPACE, *rendered({**values, **alone})])
+    assert by_name(build(component)) == by_name([NAMESPACE, *rendered(values)])
+
+
+def test_the_opt_in_classes_are_a_component(build: Build) -> None:
+    values = {"optInClasses": dict.fromkeys(opt_in_toggles(), True)}
+
+    assert by_name(build("extended-resources")) == by_name([NAMESPACE, *rendered(values)])
 
 
 def test_the_api_server_takes_the_base_and_knows_every_field(

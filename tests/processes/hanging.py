@@ -19,7 +19,7 @@ from driver.kinds.kind import Kinds
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.sharing.kind import SHARED
 from driver.kinds.whole import WholeKind
-from gpuctl.demo.brisk import given
+from gpuctl.demo.brisk import command_inputs
 from kubeletplugin.devices.kinds.registry import own_kinds
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
@@ -67,7 +67,7 @@ def _kinds_of(ports: NodePorts) -> Sequence[HeldKind]:
 def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     package, *arguments = sys.argv[1:]
-    handed = given(package, 0.2)
+    handed = command_inputs(package, 0.2)
     if isinstance(handed, GivenToController):
         kinds = Kinds((_HangsOnceTold(), STATIC, MADE), layers=(SHARED,))
         handed = replace(handed, kinds=lambda: kinds, hung_seconds=_HUNG_SECONDS)

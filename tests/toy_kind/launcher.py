@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from controller.process_inputs import Given as GivenToController
-from gpuctl.demo.brisk import given
+from gpuctl.demo.brisk import command_inputs
 from kubeletplugin.process_inputs import Given as GivenToPlugin
 
 WITH_TOYS = ("tests.toy_kind.launcher",)
@@ -18,7 +18,7 @@ _SETTLE_SECONDS = 0.2
 
 def with_toys(package: str) -> object:
     """What a package's command is handed: short intervals, and the driver's kinds with toys."""
-    brisk = given(package, _SETTLE_SECONDS)
+    brisk = command_inputs(package, _SETTLE_SECONDS)
     if isinstance(brisk, GivenToController):
         return replace(brisk, kinds=lambda: import_module("tests.toy_kind.offered").kinds())
     if isinstance(brisk, GivenToPlugin):

@@ -1,7 +1,7 @@
-"""Makes the files of the chart that follow from others, or checks that they are what it would make.
+"""Generates the files of the chart that follow from other files, and the pages about values and alerts.
 
-``python -m tools.chart.generate`` writes them; with ``--check`` it exits with 1 when one is missing or stale.
-``python -m tools.testbed.chart`` writes the manifests, which take helm to make.
+``python -m tools.chart.generate`` writes them; with ``--check`` it exits with 1 if one is missing or stale.
+``python -m tools.testbed.chart`` writes the manifests, for which it needs helm.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import yaml
 
 from tools.chart.nvidia import NvidiaValue, nvidia_values, with_nvidia_values
 from tools.chart.schema import meaning_of, schema_of
-from tools.chart.values import DEVICE_CLASSES, Values
+from tools.chart.values import Values
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
-MONITORING = ROOT / "deploy" / "monitoring"
-"""Rules and dashboards. The chart has copies of them, since helm sees only what lies in the chart."""
+_ALERTS = CHART / "monitoring" / "rules" / "alerts.yaml"
 _VALUES_FILE_HEAD = """\
 # The values of the chart. docs/values.md has them as a table, and those of NVIDIA's chart that are taken.
 # Made from tools/chart/values.py by python -m tools.chart.generate.
@@ -54,8 +53,9 @@ say what is so anyway are passed over.
 _ALERTS_PAGE_HEAD = """\
 # Alerts
 
-What the alerts of `deploy/monitoring/rules/alerts.yaml` mean, and what to do. [monitoring.md](monitoring.md)
-says how Prometheus gets them. This page is made from that file by `python -m tools.chart.generate`.
+What the alerts of `deploy/chart/monitoring/rules/alerts.yaml` mean, and what to do.
+[monitoring.md](monitoring.md) says how Prometheus gets them.
+This page is made from that file by `python -m tools.chart.generate`.
 
 **critical**: pods fail or will soon. **warning**: somebody should look today. **info**: good to know.
 """
@@ -68,7 +68,7 @@ _ALERT_GROUPS = {
 
 
 def _values_file(values: Any) -> str:
-    """The text of the file."""
+    """The text of values.yaml."""
     return (
         _VALUES_FILE_HEAD
         + "\n"
@@ -78,7 +78,7 @@ def _values_file(values: Any) -> str:
 
 
 def _value_parts(values: Any, depth: int) -> list[list[str]]:
-    """The lines of each field."""
+    """The lines of each field of a group of values."""
     hints = get_type_hints(type(values), include_extras=True)
     return [
         _value_lines(field.name, getattr(values, field.name), meaning_of(hints[field.name]), depth)
@@ -95,6 +95,7 @@ def _value_lines(name: str, value: Any, meaning: str, depth: int) -> list[str]:
     if isinstance(value, dict | list) and value:
         text = yaml.safe_dump(value, sort_keys=False).rstrip("\n")
         return [*lines, f"{indent}{name}:", *(f"{indent}  {line}" for line in text.splitlines())]
+    # JSON is YAML, and quotes an empty text; Python would write True.
     return [
         *lines,
         f"{indent}{name}: {json.dumps(value) if value in ('', [], {}) or isinstance(value, bool) else value}",
@@ -102,7 +103,7 @@ def _value_lines(name: str, value: Any, meaning: str, depth: int) -> list[str]:
 
 
 def _values_page(values: Any, theirs: list[NvidiaValue]) -> str:
-    """The text of the page."""
+    """The text of docs/values.md."""
     ours = "".join(
         f"| `{path}` | {_code(default)} | {meaning} |\n" for path, default, meaning in leaves(values)
     )
@@ -110,12 +111,12 @@ def _values_page(values: Any, theirs: list[NvidiaValue]) -> str:
         _VALUES_PAGE_HEAD
         + ours
         + _NVIDIA_HEAD
-        + "".join(f"| `{one.path}` | {one.said()} |\n" for one in theirs)
+        + "".join(f"| `{one.path}` | {one.description()} |\n" for one in theirs)
     )
 
 
 def leaves(values: Any, before: str = "") -> Iterator[tuple[str, Any, str]]:
-    """The path, the default and the meaning of every value that is no group of values."""
+    """The path, the default and the meaning of every value; groups of values are not listed themselves."""
     hints = get_type_hints(type(values), include_extras=True)
     for field in dataclasses.fields(values):
         value, path = getattr(values, field.name), f"{before}{field.name}"
@@ -130,7 +131,7 @@ def _code(default: Any) -> str:
 
 
 def _alerts_page(rules: str) -> str:
-    """The text of the page, by the text of the file of alerts."""
+    """The text of docs/alerts.md, from the text of the rule file."""
     groups = yaml.safe_load(rules)["groups"]
     listed = "".join(
         f"| [{rule['alert']}](#{rule['alert'].lower()}) | {rule['labels']['severity']} | {_summary(rule)} |\n"
@@ -160,46 +161,29 @@ def _summary(rule: dict[str, Any]) -> str:
 
 
 def _plain(template: str) -> str:
-    """A sentence with names in place of what Prometheus fills in."""
+    """A sentence with words in place of the templates that Prometheus fills in."""
     named = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), template)
     return re.sub(r"\{\{ \$value[^}]*\}\}", "N", named)
 
 
 def generated() -> dict[Path, str]:
-    """The files by their paths, with their texts."""
+    """The texts of the generated files, by path."""
     theirs: list[NvidiaValue] = nvidia_values(CHART / "nvidia-values.yaml")
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **with_nvidia_values(schema_of(Values), theirs),
     }
-    copies = {
-        CHART / "deviceclasses" / file.relative_to(DEVICE_CLASSES): file.read_text()
-        for file in DEVICE_CLASSES.rglob("*.yaml")
-    }
-    copies |= {
-        CHART / "monitoring" / file.relative_to(MONITORING): file.read_text()
-        for folder in ("rules", "dashboards")
-        for file in (MONITORING / folder).iterdir()
-    }
     return {
         CHART / "values.yaml": _values_file(Values()),
         CHART / "values.schema.json": json.dumps(schema, indent=2) + "\n",
         ROOT / "docs" / "values.md": _values_page(Values(), theirs),
-        ROOT / "docs" / "alerts.md": _alerts_page((MONITORING / "rules" / "alerts.yaml").read_text()),
-        **copies,
+        ROOT / "docs" / "alerts.md": _alerts_page(_ALERTS.read_text()),
     }
 
 
 def stale() -> list[Path]:
-    """The files that are missing, differ, or have no source."""
-    wanted = generated()
-    folders = (CHART / "deviceclasses", CHART / "monitoring")
-    left_over = [
-        file for folder in folders for file in folder.rglob("*") if file.is_file() and file not in wanted
-    ]
-    return left_over + [
-        file for file, text in wanted.items() if not file.is_file() or file.read_text() != text
-    ]
+    """The files that are missing or differ."""
+    return [file for file, text in generated().items() if not file.is_file() or file.read_text() != text]
 
 
 def main() -> int:
@@ -211,12 +195,8 @@ def main() -> int:
         for file in names:
             sys.stderr.write(f"{file.relative_to(ROOT)} is stale: run python -m tools.chart.generate\n")
         return 1 if names else 0
-    for file in stale():
-        if file in (texts := generated()):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(texts[file])
-        else:
-            file.unlink()
+    for file, text in generated().items():
+        file.write_text(text)
     return 0
 
 

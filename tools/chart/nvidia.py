@@ -1,4 +1,4 @@
-"""What the chart makes of the values of NVIDIA's chart, as ``deploy/chart/nvidia-values.yaml`` says."""
+"""The values of NVIDIA's chart, and what this chart does with them: ``deploy/chart/nvidia-values.yaml``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tools.chart.schema import Object
 
 @dataclass(frozen=True, slots=True)
 class NvidiaValue:
-    """A value of theirs: it ``becomes`` one of ours, or is ``refused`` with a sentence.
+    """A value of NVIDIA's chart: it ``becomes`` a value of this chart, or is ``refused`` with a sentence.
 
-    ``passed_over`` are the values that are taken without any effect, since they say what is so anyway.
+    Values that are ``passed_over`` are accepted and ignored, since they ask for what this driver does anyway.
     """
 
     path: str
@@ -25,8 +25,8 @@ class NvidiaValue:
     words: str = ""
     passed_over: tuple[Any, ...] = ()
 
-    def said(self) -> str:
-        """What the page says of it."""
+    def description(self) -> str:
+        """What docs/values.md says about it."""
         but = (
             f"; passed over: {', '.join(f'`{_yaml_word(one)}`' for one in self.passed_over)}"
             if self.passed_over
@@ -57,7 +57,8 @@ def nvidia_values(file: Path) -> list[NvidiaValue]:
 
 
 def with_nvidia_values(schema: Object, theirs: list[NvidiaValue]) -> Object:
-    """A schema that lets their values through to the templates, which take or refuse them."""
+    """A schema that lets NVIDIA's values through to the templates, which accept or refuse them."""
+    # The schema refuses unknown names. Only the templates can refuse these with a sentence of their own.
     widened = copy.deepcopy(schema)
     for one in theirs:
         inner, *names = widened, *one.path.split(".")
@@ -66,5 +67,7 @@ def with_nvidia_values(schema: Object, theirs: list[NvidiaValue]) -> Object:
                 name, {"type": "object", "additionalProperties": False, "properties": {}}
             )
             inner.setdefault("properties", {})
-        inner["properties"].setdefault(names[-1], {"description": f"A value of NVIDIA's chart. {one.said()}"})
+        inner["properties"].setdefault(
+            names[-1], {"description": f"A value of NVIDIA's chart. {one.description()}"}
+        )
     return widened

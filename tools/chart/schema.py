@@ -1,4 +1,4 @@
-"""How the chart's values are described beside their types, and the JSON schema that follows from both."""
+"""Descriptions of the chart's values beside their types, and the JSON schema that follows from both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN: tuple[tuple[Any, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The pattern of a text: an ECMA regular expression, which JSON schema understands."""
+    """The pattern of a text: a regular expression of ECMA 262, as JSON schema takes it."""
 
     pattern: str
 
@@ -34,19 +34,19 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OrEmpty:
-    """An empty text is valid too, and means that the value is not given."""
+    """An empty text is valid as well, and means that the value is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The JSON schema of a value whose type says too little."""
+    """The JSON schema of a value that is stricter than its type."""
 
     given: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Toggles:
-    """A mapping with these keys and no others, each true or false."""
+    """A mapping with these keys only, each true or false."""
 
     names: tuple[str, ...]
 
@@ -57,7 +57,7 @@ def quantity() -> Schema:
 
 
 def schema_of(kind: Any) -> Object:
-    """The schema of a type: dataclasses are mappings with these fields and no others."""
+    """The schema of a type; a dataclass is a mapping with its fields only."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _annotated(parts[0], parts[1:])
@@ -94,11 +94,12 @@ def _annotated(kind: Any, said: tuple[Any, ...]) -> Object:
             case Toggles():
                 each = {name: {"type": "boolean"} for name in part.names}
                 schema = {"type": "object", "additionalProperties": False, "properties": each}
+    # At the end, when the pattern is known in whatever order the parts are written.
     if any(isinstance(part, OrEmpty) for part in said):
         schema["pattern"] = f"^$|{schema['pattern']}"
     return schema
 
 
 def meaning_of(kind: Any) -> str:
-    """The sentence beside a type, empty where there is none."""
+    """The sentence beside a type, empty if there is none."""
     return next((part for part in get_args(kind)[1:] if isinstance(part, str)), "")

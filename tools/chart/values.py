@@ -1,7 +1,7 @@
 """The values of the chart: their names, types, defaults and meaning.
 
-``values.yaml``, ``values.schema.json`` and ``docs/values.md`` are made from these types (``generate.py``).
-Names are those of the chart, so they are in its case.
+``values.yaml``, ``values.schema.json`` and ``docs/values.md`` are generated from these types
+(``generate.py``). Names are in camelCase, as usual in Kubernetes.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def class_toggles() -> dict[str, bool]:
 
 
 def opt_in_toggles() -> dict[str, bool]:
-    """The files in ``deviceclasses/opt-in/``, all off: they stand for resources of a device plugin."""
+    """The files in ``deviceclasses/opt-in/``, all off: classes with resource names of a device plugin."""
     return {file.stem: False for file in sorted((DEVICE_CLASSES / "opt-in").glob("*.yaml"))}
 
 

@@ -19,7 +19,7 @@ from driver.errors import DriverError
 from driver.process.log import configure
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.demo.ending import signals_end_it_once
 from tools.scenarios.catalogue import Scenario, scenario, scenario_names
 from tools.scenarios.description import CLUSTERS, ClusterKind
@@ -176,7 +176,7 @@ def _read(name: str, report: Report) -> Scenario | None:
     try:
         return scenario(name)
     except ScenarioWrong as error:
-        report.tell(Result(name, name, 0.0, 0.0, Failure(1, "", told(error))))
+        report.tell(Result(name, name, 0.0, 0.0, Failure(1, "", error_text(error))))
         return None
 
 
@@ -186,7 +186,7 @@ def main() -> None:
     try:
         commands(prog_name="python -m tools.scenarios")
     except (DriverError, ClusterError) as error:
-        click.echo(f"scenarios: {told(error)}", err=True)
+        click.echo(f"scenarios: {error_text(error)}", err=True)
         sys.exit(1)
 
 

@@ -28,7 +28,7 @@ from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from gpuctl.cli.cluster import connect_client
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from kubernetes_rules.quantity import parse_quantity
 
 Object = dict[str, Any]
@@ -339,7 +339,7 @@ def main(name: str, *arguments: str) -> None:
     try:
         PROGRAMS[name](arguments, prog_name=name)
     except DriverError as error:
-        click.echo(f"{name}: {told(error)}", err=True)
+        click.echo(f"{name}: {error_text(error)}", err=True)
         sys.exit(1)
 
 

@@ -40,16 +40,10 @@ NAMESPACE: Object = {
 }
 
 DEPLOY = PACKAGE_ROOT / "deploy"
-_BASE_TEMPLATES = ("admission-policy", "controller", "device-classes", "kubeletplugin", "node-config", "rbac")
-"""The templates of what is always installed."""
+_BASE_TEMPLATES = ("admission-policy", "controller", "kubeletplugin", "node-config", "rbac")
+"""The templates of what is always installed; kustomize takes the classes from the folder of the chart."""
 
-_DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-OPT_IN_ALONE: dict[str, Any] = {
-    "optInClasses": dict.fromkeys(_DEFAULTS["optInClasses"], True),
-    "deviceClasses": dict.fromkeys(_DEFAULTS["deviceClasses"], False),
-}
 COMPONENTS: dict[str, tuple[str, Values]] = {
-    "extended-resources": ("device-classes", OPT_IN_ALONE),
     "mps": ("mps", {"mps": {"enabled": True}}),
     "page": ("page", {"page": {"enabled": True}}),
     "webhook-cert-manager": (
@@ -57,7 +51,7 @@ COMPONENTS: dict[str, tuple[str, Values]] = {
         {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}},
     ),
 }
-"""The template of each component of ``deploy/kustomize``, and the values with which it is rendered."""
+"""The template of each component that is rendered, and the values with which it is."""
 
 _UNINSTALL_TEMPLATES = ("uninstall-rights", "uninstall-job")
 """The templates of what helm runs before it deletes anything; without helm an admin applies them."""

@@ -1,4 +1,4 @@
-{{/* Begins every template: takes values of NVIDIA's chart, and refuses what cannot work together. */}}
+{{/* Every template begins with this: it takes values of NVIDIA's chart, and refuses combinations that cannot work. */}}
 {{- define "gpu-dra.checked" -}}
 {{- include "gpu-dra.take-nvidia-values" . -}}
 {{- include "gpu-dra.check-nodes" . -}}

@@ -1,8 +1,8 @@
 {{/*
-The NetworkPolicy of one component: who may reach it, and, where the API server's ports are given, what it may
-reach. Wants a dict: root; name, of the component; metrics, its port, or 0 where it serves none; serves, a port
-for the API server, or 0; asks, whether it asks the API server.
-Probes come from the node, which network policies let through.
+The NetworkPolicy of one component: who may reach it and, if the API server's ports are given, what it may
+reach. It takes a dict: root; name, of the component; metrics, the port of its metrics, or 0; serves, the port that
+the API server calls, or 0; asks, whether it calls the API server.
+Probes come from the node itself, which network policies let through.
 */}}
 {{- define "gpu-dra.network-policy" -}}
 {{- $values := .root.Values }}

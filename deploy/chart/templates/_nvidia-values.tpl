@@ -1,5 +1,5 @@
-{{/* Values of NVIDIA's chart become ours, or are refused with a sentence, as nvidia-values.yaml says. A value that was taken is
-removed from where it was, so that a second run of this finds nothing to do. */}}
+{{/* Values of NVIDIA's chart become values of this one, or are refused with a sentence, as nvidia-values.yaml says. .Values is one object for
+all templates, and each begins with this: a value that was taken is removed, so that the next run finds nothing to do. */}}
 {{- define "gpu-dra.take-nvidia-values" -}}
 {{- $refused := list -}}
 {{- range (.Files.Get "nvidia-values.yaml" | fromYaml).values -}}

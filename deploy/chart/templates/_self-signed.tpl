@@ -1,7 +1,7 @@
 {{/*
-The webhook's pair, signed by an authority whose key is thrown away. The one in the cluster is kept until two years before its end: made
-anew at every upgrade, the API server would believe the webhook nothing until its pods have the new one. Without a cluster to ask (helm
-template), each rendering makes another one.
+The webhook's certificate and key, signed by an authority whose own key nobody keeps. An upgrade keeps the pair that is in the cluster
+until two years before its end: the API server would not trust the webhook's pods while they still have an old pair. Without a cluster
+(helm template), each rendering makes another pair.
 */}}
 {{- define "gpu-dra.self-signed" -}}
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates.source "selfSigned") -}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -42,6 +42,15 @@ def programs_of(pod_spec: Object) -> dict[Program, Object]:
     """The driver's containers of a pod's spec, by their programs."""
     found = ((program_of(container), container) for container in containers_of(pod_spec))
     return {program: container for program, container in found if program is not None}
+
+
+def flag_value(words: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, written as ``--flag=value`` or ``--flag value``; None if it is not given."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            return value if equals else following
+    return None
 
 
 def ours(pods: Iterable[Object]) -> list[Object]:

@@ -1,11 +1,15 @@
-"""The DeviceClasses as tiers: how many devices each selects, how many are held or free, which pods wait."""
+"""The DeviceClasses as tiers: how many devices each selects, and how many of them are held or free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuctl.fleet.holders import Allocated
+from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.pods import WaitingPod, queues
 from gpuctl.fleet.published import PublishedNode
 from kubernetes_rules.allocator.selector_results import SelectorResults
 from kubernetes_rules.errors import AllocationFailed
@@ -15,7 +19,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClassOnNode:
-    """How the devices that a class selects are. A device may be of several classes, and be held and free."""
+    """The devices of a node that a class selects. A shared device may be both held and free."""
 
     devices: int = 0
     held: int = 0
@@ -34,9 +38,9 @@ class ClassOnNode:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A class in the whole cluster; ``claims`` have a device by it, ``waiting`` pods ask for one.
+    """A class in the whole cluster: ``claims`` have a device of it, ``waiting`` pods ask for one.
 
-    ``exists`` is false for a class that pods ask for and that does not exist.
+    ``exists`` is false for a class that pods ask for but that does not exist.
     """
 
     name: str
@@ -46,53 +50,93 @@ class Tier:
     exists: bool = True
 
 
-class Selected:
-    """Which devices the classes select, kept by node until its slices or the classes change.
+class Tiers:
+    """All classes with their devices. Not thread-safe.
 
-    A class's selector that fails on a device selects nothing there, as for the scheduler.
+    Which devices of a node a class selects is kept until the slices of the node or the classes change.
     """
 
     def __init__(self) -> None:
-        self._classes: dict[str, tuple[str, ...]] = {}
-        self._nodes: dict[str, dict[str, frozenset[str]]] = {}
-        self._fresh: set[str] = set()
+        self._expressions: dict[str, tuple[str, ...]] = {}
+        self._devices: dict[str, dict[str, frozenset[str]]] = {}
+        self._counts: dict[str, dict[str, ClassOnNode]] = {}
+        self._current: set[str] = set()
 
-    def take_classes(self, classes: Iterable[Object]) -> None:
-        """The classes are these now."""
+    def update_classes(self, classes: Iterable[Object]) -> None:
+        """Take all classes as they are now."""
         found = {str(one["metadata"]["name"]): tuple(_expressions(one)) for one in classes}
-        if found != self._classes:
-            self._classes = found
-            self._fresh.clear()
+        if found != self._expressions:
+            self._expressions = found
+            self._current.clear()
 
-    def doubt(self, node: str) -> None:
-        """The slices of a node changed; what was known of it counts until it was asked about again."""
-        self._fresh.discard(node)
+    def mark_stale(
+        self, changed: Iterable[str], other_slices: Iterable[str], views: Mapping[str, NodeView]
+    ) -> None:
+        """Note the nodes that changed, and those of them with other slices. ``views`` are all nodes.
 
-    def forget(self, node: str) -> None:
-        """A node publishes nothing any more."""
-        self._nodes.pop(node, None)
+        What was known of a node counts until it is evaluated again.
+        """
+        for name in changed:
+            self._counts.pop(name, None)
+            if name not in views:
+                self._devices.pop(name, None)
+        self._current.difference_update(other_slices)
 
-    def knows(self, node: str) -> bool:
-        """Whether the devices of a node were asked about as they are now."""
-        return node in self._fresh
+    def evaluate(self, read: Iterable[PublishedNode], has_time: Callable[[], bool]) -> tuple[bool, bool]:
+        """Evaluate the selectors for new and changed nodes while there is time.
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all classes, sorted."""
-        return sorted(self._classes)
+        Returns whether any node was evaluated, and whether none is left.
+        """
+        evaluated = False
+        for one in read:
+            if one.name in self._current:
+                continue
+            if not has_time():
+                return evaluated, False
+            results = SelectorResults()
+            self._devices[one.name] = {
+                name: frozenset(_selected(one, expressions, results))
+                for name, expressions in self._expressions.items()
+            }
+            self._counts.pop(one.name, None)
+            self._current.add(one.name)
+            evaluated = True
+        return evaluated, True
 
-    def look(self, read: PublishedNode) -> None:
-        """Ask all selectors about the devices of a node."""
-        results = SelectorResults()
-        self._fresh.add(read.name)
-        self._nodes[read.name] = {
-            name: frozenset(_selected(read, expressions, results))
-            for name, expressions in self._classes.items()
-        }
+    def evaluated(self, names: Iterable[str]) -> int:
+        """How many of these nodes are evaluated as they are now."""
+        return len(self._current.intersection(names))
 
-    def of(self, node: str) -> Mapping[str, frozenset[str]]:
-        """The names of a node's devices by class; none where it was not asked about."""
-        return self._nodes.get(node, {})
+    def tiers(
+        self, views: Mapping[str, NodeView], held: Iterable[Allocated], waiting: Sequence[WaitingPod]
+    ) -> tuple[Tier, ...]:
+        """All classes with their devices, and classes that pods ask for but that do not exist."""
+        totals: dict[str, ClassOnNode] = dict.fromkeys(self._expressions, ClassOnNode())
+        for view in views.values():
+            for name, count in self._on_node(view).items():
+                if name in totals:  # a node that is not evaluated again may still have a deleted class
+                    totals[name] = totals[name].plus(count)
+        classes = {(one.claim, one.device_class) for one in held if one.device_class}
+        claims = Counter(name for _, name in classes)
+        asked = queues(waiting)
+        return tuple(
+            Tier(name, totals.get(name, ClassOnNode()), claims[name], asked[name], exists=name in totals)
+            for name in sorted({*totals, *asked})
+        )
+
+    def _on_node(self, view: NodeView) -> dict[str, ClassOnNode]:
+        if view.name not in self._counts:
+            self._counts[view.name] = {
+                name: ClassOnNode(
+                    len(devices),
+                    len(devices & view.held),
+                    len(devices & view.free),
+                    len(devices & view.unavailable),
+                )
+                for name, devices in self._devices.get(view.name, {}).items()
+                if devices
+            }
+        return self._counts[view.name]
 
 
 def _expressions(device_class: Object) -> Iterator[str]:
@@ -108,4 +152,6 @@ def _selected(read: PublishedNode, expressions: Sequence[str], results: Selector
                 if results.first_false(device, expressions) is None:
                     yield device.id.device
             except AllocationFailed:
+                # A selector that fails for a device selects nothing there. (The scheduler gives up on the
+                # pod.)
                 continue

@@ -1,4 +1,4 @@
-"""What changed in the last hour: taints, claims and pods, found by comparing before and now."""
+"""What changed in the last hour: taints, claims and pods, found by comparing old and new."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Tone = Literal["bad", "good", "plain"]
 
 KEPT = timedelta(hours=1)
 MOST_CHANGES = 2000
-"""More are not kept, however much happens in an hour."""
+"""The most changes that are kept, however much happens in an hour."""
 
 _MOST_OF_EVENT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that changed. ``at`` is RFC 3339; ``about`` names the object, of the kind ``kind``."""
+    """One change. ``at`` is RFC 3339; ``about`` is the name of the object, ``kind`` its kind."""
 
     at: str
     kind: Literal["node", "claim", "pod"]
@@ -35,24 +35,24 @@ class Change:
 
 
 class History:
-    """The changes of the last hour, the newest first, at most so many."""
+    """The changes of the last hour, the newest first, at most ``MOST_CHANGES``."""
 
     def __init__(self) -> None:
         self._changes: deque[tuple[datetime, Change]] = deque(maxlen=MOST_CHANGES)
 
     def add(self, at: datetime, change: Change) -> None:
-        """One more change."""
+        """Add a change."""
         self._changes.appendleft((at, change))
 
     def changes(self, now: datetime) -> tuple[Change, ...]:
-        """Those of the last hour; older ones are forgotten."""
+        """The changes of the last hour; older ones are dropped."""
         while self._changes and now - self._changes[-1][0] > KEPT:
             self._changes.pop()
         return tuple(change for _, change in self._changes)
 
 
 def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> Iterator[Change]:
-    """What changed on a node: GPUs that come and go, taints, its pool."""
+    """What changed on a node: its GPUs, taints, its pool."""
     if before is None or after is None:
         node = after or before
         if node is not None:
@@ -88,7 +88,7 @@ def _gpu_changes(before: GpuState | None, after: GpuState) -> Iterator[tuple[str
 def claim_changes(
     at: str, claim: str, before: Sequence[Allocated], after: Sequence[Allocated]
 ) -> Iterator[Change]:
-    """What a claim was given, gave back, and whether its devices are ready."""
+    """The devices that a claim was given or gave back, and whether they are ready."""
     had, has = {(one.pool, one.device): one for one in before}, {(one.pool, one.device): one for one in after}
     if new := [f"{pool}/{device}" for pool, device in has if (pool, device) not in had]:
         yield Change(at, "claim", claim, f"was given {', '.join(new)}")
@@ -102,7 +102,7 @@ def claim_changes(
 
 
 def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) -> Iterator[Change]:
-    """A pod begins to wait, is placed, or waits no more."""
+    """A pod began to wait, was placed, or no longer waits."""
     if before is None and after is not None:
         words = (
             f"asks for devices of class {', '.join(after.classes)}" if after.classes else "asks for devices"
@@ -115,7 +115,7 @@ def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) ->
 
 
 def event_change(at: str, event: Object) -> Change | None:
-    """What the driver reported in an Event about a node, a claim or a pod; None for anything else."""
+    """The driver's Event about a node, a claim or a pod; None for an Event about anything else."""
     involved = event.get("involvedObject") or {}
     kinds: dict[str, Literal["node", "claim", "pod"]] = {
         "Node": "node",
@@ -138,16 +138,17 @@ def text_of(at: datetime) -> str:
 
 
 def moment(text: str) -> datetime | None:
-    """The moment that an object names, None for what is none."""
+    """The moment that an object names, None if it cannot be understood."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
+    # A time without a zone could be any of a day; the API server writes Z.
     return found if found.tzinfo else None
 
 
 def ago(since: str, now: str) -> str:
-    """How long ago something was, in one word: ``12 s``, ``5 min``, ``3 h``, ``2 d``; empty if unknown."""
+    """How long ago something was: ``12 s``, ``5 min``, ``3 h``, ``2 d``; empty if unknown."""
     begin, end = moment(since), moment(now)
     if begin is None or end is None:
         return ""

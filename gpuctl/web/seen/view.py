@@ -1,4 +1,4 @@
-"""The whole cluster as the page shows it at one moment: one frozen value, from which all pages are made."""
+"""The whole cluster at one moment: one frozen value, from which all pages are made."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Object = Mapping[str, Any]
 _RANK = {"held": 0, "free": 1, "unavailable": 2, "excluded": 3}
 
 PARTS = ("summary", "sick", "waiting", "tiers", "nodes", "history")
-"""What changes by itself, and has a version of its own."""
+"""The parts of the first page, each with its own version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The cluster in numbers. ``used`` adds up the parts of GPUs that claims have."""
+    """The cluster in numbers. ``used`` is the sum of the parts of GPUs that claims have."""
 
     nodes: int = 0
     gpus: int = 0
@@ -41,7 +41,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Sick:
-    """What is wrong with a GPU, a node's pool, or a claim's device. ``blocks``: no claim gets it."""
+    """What is wrong with a GPU, a node's pool, or a claim's device. ``blocks``: no new claim can get it."""
 
     node: str
     what: str
@@ -64,11 +64,12 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What there is to show. ``version`` grows with each view, ``parts`` has one for each part.
+    """Everything that pages show. ``version`` grows with each view, ``parts`` has a version for each part.
 
-    ``cluster`` is the version of what explanations depend on. ``at`` is the API server's time, RFC 3339, and
-    ``since`` when history began. ``synced``: everything was read at least once. ``failing`` says which
-    watches are broken, and why. ``classes_of`` is of how many nodes the devices of each class are known.
+    ``cluster`` is the version of the objects that explanations depend on. ``at`` is the API server's time,
+    RFC 3339, and ``since`` is the time at which the history begins. ``synced``: everything was read at least
+    once. ``failing`` says which watches are broken, and why. The selectors of classes were evaluated for
+    ``classes_of`` nodes.
     """
 
     version: int = 0
@@ -113,7 +114,7 @@ def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Sum
 
 
 def sick(nodes: Mapping[str, NodeView], order: Sequence[str]) -> tuple[Sick, ...]:
-    """All that is wrong, what keeps claims away first."""
+    """Everything that is wrong; what keeps claims away comes first."""
     found = [one for name in order if nodes[name].is_amiss for one in _sick(nodes[name])]
     return tuple(sorted(found, key=lambda one: not one.blocks))
 
@@ -143,17 +144,18 @@ class GpuDetail:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetail:
-    """A node with its GPUs; none where its slices cannot be read, as the view says."""
+    """A node with its GPUs; without GPUs if its slices cannot be read, as the view says."""
 
     node: NodeView
     gpus: tuple[GpuDetail, ...]
 
 
 def node_detail(view: View, name: str) -> NodeDetail | None:
-    """The node in full, None where it publishes nothing."""
+    """The node in full, None if it publishes nothing."""
     node = view.nodes.get(name)
     if node is None:
         return None
+    # The views have no single devices, which are many; a node's page is asked for rarely.
     slices = [
         one
         for one in view.objects.slices

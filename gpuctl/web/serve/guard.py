@@ -1,9 +1,4 @@
-"""Keeps others than the person at the browser away, and the browser from doing more than show the page.
-
-A page on loopback can be reached by every web site that the same browser shows, by a name that its owner has
-lead to 127.0.0.1 (DNS rebinding). So only requests to names that this page is known by are answered. Scripts
-and styles come from files alone, so that a name that got into the page unescaped would still do nothing.
-"""
+"""Refuses requests that do not come from the person at the browser, and limits what the page can do there."""
 
 from __future__ import annotations
 
@@ -13,8 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Every web site that the browser shows can reach a page on loopback, by a name of its own that it lets lead
+# to 127.0.0.1 (DNS rebinding). The browser then sends that name, so only requests to known names are
+# answered.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
+# Scripts and styles come from files alone: a name of an object that got into the page unescaped would still
+# do nothing. And no other site can show the page in a frame and have people click in it.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -30,7 +30,7 @@ _MOST_TARGET_BYTES = 4096
 
 
 def host_name(header: str) -> str:
-    """The name of a Host header without its port, in lower case: ``[::1]:80`` is ``::1``."""
+    """The name in a Host header without its port, in lower case: ``[::1]:80`` gives ``::1``."""
     host = header.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -39,15 +39,15 @@ def host_name(header: str) -> str:
 
 
 class Guard:
-    """Answers requests by GET and HEAD to a known name, and refuses all others."""
+    """Lets GET and HEAD requests to a known name through, and refuses all others."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        """``names`` are those by which the page is reached, beside those of loopback."""
+        """``names`` are the names of the page beside those of loopback."""
         self._app = app
         self._names = LOOPBACK | {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a good request on, with the headers added to its answer."""
+        """Answer a request (ASGI), with the headers added to the answer."""
         if scope["type"] != "http":
             return
 
@@ -67,6 +67,7 @@ class Guard:
         await PlainTextResponse(f"{words}\n", status)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        # ASGI gives the names of headers in lower case.
         headers: dict[bytes, bytes] = dict(scope["headers"])
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or host_name(hosts[0].decode("latin-1")) not in self._names:
@@ -75,7 +76,8 @@ class Guard:
             return 405, "this page is only read"
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > _MOST_TARGET_BYTES:
             return 414, "the address is too long"
-        # A browser says of a request who made it (Fetch Metadata). Another site may lead here, no more.
+        # The browser says which site made a request (Fetch Metadata). Another site may link to a page here,
+        # but not fetch one, nor load it as a script or picture.
         foreign = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site")
         if foreign and headers.get(b"sec-fetch-mode") != b"navigate":
             return 403, "another site asks for this"

@@ -1,4 +1,4 @@
-"""What a browser asks to see of the long lists: which page, which nodes."""
+"""What a query string asks for: the pages of long lists, and which nodes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from gpuctl.web.seen.view import View
 Item = TypeVar("Item")
 Show = Literal["all", "sick", "free", "used"]
 
-NODES_PER_PAGE = 50
 LINES_PER_PAGE = 20
-HISTORY_PER_PAGE = 100
+_PER_PAGE = {
+    "page": 50,
+    "sick_page": LINES_PER_PAGE,
+    "waiting_page": LINES_PER_PAGE,
+    "history_page": 100,
+}
+"""The items on a page of each list, by the parameter that has the page's number."""
+
 MOST_FILTER_CHARACTERS = 253
-"""No longer name is one of Kubernetes."""
+"""The longest name of an object in Kubernetes."""
 
 _MOST_DIGITS = 6
-_LISTS = ("page", "sick_page", "waiting_page", "history_page")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query string as it was understood; what makes no sense in it is left out.
+    """A query string, without what makes no sense in it.
 
-    ``pages`` are the pages of the lists by their parameters, 1 where nothing is said.
+    ``pages`` has the page of each list by its parameter; a list that is missing is on page 1.
     """
 
     filter: str = ""
@@ -36,11 +41,11 @@ class Query:
 
     @classmethod
     def read(cls, params: Mapping[str, str]) -> Query:
-        """Understand a query string."""
+        """Read a query string."""
         show = params.get("show", "all")
         pages = tuple(
             (name, int(value))
-            for name in _LISTS
+            for name in _PER_PAGE
             if (value := params.get(name, "")).isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
         )
         return cls(
@@ -49,12 +54,15 @@ class Query:
             tuple((name, page) for name, page in pages if page > 1),
         )
 
-    def page(self, name: str) -> int:
-        """The page of a list, from 1."""
-        return dict(self.pages).get(name, 1)
+    def page(self, name: str, items: Sequence[Item]) -> Page[Item]:
+        """The page of a list that is asked for, or the last one if there are fewer."""
+        size = _PER_PAGE[name]
+        last = max(1, -(-len(items) // size))  # rounded up
+        number = min(dict(self.pages).get(name, 1), last)
+        return Page(items[(number - 1) * size : number * size], number, last, len(items))
 
     def link(self, name: str, page: int) -> str:
-        """The query string for another page of a list, with everything else as it is."""
+        """The query string for another page of a list, with everything else unchanged."""
         pages = {**dict(self.pages), name: page}
         own = {"q": self.filter, "show": "" if self.show == "all" else self.show}
         found = {**own, **{key: str(value) for key, value in pages.items() if value > 1}}
@@ -69,13 +77,6 @@ class Page(Generic[Item]):
     number: int
     last: int
     total: int
-
-
-def page_of(items: Sequence[Item], number: int, size: int) -> Page[Item]:
-    """That page, or the last one where there are not so many."""
-    last = max(1, -(-len(items) // size))
-    number = min(max(1, number), last)
-    return Page(items[(number - 1) * size : number * size], number, last, len(items))
 
 
 def chosen(view: View, query: Query) -> list[NodeView]:

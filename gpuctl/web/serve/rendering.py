@@ -1,8 +1,4 @@
-"""Makes HTML of a view: whole pages, and their parts, each with a mark that changes with it.
-
-Names, labels and messages come from whoever may write them into the cluster, so that every value is escaped.
-Only what a template has made is taken as HTML, in one place.
-"""
+"""Makes HTML of a view: whole pages, and parts of pages, each with a mark that changes with it."""
 
 from __future__ import annotations
 
@@ -22,14 +18,7 @@ from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.gpus import GpuState, Use
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.web.seen.view import View, node_detail
-from gpuctl.web.serve.query import (
-    HISTORY_PER_PAGE,
-    LINES_PER_PAGE,
-    NODES_PER_PAGE,
-    Query,
-    chosen,
-    page_of,
-)
+from gpuctl.web.serve.query import LINES_PER_PAGE, Query, chosen
 from gpuctl.web.watch.answers import Answer
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -46,7 +35,7 @@ USE_WORDS: Mapping[Use, str] = {
     "several": "in several forms",
     "free": "free",
 }
-"""How a GPU is used, by ``GpuState.use``."""
+"""The words for each ``GpuState.use``."""
 
 _UNAVAILABLE = "unavailable"
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -54,7 +43,7 @@ _COMMAND = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page that changes by itself, and a mark that changes with it."""
+    """A part of a page, and a mark that changes with it."""
 
     html: Markup
     mark: str
@@ -64,16 +53,17 @@ Parts = Mapping[str, Part]
 
 
 class Renderer:
-    """Renders pages of the latest view; what several browsers look at is rendered once. In one thread."""
+    """Renders pages of a view; what several browsers look at is rendered once. Not thread-safe."""
 
     def __init__(self, title: str, known: Asked, ask: Asked) -> None:
-        """``title`` names the cluster; ``known`` gives the answer about a pod, ``ask`` has it renewed."""
+        """``title`` names the cluster; ``known`` gives the answer about a pod, ``ask`` also renews it."""
         self._known = known
         self._ask = ask
         self._rows: OrderedDict[str, tuple[NodeView, Markup]] = OrderedDict()
         self._kept: OrderedDict[tuple[object, ...], Parts] = OrderedDict()
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+            # Names, labels and messages are written by tenants and nodes.
             autoescape=True,
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
@@ -103,23 +93,23 @@ class Renderer:
         return self._once(("overview", view.version, answers, query), lambda: self._overview(view, query))
 
     def _overview(self, view: View, query: Query) -> Parts:
-        waiting = page_of(view.waiting, query.page("waiting_page"), LINES_PER_PAGE)
+        waiting = query.page("waiting_page", view.waiting)
         values: dict[str, dict[str, Any]] = {
             "summary": {},
-            "sick": {"found": page_of(view.sick, query.page("sick_page"), LINES_PER_PAGE)},
+            "sick": {"found": query.page("sick_page", view.sick)},
             "waiting": {
                 "found": waiting,
                 "answers": {pod.key: self._known(pod.key) for pod in waiting.items},
             },
             "tiers": {},
-            "nodes": {"found": page_of(chosen(view, query), query.page("page"), NODES_PER_PAGE)},
+            "nodes": {"found": query.page("page", chosen(view, query))},
             "history": {"changes": view.history[:LINES_PER_PAGE], "all": False},
         }
         return {name: self._part(name, view=view, query=query, **more) for name, more in values.items()}
 
     def history(self, view: View, query: Query) -> Parts:
         """All changes of the last hour, in pages."""
-        found = page_of(view.history, query.page("history_page"), HISTORY_PER_PAGE)
+        found = query.page("history_page", view.history)
         return {
             "history": self._part(
                 "history", view=view, query=query, changes=found.items, found=found, all=True
@@ -127,15 +117,18 @@ class Renderer:
         }
 
     def node(self, view: View, name: str) -> Parts:
-        """A node in full, or that it publishes nothing. It is made again when the node has changed."""
-        told = tuple(one for one in view.history if (one.kind, one.about) == ("node", name))
-        return self._once(("node", name, view.nodes.get(name), told), lambda: self._node(view, name, told))
+        """A node in full, or that it publishes nothing. It is rendered again when the node has changed."""
+        changes = tuple(one for one in view.history if (one.kind, one.about) == ("node", name))
+        return self._once(
+            ("node", name, view.nodes.get(name), changes), lambda: self._node(view, name, changes)
+        )
 
-    def _node(self, view: View, name: str, told: tuple[Any, ...]) -> Parts:
-        return {"node": self._part("node", view=view, detail=node_detail(view, name), name=name, told=told)}
+    def _node(self, view: View, name: str, changes: tuple[Any, ...]) -> Parts:
+        part = self._part("node", view=view, detail=node_detail(view, name), name=name, changes=changes)
+        return {"node": part}
 
     def pod(self, view: View, key: str) -> Parts:
-        """Explain's answer about a pod that waits, or that it waits no more."""
+        """Explain's answer about a pod that waits, or that it no longer waits."""
         pod = next((one for one in view.waiting if one.key == key), None)
         answer = self._ask(key) if pod else None
         return {"pod": self._part("pod", view=view, pod=pod, key=key, answer=answer)}
@@ -145,7 +138,7 @@ class Renderer:
         return Part(html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest())
 
     def _row(self, node: NodeView) -> Markup:
-        """The row of a node, which is made again when the node has changed."""
+        """The row of a node, which is rendered again when the node has changed."""
         known = self._rows.get(node.name)
         if known is None or known[0] is not node:
             known = self._rows[node.name] = (node, self._made("parts/node_row.html", node=node))
@@ -154,7 +147,7 @@ class Renderer:
         return known[1]
 
     def _made(self, template: str, /, **values: Any) -> Markup:
-        """What a template makes, in which every value is escaped already."""
+        """What a template makes: HTML, since all values in it are escaped."""
         return Markup(self._templates.get_template(template).render(**values))  # noqa: S704
 
     def _once(self, key: tuple[object, ...], make: Callable[[], Parts]) -> Parts:
@@ -178,7 +171,7 @@ def pod_link(key: str) -> str:
 
 
 def percent(part: float) -> str:
-    """A part as people read it: something that is not all is never 100 %, and not nothing never 0 %."""
+    """A part in percent. Only all is 100 %, and only nothing is 0 %."""
     whole = round(part * 100)
     if 0 < part < 1:
         whole = min(99, max(1, whole))
@@ -213,5 +206,5 @@ def node_words(node: NodeView) -> str:
 
 
 def with_commands(text: str) -> Markup:
-    """The text as HTML, with text between backticks as code; everything in it is escaped."""
+    """The text as HTML, escaped, with text between backticks as code."""
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before

@@ -1,7 +1,4 @@
-"""Serves the page until it is stopped: its addresses, the stream of changes, and probes beside it.
-
-Nothing is left running at the end.
-"""
+"""Serves the page until it is stopped: its addresses, the stream of changes, and the kubelet's probes."""
 
 from __future__ import annotations
 
@@ -16,15 +13,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette import responses
 from starlette.applications import Starlette
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
 from starlette.routing import Route
 
 from driver.errors import ConfigError
@@ -51,33 +41,35 @@ _BACKLOG = 128
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _MOST_MARKS = 32
 
-Made = tuple[str, Parts, dict[str, Any]]
+Page = tuple[str, Parts, dict[str, Any]]
 """A template, its parts, and its other values."""
 
-Make = Callable[["Request"], Made]
+MakePage = Callable[["Request"], Page]
 
 
 def bound(address: str) -> socket.socket:
-    """A socket that listens at ``host:port``, port 0 for any; raises ConfigError where none can."""
+    """A socket that listens at ``host:port``, port 0 for any free port; raises ConfigError if it cannot."""
     host, port = _host_and_port(address)
     try:
+        # AI_PASSIVE without a host: all addresses of this machine.
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, place = found[0]
-        made = socket.socket(family, kind, protocol)
+        listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigError(f"cannot serve at {address}: {error}", "give --addr a free host:port") from error
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(_BACKLOG)
+        # Connections of a server that ended just before may still be in TIME_WAIT, which would keep the port.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listening.close()
         raise ConfigError(f"cannot serve at {address}: {error}", "give --addr a free host:port") from error
-    return made
+    return listening
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address; raises ConfigError where it is none."""
+    """Whether only this machine reaches ``host:port``; raises ConfigError if it is malformed."""
     return _host_and_port(address)[0] in LOOPBACK
 
 
@@ -88,21 +80,21 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def address_of(made: socket.socket) -> str:
-    """Where a browser finds it."""
-    host, port = made.getsockname()[:2]
+def address_of(listening: socket.socket) -> str:
+    """The URL of the page that is served at a socket."""
+    host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 class _Server(uvicorn.Server):
-    """Ends its streams first when it is stopped: it would wait for them."""
+    """Ends the streams of browsers when it is stopped; else it would wait for them until its time is over."""
 
     def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
         super().__init__(config)
         self._streams = streams
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGINT and SIGTERM end it."""
+        """Stop, at SIGINT and SIGTERM."""
         self._streams.close()
         super().handle_exit(sig, frame)
 
@@ -111,7 +103,7 @@ class WebServer:
     """The page over a connection to a cluster."""
 
     def __init__(self, client: KubeClient, title: str, names: Iterable[str]) -> None:
-        """``title`` names the cluster for people, ``names`` are those by which the page is reached."""
+        """``title`` names the cluster for people, ``names`` are the names of the page for browsers."""
         self.engine = Engine(client)
         self.streams = Streams()
         self._answers = Answers(client, self._changed)
@@ -119,46 +111,49 @@ class WebServer:
         app = PageApp(lambda: self.engine.view, lambda: self._answers.version, renderer, self.streams)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server = _Server(_config(app.app(names)), self.streams)
-        self.engine.listen(self._take)
+        self.engine.listen(self._update)
 
-    def _take(self, view: View) -> None:
-        self._answers.take(view)
+    def _update(self, view: View) -> None:
+        self._answers.update(view)
         self._changed()
 
     def _changed(self) -> None:
-        """Send the new version to the streams, in the thread of the event loop."""
+        """Send the new version to the streams, from any thread."""
         version = f"{self.engine.view.version}.{self._answers.version}"
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed: the server ends
+            with contextlib.suppress(RuntimeError):  # the loop is closed, since the server ends
                 self._loop.call_soon_threadsafe(self.streams.tell, version)
 
-    def run(self, made: socket.socket) -> None:
-        """Serve at a bound socket until ``stop``, or in the main thread SIGINT or SIGTERM."""
+    def run(self, listening: socket.socket) -> None:
+        """Serve at a socket until ``stop``, or until SIGINT or SIGTERM in the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                # Before uvicorn takes them, and once more when it has ended, which is nothing any more then.
+                # uvicorn handles them while it serves. When it has ended, it restores these handlers and
+                # raises the signal again, which then must not end the process with an error.
                 signal.signal(number, self._server.handle_exit)
-        asyncio.run(self._serve(made))
+        asyncio.run(self._serve(listening))
 
-    async def _serve(self, made: socket.socket) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         self._answers.start()
         self.engine.start()
         try:
-            await self._server.serve([made])
+            await self._server.serve([listening])
         finally:
             self._loop = None
             self.engine.stop()
             self._answers.stop()
 
     def stop(self) -> None:
-        """End ``run``, from any thread."""
+        """End ``run``; may be called from any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._server.handle_exit, signal.SIGTERM, None)
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
+    # Nobody needs WebSockets or startup events here. Headers of a proxy are not believed: anybody can send
+    # them.
     return uvicorn.Config(
         app,
         http="h11",
@@ -174,7 +169,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 
 
 class PageApp:
-    """Answers requests from the latest view. All of it runs in the event loop, and nothing in it waits."""
+    """Answers requests from the latest view. It runs in the event loop, so nothing in it may block."""
 
     def __init__(
         self,
@@ -190,7 +185,7 @@ class PageApp:
         self._streams = streams
 
     def app(self, names: Iterable[str]) -> ASGIApp:
-        """The application behind its guard; ``names`` are those by which it is reached."""
+        """The application behind its guard; ``names`` are the names of the page for browsers."""
         pages = (
             ("/", self._overview),
             ("/history", self._history),
@@ -205,64 +200,68 @@ class PageApp:
         ]
         return Guard(Starlette(routes=routes), names)
 
-    def _overview(self, request: Request) -> Made:
+    def _overview(self, request: Request) -> Page:
         view, query = self._view(), Query.read(request.query_params)
         parts = self._renderer.overview(view, self._answers(), query)
         return "overview", parts, {"view": view, "query": query}
 
-    def _history(self, request: Request) -> Made:
+    def _history(self, request: Request) -> Page:
         view, query = self._view(), Query.read(request.query_params)
         return "history", self._renderer.history(view, query), {"view": view}
 
-    def _node(self, request: Request) -> Made:
+    def _node(self, request: Request) -> Page:
         view, name = self._view(), str(request.path_params["name"])
         return "node", self._renderer.node(view, name), {"view": view, "name": name}
 
-    def _pod(self, request: Request) -> Made:
+    def _pod(self, request: Request) -> Page:
         view = self._view()
         key = f"{request.path_params['namespace']}/{request.path_params['name']}"
         return "pod", self._renderer.pod(view, key), {"view": view, "key": key}
 
-    def _page(self, make: Make) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
+    def _page(self, make: MakePage) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> responses.Response:
             template, parts, values = make(request)
-            return HTMLResponse(self._renderer.page(template, parts, **values))
+            return responses.HTMLResponse(self._renderer.page(template, parts, **values))
 
         return answer
 
-    async def _events(self, _: Request) -> Response:
+    async def _events(self, _: Request) -> responses.Response:
         if self._streams.is_full:
-            return PlainTextResponse("too many windows show this page\n", 503, {"Retry-After": "10"})
+            return responses.PlainTextResponse(
+                "too many windows show this page\n", 503, {"Retry-After": "10"}
+            )
         # A proxy that gathers an answer before it hands it on would hold the messages back.
         unbuffered = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._streams.messages(), 200, unbuffered, "text/event-stream")
+        return responses.StreamingResponse(self._streams.messages(), 200, unbuffered, "text/event-stream")
 
 
-def _live(make: Make) -> Callable[[Request], Any]:
-    """The parts whose marks the browser does not have: ``have`` is ``part.mark,part.mark``."""
+def _live(make: MakePage) -> Callable[[Request], Any]:
+    """The parts that changed: a browser sends the marks that it has, ``have=part.mark,part.mark``."""
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: Request) -> responses.Response:
         _, parts, _ = make(request)
         marks = request.query_params.get("have", "").split(",")[:_MOST_MARKS]
         have = dict(one.split(".", 1) for one in marks if "." in one)
         news = {name: part for name, part in parts.items() if have.get(name) != part.mark}
-        return JSONResponse({name: {"mark": part.mark, "html": part.html} for name, part in news.items()})
+        return responses.JSONResponse(
+            {name: {"mark": part.mark, "html": part.html} for name, part in news.items()}
+        )
 
     return answer
 
 
-async def _static(request: Request) -> Response:
+async def _static(request: Request) -> responses.Response:
     file = str(request.path_params["file"])
-    if file not in _STATIC:
-        return PlainTextResponse("there is no such file\n", 404)
-    return FileResponse(FOLDER / "static" / file, media_type=_STATIC[file])
+    if file not in _STATIC:  # no path that leads out of the folder is in it
+        return responses.PlainTextResponse("there is no such file\n", 404)
+    return responses.FileResponse(FOLDER / "static" / file, media_type=_STATIC[file])
 
 
 @contextmanager
 def answering(address: str, server: WebServer) -> Iterator[None]:
-    """Answer at ``host:port`` as long as the block runs; raises ConfigError.
+    """Answer the kubelet's probes at ``host:port`` while the block runs; raises ConfigError.
 
-    Alive while the view is computed, ready once the whole cluster was read.
+    The process is alive while the view is computed, and ready when the whole cluster has been read.
     """
 
     def alive() -> str:

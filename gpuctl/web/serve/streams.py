@@ -1,6 +1,6 @@
 """Tells browsers by server-sent events that something changed; they fetch the changes themselves.
 
-A message names versions only, so a browser that is slow misses nothing by missing messages.
+A message has only versions, so a slow browser that misses messages misses nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import json
 from collections.abc import AsyncIterator
 
 MOST_STREAMS = 64
-"""Browsers' windows at a time; each takes a connection."""
+"""The most windows of browsers at a time; each takes a connection."""
 
 BEAT_SECONDS = 20.0
-"""A comment goes out so often where nothing changes, so that both ends notice when the other is gone."""
+"""If nothing changes, a comment is sent so often, so that each end notices when the other is gone."""
 
 RETRY_MILLISECONDS = 2000
+"""How long a browser waits before it connects again."""
 
 
 class Streams:
-    """The open streams of one event loop. All but ``open_count`` is for the loop's own thread."""
+    """The open streams of one event loop. Everything but ``open_count`` is for the loop's own thread."""
 
     def __init__(self, most: int = MOST_STREAMS, beat_seconds: float = BEAT_SECONDS) -> None:
         self._most = most
@@ -35,23 +36,23 @@ class Streams:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more is refused."""
+        """Whether one more stream is refused."""
         return self._closed or len(self._open) >= self._most
 
     def tell(self, version: str) -> None:
-        """Something changed; all streams send the same bytes."""
+        """Tell all browsers that the page has a new version."""
         self._message = f"event: changed\ndata: {json.dumps({'version': version})}\n\n".encode()
         for one in self._open:
             one.set()
 
     def close(self) -> None:
-        """End all streams, and begin no other."""
+        """End all streams, and refuse new ones."""
         self._closed = True
         for one in self._open:
             one.set()
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """What one browser is sent, the latest message first, until it goes or the server ends."""
+        """The bytes for one browser, the latest message first, until it leaves or the server ends."""
         changed = asyncio.Event()
         self._open.add(changed)
         try:
@@ -64,6 +65,6 @@ class Streams:
                     if not self._closed:
                         yield self._message
                 except TimeoutError:
-                    yield b": still here\n\n"
+                    yield b": still here\n\n"  # a line that begins with a colon is a comment
         finally:
             self._open.discard(changed)

@@ -1,9 +1,9 @@
-"""Works out explain's answers about waiting pods, one after the other, in a thread of its own.
+"""Computes explain's answers about waiting pods, one after the other, in a thread of its own.
 
-An answer about a large cluster takes seconds. So there is one worker for all browsers, what people look at
-comes first, and the worker rests after each answer. Whoever may create a claim can write selectors that take
-all the time that an answer may take. So an answer that was too costly stays until what made it costly is
-otherwise, and then the pod waits behind all others.
+An answer about a large cluster takes seconds. So there is one worker for all browsers, pods that people look
+at come first, and the worker rests after each answer. Everybody who may create a claim can write selectors
+that use up all the time that an answer may take. So an answer that was too costly stays until its causes
+change, and then the pod waits behind all others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound
 from gpuctl.cli.cluster import DRA, ClusterView
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
@@ -30,24 +30,26 @@ from kubernetes_rules.pod_claims import claim_entries, extended_claim
 Object = dict[str, Any]
 
 MOST_UNASKED = 20
-"""So many pods are explained before anybody asks, those that wait longest."""
+"""The number of pods that are explained before anybody asks: those that wait longest."""
 
 MOST_DEVICES_UNASKED = 5000
-"""In larger clusters an answer takes long, so that one is worked out only on request."""
+"""With more devices an answer takes long, so it is computed only when somebody asks."""
 
 LEAST_AGE_SECONDS = 5.0
-"""An answer is worked out again after this time at the earliest."""
+"""An answer is not computed again before it is so old."""
 
 REST = 19.0
+"""The worker rests so many times as long as an answer took: it uses at most a twentieth of a core."""
+
 _LONGEST_REST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What explain says of a pod, or why it says nothing.
+    """What explain says about a pod, or why it says nothing.
 
-    ``pod`` and ``cluster`` are versions for which it is good. From ``due`` on, by a monotonic clock, it may
-    be worked out again. One that was too costly stays good as long as its ``causes`` are the same.
+    It is valid for the versions ``pod`` and ``cluster``. From ``due`` on, by a monotonic clock, it may be
+    computed again. An answer that was too costly stays valid as long as its ``causes`` are the same.
     """
 
     pod: str
@@ -77,17 +79,17 @@ class Answers:
         self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after the answer that is being worked out."""
+        """Stop the worker, after the answer that is being computed."""
         self._stop.set()
         self._wake.set()
         self._thread.join()
 
-    def take(self, view: View) -> None:
-        """The view is this now; answers about pods that no longer wait are forgotten."""
+    def update(self, view: View) -> None:
+        """Take a new view; answers about pods that no longer wait are dropped."""
         with self._lock:
             self._view = view
             keys = {pod.key for pod in view.waiting}
@@ -100,7 +102,7 @@ class Answers:
             return self._known.get(key)
 
     def ask(self, key: str) -> Answer | None:
-        """The last answer about a pod; if that is out of date, a newer one is next to be worked out."""
+        """The last answer about a pod; if that is out of date, a newer one is computed next."""
         with self._lock:
             self._asked.add(key)
             answer = self._known.get(key)
@@ -108,7 +110,7 @@ class Answers:
         return answer
 
     def _due(self, key: str) -> float | None:
-        """From when on a pod may be explained again; None where it no longer waits, or the answer is good."""
+        """From when on a pod may be explained again; None if it no longer waits, or the answer is valid."""
         pod, answer = self._view.objects.pods.get(key), self._known.get(key)
         if pod is None:
             return None
@@ -119,6 +121,7 @@ class Answers:
             return None
         if answer.causes is None or answer.causes != _causes(pod, self._view.objects):
             return answer.due
+        # Too costly, and nothing that could make it cheaper has changed: it stays valid.
         self._known[key] = replace(answer, pod=version, cluster=cluster)
         return None
 
@@ -129,6 +132,7 @@ class Answers:
                 self._wake.wait(self._idle_seconds())
                 self._wake.clear()
                 continue
+            # The rest ends early for a pod that has no answer yet and that somebody looks at.
             rest_seconds = min(_LONGEST_REST_SECONDS, REST * took)
             while rest_seconds > 0 and not self._asked_now() and not self._stop.is_set():
                 self._stop.wait(min(0.1, rest_seconds))
@@ -139,7 +143,7 @@ class Answers:
             return any(self._due(key) == 0.0 for key in self._asked)
 
     def _dues(self) -> dict[str, float]:
-        """From when on pods may be explained again; those that people look at come first."""
+        """From when on each pod may be explained again; pods that people look at come first."""
         unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
         forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
         keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
@@ -148,26 +152,27 @@ class Answers:
         return dues
 
     def _idle_seconds(self) -> float | None:
-        """How long nothing is due, None without a new view."""
+        """The time until a pod may be explained again, None if there is no such pod without a new view."""
         with self._lock:
             soonest = min(self._dues().values(), default=None)
             return None if soonest is None else soonest - self._clock()
 
     def answer_next(self) -> float | None:
-        """Work out the answer that comes first; how many seconds that took, None where none is due."""
-        with self._lock:
+        """Compute the first answer that is due; returns the seconds that it took, None if none is due."""
+        with self._lock:  # a request may ask for another pod at any time
             view, started = self._view, self._clock()
             ready = [key for key, due in self._dues().items() if due <= started]
             if not ready:
                 return None
-            key = min(ready, key=self._was_costly)  # the first of those that were not, if there is one
+            key = min(ready, key=self._was_costly)  # the first that was not too costly, if there is one
             self._asked.discard(key)
+        # Without the lock: this takes seconds, and handlers of requests ask for answers meanwhile.
         pod = view.objects.pods[key]
         explanation, failure, causes = None, "", None
         try:
             explanation = explained(self._reader, dict(pod), view)
         except (ApiError, RuleError) as error:
-            failure = told(error)
+            failure = error_text(error)
         if explanation is not None and any(one.kind == COSTLY for one in explanation.findings):
             causes = _causes(pod, view.objects)
         took = self._clock() - started
@@ -188,11 +193,9 @@ def _version(pod: Mapping[str, Any]) -> str:
 
 
 def _causes(pod: Mapping[str, Any], objects: Objects) -> tuple[Any, ...]:
-    """What people write and what can make a pod's selectors cheaper: its claims, the classes, and itself.
-
-    The spec of a claim template never changes. That there are fewer devices counts for nothing here, since
-    devices come and go all the time.
-    """
+    """What people can change to make a pod's selectors cheaper: the pod, its claims, and the classes."""
+    # The spec of a claim template never changes. Fewer devices would help too, but devices come and go all
+    # the time, and each change would cost a computation.
     metadata, status = pod["metadata"], pod.get("status") or {}
     names = {extended_claim(pod), *(entry.claim for entry in claim_entries(pod))}
     claims = {
@@ -206,7 +209,7 @@ def _causes(pod: Mapping[str, Any], objects: Objects) -> tuple[Any, ...]:
 
 
 def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
-    """Explain's answer, from the view and what only this pod needs. Raises ApiError and RuleError."""
+    """Explain's answer, from the view and from what is read for this pod. Raises ApiError and RuleError."""
     namespace = str(pod["metadata"]["namespace"])
     objects, unread = view.objects, []
 
@@ -215,11 +218,12 @@ def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
             return tuple(reader.listed(path, **params))
         except Forbidden:
             unread.append(kind)
-        except NotFound:  # a server that is older, or has the feature off
+        except NotFound:  # the server is older, or its feature gate is off
             pass
         return ()
 
     resources = asked_resources(pod)
+    # Extended resources may come from a device plugin, and then what other pods have of them counts.
     by_plugin = any(provides(node, resource) for node in objects.nodes for resource in resources)
     snapshot = Snapshot(
         nodes=tuple(map(dict, objects.nodes)),

@@ -1,7 +1,6 @@
-"""Keeps the view up to date: gathers what the watches report, and computes at most twice a second.
+"""Keeps the view up to date: gathers what the watches report, and computes the view at most twice a second.
 
-All browsers look at the same view, so that it is computed once, however many there are. After each pass the
-engine rests nine times as long as the pass took, so that it never takes more than a tenth of a core.
+All browsers see the same view, so it is computed once, however many there are.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
 from gpuctl.cli.cluster import DRA
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.fleet.pods import asks_devices
 from gpuctl.web.seen.view import View
 from gpuctl.web.watch.state import ClusterState, Kind
@@ -31,16 +30,16 @@ _log = get_logger(__name__)
 
 _LEAST_PAUSE_SECONDS = 0.5
 REST = 9.0
-"""So many times as long as a pass took the engine rests after it."""
+"""The engine rests so many times as long as a pass took: it uses at most a tenth of a core."""
 
 _UNREAD_PAUSE_SECONDS = 0.05
-"""While the cluster is being read there is nothing to compute."""
+"""The pause while the first lists are read, when there is nothing to compute."""
 
-_FIRST_LOOK_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
-"""How long a pass may ask which classes select which devices; what is left waits for the next pass."""
+_FIRST_SELECTING_SECONDS = 1.0
+_SELECTING_SECONDS = 0.05
+"""How long a pass may evaluate the selectors of classes; the rest waits for the next pass."""
 
-Hear = Callable[[Kind, Object, bool, bool], None]
+OnChange = Callable[[Kind, Object, bool, bool], None]
 """Called with the kind, the object, whether it is gone, and whether that is news."""
 
 
@@ -50,9 +49,10 @@ class Engine:
     def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._heard: queue.SimpleQueue[tuple[datetime, Kind, Object, bool, bool]] = queue.SimpleQueue()
+        # The threads of the watches put into it, and the engine's thread takes out.
+        self._changes: queue.SimpleQueue[tuple[datetime, Kind, Object, bool, bool]] = queue.SimpleQueue()
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._sources = Sources(client, self._hear, self._wake.set)
+        self._sources = Sources(client, self._changed, self._wake.set)
         self._state = ClusterState()
         self._view = View()
         self._listeners: list[Callable[[View], None]] = []
@@ -66,62 +66,64 @@ class Engine:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the engine against its will, None while it runs."""
+        """The error that ended the engine, None while it runs."""
         return self._failure
 
     def listen(self, listener: Callable[[View], None]) -> None:
-        """Call ``hear`` with each new view, in the engine's thread; to be set before ``start``."""
+        """Call ``listener`` with each new view, in the engine's thread; to be called before ``start``."""
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Begin to watch and to compute."""
+        """Start to watch and to compute."""
         self._sources.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """End both, and wait until they have."""
+        """Stop both, and wait until they have ended."""
         self._stop.set()
         self._wake.set()
         self._sources.stop()
         self._thread.join()
 
-    def _hear(self, kind: Kind, item: Object, gone: bool, told: bool) -> None:
-        self._heard.put((self._client.server_time(), kind, item, gone, told))
+    def _changed(self, kind: Kind, item: Object, gone: bool, news: bool) -> None:
+        self._changes.put((self._client.server_time(), kind, item, gone, news))
         self._wake.set()
 
     def _guarded(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001 - a thread's end would go unseen: the page tells of it
+        except Exception as error:  # noqa: BLE001 - nobody would notice that the thread ended: the page says so
             _log.error("the page is computed no more", exc_info=error)
             self._failure = error
             words = f"Not up to date: the server has failed ({type(error).__name__}: {error}); start it anew"
             self._tell(replace(self._view, version=self._view.version + 1, failing=(words,)))
 
     def _run(self) -> None:
-        look_seconds, rest = _FIRST_LOOK_SECONDS, 0.0
+        selecting_seconds, rest = _FIRST_SELECTING_SECONDS, 0.0
         while not self._stop.is_set():
             self._wake.wait()
-            self._wake.clear()
+            self._wake.clear()  # before the changes are taken, so that none is missed
             started = self._clock()
-            self._take()
+            self._take_changes()
+            # While the first lists are read, the view would show a part of the cluster as if it were all. But
+            # if a list fails, the page has to say so.
             synced = self._sources.synced
             if not synced and not self._sources.failing:
                 self._stop.wait(_UNREAD_PAUSE_SECONDS)
                 continue
-            self._pass(synced, look_seconds)
-            # The first pass computes everything, once.
+            self._compute(synced, selecting_seconds)
+            # The first pass computes everything; a person waits for it, so there is no long rest after it.
             self._stop.wait(max(_LEAST_PAUSE_SECONDS, rest * (self._clock() - started)))
             if synced:
-                look_seconds, rest = _LOOK_SECONDS, REST
+                selecting_seconds, rest = _SELECTING_SECONDS, REST
 
-    def _take(self) -> None:
-        while not self._heard.empty():
-            heard_at, kind, item, gone, told = self._heard.get()
-            self._state.take(kind, item, heard_at, gone=gone, told=told)
+    def _take_changes(self) -> None:
+        while not self._changes.empty():
+            at, kind, item, gone, news = self._changes.get()
+            self._state.update(kind, item, at, gone=gone, news=news)
 
-    def _pass(self, synced: bool, look_seconds: float) -> None:
-        until = self._clock() + look_seconds
+    def _compute(self, synced: bool, selecting_seconds: float) -> None:
+        until = self._clock() + selecting_seconds
         view = self._state.refresh(
             self._client.server_time(),
             synced=synced,
@@ -129,7 +131,7 @@ class Engine:
             has_time=lambda: self._clock() < until,
         )
         if self._state.has_more:
-            self._wake.set()
+            self._wake.set()  # the next pass goes on with the selectors
         if view is not self._view:
             self._tell(view)
 
@@ -141,7 +143,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A collection to watch. What ``concerns`` says no to is as if it were not there."""
+    """A collection to watch; objects for which ``concerns`` is false are ignored."""
 
     kind: Kind
     what: str
@@ -154,26 +156,27 @@ def _of_event(component: str) -> Source:
     return Source("event", f"events of {component}", "/api/v1/events", {"reportingComponent": component})
 
 
+# Of pods only those that wait, and of events only those of this driver: a cluster has many others.
 _SOURCES = (
     Source("slice", "ResourceSlices", f"{DRA}/resourceslices", {}),
     Source("class", "DeviceClasses", f"{DRA}/deviceclasses", {}),
     Source("claim", "ResourceClaims", f"{DRA}/resourceclaims", {}),
     Source("node", "nodes", "/api/v1/nodes", {}),
+    # status.phase is one of the few fields of pods that the API server can select by.
     Source("pod", "pods that wait", "/api/v1/pods", {"status.phase": "Pending"}, asks_devices),
     _of_event("gpu-dra-controller"),
     _of_event("gpu-dra-kubeletplugin"),
 )
-"""Of pods only those that wait, of events only those of this driver: a cluster has many others."""
 
 
 class Sources:
     """All watches, each in a thread of its own from ``start`` to ``stop``."""
 
-    def __init__(self, client: KubeClient, hear: Hear, changed: Callable[[], None]) -> None:
-        """``hear`` is called by the watches, ``changed`` when ``synced`` or ``failing`` may be another."""
+    def __init__(self, client: KubeClient, on_change: OnChange, on_status: Callable[[], None]) -> None:
+        """The watches call ``on_change``, and ``on_status`` if ``synced`` or ``failing`` may have changed."""
         self._client = client
-        self._hear = hear
-        self._changed = changed
+        self._on_change = on_change
+        self._on_status = on_status
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._failing: dict[str, str] = {}
@@ -185,27 +188,30 @@ class Sources:
         ]
 
     def _reflector(self, source: Source) -> Reflector:
-        def hear(event: str, item: Object) -> None:
-            self._hear(source.kind, item, event == "DELETED", reflector.synced.is_set())
+        def changed(event: str, item: Object) -> None:
+            # Objects of the first list were there before: they are not news.
+            self._on_change(source.kind, item, event == "DELETED", reflector.synced.is_set())
             self._note(source, None)
 
         def listed(_count: int) -> None:
             self._note(source, None)
-            self._changed()
+            self._on_status()
 
         def failed(error: ApiError, _wait_seconds: float) -> None:
+            # Refused for want of rights: the page shows the rest. The reflector goes on trying, since rights
+            # may come.
             refused = isinstance(error, Forbidden)
             if refused:
                 self._refused.add(source.what)
             words = "Not shown, for want of rights" if refused else "Not up to date"
-            self._note(source, f"{words}: {source.what}: {told(error)}")
-            self._changed()
+            self._note(source, f"{words}: {source.what}: {error_text(error)}")
+            self._on_status()
 
         reflector = Reflector(
             self._client,
             Selection(source.path, source.fields, {}),
             self._stop,
-            on_event=hear,
+            on_event=changed,
             on_list=listed,
             on_failure=failed,
             concerns=source.concerns,
@@ -221,7 +227,7 @@ class Sources:
 
     @property
     def synced(self) -> bool:
-        """Whether all that this user may read was read at least once."""
+        """Whether everything that this user may read has been read at least once."""
         return all(
             one.synced.is_set() or source.what in self._refused
             for source, one in zip(_SOURCES, self._reflectors, strict=True)
@@ -234,15 +240,15 @@ class Sources:
             return tuple(self._failing[name] for name in sorted(self._failing))
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End all watches, and wait until they have."""
+        """Stop all watches, and wait until they have ended."""
         self._stop.set()
         self._client.close()
         for one in self._reflectors:
-            one.wake()
+            one.wake()  # one that waits after a failure has no connection that could be closed
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""The nodes with GPUs: read again when their slices change, and computed again when a claim there does."""
+"""The nodes with GPUs: read again when their slices change, computed again when claims on them change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Object = Mapping[str, Any]
 
 
 class Nodes:
-    """Views of the nodes that publish devices of this driver. Not for several threads."""
+    """Views of the nodes that publish devices of this driver. Not thread-safe."""
 
     def __init__(self, claims: ClaimsByPool) -> None:
-        """``claims`` are kept by the caller, which says in which pools one changed."""
+        """``claims`` are kept by the caller, which calls ``mark_pools`` when one changed."""
         self._claims = claims
         self._slices: dict[str, dict[str, Object]] = {}
         self._nodes: dict[str, Object] = {}
@@ -28,16 +28,17 @@ class Nodes:
         self._node_of_pool: dict[str, str] = {}
         self._unread: set[str] = set()
         self._dirty: set[str] = set()
-        self._told: set[str] = set()
+        self._news: set[str] = set()
         self.views: Mapping[str, NodeView] = {}
 
     def read(self, name: str) -> PublishedNode | None:
-        """What a node publishes, None where it publishes nothing that can be read."""
+        """What a node publishes, None if it publishes nothing that can be read."""
         found = self._read.get(name)
         return found if isinstance(found, PublishedNode) else None
 
-    def take_slice(self, key: str, known: Object | None, item: Object | None, *, told: bool) -> None:
-        """A slice of any driver was ``known`` and is ``item`` now, None where it is not there."""
+    def update_slice(self, key: str, known: Object | None, item: Object | None, *, news: bool) -> None:
+        """A slice of any driver was ``known`` and is ``item`` now, None if it does not exist."""
+        # A slice that was deleted and made again under its name may be another node's.
         for one in (known, item):
             spec = (one or {}).get("spec") or {}
             name = str(spec.get("nodeName") or "")
@@ -48,49 +49,49 @@ class Nodes:
             if one is item:
                 members[key] = one
             self._unread.add(name)
-            self._touch(name, told=told)
+            self._mark(name, news=news)
 
-    def take_node(self, name: str, known: Object | None, item: Object | None) -> bool:
-        """A Node changed; whether in anything that matters here."""
+    def update_node(self, name: str, known: Object | None, item: Object | None) -> bool:
+        """A Node changed; returns whether in anything that matters here."""
         if item is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = item
         changed = node_facts(known) != node_facts(item)
         if name in self._slices and remarks_of(known) != remarks_of(item):
-            self._touch(name, told=False)
+            self._mark(name, news=False)
         return changed
 
-    def take_pools(self, pools: Iterable[str]) -> None:
-        """Other claims have devices of these pools now."""
+    def mark_pools(self, pools: Iterable[str]) -> None:
+        """Note that other claims have devices of these pools now."""
         for pool in pools:
             if pool in self._node_of_pool:
-                self._touch(self._node_of_pool[pool], told=False)
+                self._mark(self._node_of_pool[pool], news=False)
 
-    def _touch(self, name: str, *, told: bool) -> None:
+    def _mark(self, name: str, *, news: bool) -> None:
         self._dirty.add(name)
-        if told:
-            self._told.add(name)
+        if news:
+            self._news.add(name)
 
     def refresh(self, now: datetime) -> tuple[frozenset[str], frozenset[str], list[Change]]:
-        """Compute what has to be; the nodes that were, those of them with other slices, what changed."""
-        unread, dirty, told = frozenset(self._unread), frozenset(self._dirty), self._told
-        self._unread, self._dirty, self._told = set(), set(), set()
+        """Compute the marked nodes again; returns them, those of them with other slices, and what changed."""
+        unread, dirty, news = frozenset(self._unread), frozenset(self._dirty), self._news
+        self._unread, self._dirty, self._news = set(), set(), set()
         for name in unread:
-            self._read_anew(name)
+            self._read_again(name)
         views = dict(self.views)
         changes: list[Change] = []
         for name in sorted(dirty):
             before, after = views.pop(name, None), self._view(name)
             if after is not None:
                 views[name] = after
-            if name in told:
+            if name in news:
                 changes += node_changes(text_of(now), before, after)
-        if dirty:
+        if dirty:  # else it stays the same object, by which others see that nothing changed
             self.views = views
         return dirty, unread, changes
 
-    def _read_anew(self, name: str) -> None:
+    def _read_again(self, name: str) -> None:
         old = self._read.pop(name, None)
         for pool in old.pool_names if isinstance(old, PublishedNode) else ():
             self._node_of_pool.pop(pool, None)
@@ -113,7 +114,7 @@ class Nodes:
         if isinstance(read, RuleError):
             return _broken(name, read, node)
         try:
-            return node_view(read, self._claims.of(read.pool_names), remarks_of(node))
+            return node_view(read, self._claims.of_pools(read.pool_names), remarks_of(node))
         except RuleError as error:
             return _broken(name, error, node)
 
@@ -124,7 +125,7 @@ def _broken(name: str, error: RuleError, node: Object | None) -> NodeView:
 
 
 def remarks_of(node: Object | None) -> tuple[str, ...]:
-    """Remarks about a Node: whether it is cordoned, and whether its kubelet says it is ready."""
+    """Remarks about a Node: ``cordoned``, ``not ready``."""
     if node is None:
         return ()
     conditions = (node.get("status") or {}).get("conditions") or ()
@@ -134,7 +135,8 @@ def remarks_of(node: Object | None) -> tuple[str, ...]:
 
 
 def node_facts(node: Object | None) -> tuple[Any, ...]:
-    """What of a Node explanations and the page depend on: its heartbeat changes, and these do not."""
+    """The fields of a Node that explanations and the page depend on, as a value to compare."""
+    # The kubelet writes the Node's status every few minutes, at least with new times of its heartbeat.
     return tuple(_facts(node)) if node else ()
 
 

@@ -13,9 +13,9 @@ import yaml
 from driver.process.metrics.table import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
-MONITORING = ROOT / "deploy" / "monitoring"
+MONITORING = ROOT / "deploy" / "chart" / "monitoring"
 RULES = tuple(sorted((MONITORING / "rules").glob("*.yaml")))
-CASES = tuple(sorted((MONITORING / "tests").glob("*.yaml")))
+CASES = tuple(sorted((Path(__file__).parent / "promtool").glob("*.yaml")))
 DASHBOARDS = tuple(sorted((MONITORING / "dashboards").glob("*.json")))
 
 OF_OTHERS = {

@@ -14,7 +14,7 @@ from driver.errors import ConfigError, DriverError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unauthorized, Unreachable
 from driver.kube.kubeconfig import Kubeconfig
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from kubernetes_rules.errors import RuleError
 
 
@@ -33,7 +33,7 @@ def refused(tmp_path: Path, server: str) -> DriverError:
 
 
 def test_a_server_that_refuses_is_told_without_libraries(tmp_path: Path) -> None:
-    sentence = told(refused(tmp_path, "http://127.0.0.1:1"))
+    sentence = error_text(refused(tmp_path, "http://127.0.0.1:1"))
 
     assert sentence == (
         "the API server cannot be reached: Connection refused;"
@@ -50,11 +50,11 @@ def test_a_certificate_that_is_not_trusted_is_told() -> None:
     )
     error.__cause__.reason.__cause__ = untrusted  # type: ignore[union-attr] # it was given one
 
-    assert told(error).startswith("the API server cannot be reached: self-signed certificate;")
+    assert error_text(error).startswith("the API server cannot be reached: self-signed certificate;")
 
 
 def test_a_server_that_fails_is_told_in_its_own_words() -> None:
-    assert told(Unreachable("GET x was answered 503, busy", "look at the API server")) == (
+    assert error_text(Unreachable("GET x was answered 503, busy", "look at the API server")) == (
         "GET x was answered 503, busy; look at the API server"
     )
 
@@ -77,7 +77,7 @@ def test_a_server_that_fails_is_told_in_its_own_words() -> None:
     ids=["way out", "rule", "number", "file", "credentials"],
 )
 def test_it_says_what_and_what_to_do(error: Exception, sentence: str) -> None:
-    assert told(error) == sentence
+    assert error_text(error) == sentence
 
 
 def test_a_wrong_command_line_is_told_so_as_well() -> None:

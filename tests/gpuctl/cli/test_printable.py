@@ -18,7 +18,7 @@ from rich.text import Text
 from driver.errors import DriverError
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.failures import told
+from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say, show
 from gpuctl.node.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
@@ -146,7 +146,7 @@ def test_no_command_hands_on_what_would_command_a_terminal(
         try:
             commands.main([*words, "--kubeconfig", str(config)], standalone_mode=False)
         except DriverError as error:  # as the program itself tells it
-            say(f"gpuctl: {told(error)}", err=True)
+            say(f"gpuctl: {error_text(error)}", err=True)
 
     assert out.getvalue() + err.getvalue()
     assert commanding(out.getvalue() + err.getvalue()) == set()

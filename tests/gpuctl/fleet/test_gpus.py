@@ -50,7 +50,7 @@ def test_holders_have_a_part_of_the_gpu_and_a_place(tmp_path: Path) -> None:
         "team/ci": (0, 1, 0.125, "partition"),
     }
     assert found[0].used == 0.625
-    assert {(one.claim, one.looks_on, one.part) for one in found[1].holdings} == {
+    assert {(one.claim, one.admin_access, one.part) for one in found[1].holdings} == {
         ("team/train", False, 1.0),
         ("team/monitor", True, 0.0),
     }
@@ -165,10 +165,10 @@ def test_only_nodes_of_which_something_changed_are_looked_at_anew(tmp_path: Path
         item["metadata"] |= {"uid": f"u-{number}", "resourceVersion": "1"}
     state = Fleet()
 
-    before = state.look([*first, *second], ())
-    again = state.look([dict(one) for one in (*first, *second)], ())
-    held = state.look([*first, *second], [claim("train", SECOND, node="node-b")])
-    gone = state.look(first, ())
+    before = state.read([*first, *second], ())
+    again = state.read([dict(one) for one in (*first, *second)], ())
+    held = state.read([*first, *second], [claim("train", SECOND, node="node-b")])
+    gone = state.read(first, ())
 
     assert [one is other for one, other in zip(before, again, strict=True)] == [True, True]
     assert [one is other for one, other in zip(before, held, strict=True)] == [True, False]

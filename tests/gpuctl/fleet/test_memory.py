@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import states_of
-from gpuctl.fleet.memory import memory_lines, shown
+from gpuctl.fleet.memory import bytes_text, memory_lines
 from gpuctl.fleet.nodes import NodeState
 from gpuctl.node.planned import plan_node
 from gpuctl.status.picture import picture
@@ -116,7 +116,7 @@ def test_a_limit_that_is_not_held_is_amiss() -> None:
 
 def test_amounts_are_as_people_read_them() -> None:
     amounts = (0, 512, 1 << 20, 7730941133, 10 * GIB)
-    assert [shown(amount) for amount in amounts] == ["0", "0.5Ki", "1Mi", "7.2Gi", "10Gi"]
+    assert [bytes_text(amount) for amount in amounts] == ["0", "0.5Ki", "1Mi", "7.2Gi", "10Gi"]
 
 
 def test_the_command_prints_it_for_people_and_for_scripts(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_what_is_given_of_a_gpu_is_counted_by_its_form() -> None:
     assert gpu(view, "0000:1b:00.0") == ("partition", 62, 2)
     assert gpu(view, "0000:43:00.0") == ("shared", 50, 2)
     assert gpu(view, "0000:52:00.0") == ("free", 0, 0)
-    assert [one.claim for each in view.gpus for one in each.holdings if one.looks_on] == ["team/looks"]
+    assert [one.claim for each in view.gpus for one in each.holdings if one.admin_access] == ["team/looks"]
 
 
 def test_a_gpu_for_a_machine_is_told_apart() -> None:

@@ -120,3 +120,15 @@ def test_the_classes_are_those_of_the_folder() -> None:
     assert {"gpu.nvidia.com", "mig-small", "large", "shared-mps"} <= class_toggles().keys()
     assert all(class_toggles().values())
     assert opt_in_toggles() == {"gpu": False, "gpu-shared": False, "mig-profiles": False}
+
+
+def test_the_folder_of_classes_has_a_link_to_every_file_of_the_chart() -> None:
+    """The files lie in the chart: helm sees nothing outside of it, and Flux drops links."""
+    home, folder = CHART / "deviceclasses", ROOT / "deviceclasses"
+    links = {file.relative_to(folder): file for file in folder.rglob("*.yaml")}
+
+    assert links.keys() == {
+        file.relative_to(home) for file in home.rglob("*.yaml") if file.name != "kustomization.yaml"
+    }
+    assert all(file.is_symlink() and file.resolve() == home / name for name, file in links.items())
+    assert not any(file.readlink().is_absolute() for file in links.values())

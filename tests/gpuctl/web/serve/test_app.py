@@ -259,7 +259,7 @@ def test_a_fault_of_the_server_itself_is_told_on_the_page(
     def fails(*_: object, **__: object) -> None:
         raise KeyError("metadata")
 
-    monkeypatch.setattr(ClusterState, "take", fails)
+    monkeypatch.setattr(ClusterState, "update", fails)
     add_claim(page, "train")
 
     page.wait_words("/", "Not up to date: the server has failed (KeyError: 'metadata')", "8 GPUs: 8 free")

@@ -65,7 +65,7 @@ def view(text: str) -> View:
     }
     about = {"kind": "Pod", "namespace": text, "name": text}
     node = {"metadata": {"name": text}, "spec": {"unschedulable": True}}
-    for told in (False, True):
+    for news in (False, True):
         for kind, one in (
             ("node", node),
             ("slice", item),
@@ -74,7 +74,7 @@ def view(text: str) -> View:
             ("pod", pod),
             ("event", {"type": "Warning", "reason": text, "message": text, "involvedObject": about}),
         ):
-            state.take(kind, one, NOW, gone=False, told=told)  # type: ignore[arg-type]  # a kind
+            state.update(kind, one, NOW, gone=False, news=news)  # type: ignore[arg-type]  # a kind
     return state.refresh(NOW, synced=True, failing=(text,), has_time=lambda: True)
 
 

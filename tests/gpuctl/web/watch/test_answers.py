@@ -41,9 +41,9 @@ class Scene:
         for one in items:
             self._versions += 1
             one["metadata"]["resourceVersion"] = str(self._versions)
-            self._state.take(kind, one, NOW, gone=gone, told=True)
+            self._state.update(kind, one, NOW, gone=gone, news=True)
         view = self._state.refresh(NOW, synced=True, failing=(), has_time=lambda: True)
-        self.answers.take(view)
+        self.answers.update(view)
         return view
 
     def wait(self, *names: str, selector: str) -> None:

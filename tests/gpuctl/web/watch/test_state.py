@@ -1,4 +1,4 @@
-"""What the page shows follows from the objects that watches told, in whatever order they came."""
+"""What the page shows follows from the objects that watches report, in whatever order they came."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def take(
     kind: Kind,
     *items: Object,
     gone: bool = False,
-    told: bool = True,
+    news: bool = True,
     now: datetime = NOW,
 ) -> None:
     for item in items:
-        state.take(kind, item, now, gone=gone, told=told)
+        state.update(kind, item, now, gone=gone, news=news)
 
 
 def texts(view: View) -> list[str]:
@@ -40,8 +40,8 @@ def texts(view: View) -> list[str]:
 
 def test_what_was_there_before_anybody_looked_is_no_history() -> None:
     state = ClusterState()
-    take(state, "slice", *slices(""), told=False)
-    take(state, "claim", claim("train", DEVICES[""][0]), told=False)
+    take(state, "slice", *slices(""), news=False)
+    take(state, "claim", claim("train", DEVICES[""][0]), news=False)
 
     view = refreshed(state)
 
@@ -132,7 +132,7 @@ def test_a_malformed_slice_is_told_and_the_other_nodes_are_shown() -> None:
 
 def test_history_ends_after_an_hour_and_is_never_too_long() -> None:
     state, held = ClusterState(), claim("train", DEVICES[""][0])
-    take(state, "slice", *slices(""), told=False)
+    take(state, "slice", *slices(""), news=False)
     for number in range(MOST_CHANGES):
         take(state, "claim", held, gone=bool(number % 2))
     take(state, "claim", claim("other", DEVICES[""][1]), now=NOW + timedelta(minutes=30))
