@@ -1,24 +1,22 @@
-"""All about a claim: what it asks for, which devices it has and how they are, which pods, what happened."""
+"""Describes a claim: what it asks for, its devices and their state, its pods, and what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from gpuctl.describe.gpu import size_of, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
-from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.gpus import GpuState, Holding, Object
+from gpuctl.fleet.holders import claim_key
 from gpuctl.fleet.nodes import NodeView
-
-Object = Mapping[str, Any]
 
 
 def claim_sections(
     claim: Object, views: Sequence[NodeView], events: Sequence[Object] | None
 ) -> list[Section]:
-    """The sections about a claim; ``views`` are the nodes of whose GPUs it may have some."""
+    """The sections about a claim; ``views`` are the nodes on which it has devices."""
     metadata, status = claim["metadata"], claim.get("status") or {}
-    name = f"{metadata.get('namespace')}/{metadata['name']}"
+    name = claim_key(claim)
     held = list(_held(name, views))
     gpus = {(gpu.node, gpu.device): gpu for gpu, _ in held}
     owners = ", ".join(f"{one['kind']} {one['name']}" for one in metadata.get("ownerReferences") or ())
@@ -62,7 +60,7 @@ def _held(name: str, views: Sequence[NodeView]) -> Iterator[tuple[GpuState, Hold
 
 
 def _requests(claim: Object) -> Section:
-    """What it asks for, an alternative a row."""
+    """What the claim asks for; each alternative of a request has a row."""
     devices = (claim.get("spec") or {}).get("devices") or {}
     rows = []
     for one in devices.get("requests") or ():
@@ -99,7 +97,7 @@ def _requests(claim: Object) -> Section:
 
 
 def _devices(held: Sequence[tuple[GpuState, Holding]], status: Object) -> Section:
-    """The devices that it has; those of other drivers by what its allocation says."""
+    """The devices of the claim; those of other drivers as its allocation names them."""
     ours = {one.device for _, one in held}
     rows = [
         (
@@ -119,9 +117,10 @@ def _devices(held: Sequence[tuple[GpuState, Holding]], status: Object) -> Sectio
 
 
 def _data(status: Object) -> Section:
-    """What the driver wrote about each device into the claim's status."""
+    """What drivers wrote about each device into the claim's status."""
     rows = []
     for entry in status.get("devices") or ():
+        # Drivers choose the shape of this field themselves.
         data = entry.get("data") if isinstance(entry.get("data"), Mapping) else {}
         rows += [(str(entry.get("device")), key, _value(value)) for key, value in sorted(data.items())]
     return Section("Device status", heads=("device", "what", "value"), rows=tuple(rows))

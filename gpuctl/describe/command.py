@@ -21,7 +21,7 @@ KINDS = ("node", "gpu", "claim")
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Nodes for a node, and with a slash behind them for a GPU; claims of the namespace."""
+    """The nodes, for a GPU with a slash behind each; for a claim those of the namespace."""
     kind = ctx.params.get("kind")
     if kind == "claim":
         return [CompletionItem(name) for name in claims(ctx, incomplete)]
@@ -70,16 +70,17 @@ def describe(
 
 def _node(view: ClusterView, name: str, output: str) -> tuple[str, Sequence[Section], str]:
     from gpuctl.describe.node import node_sections
-    from gpuctl.describe.reading import node_events, node_view, perhaps
+    from gpuctl.describe.reading import node_events, read_node
+    from gpuctl.explain.snapshot import listed_if_readable
 
-    found, slices = node_view(view, name)
+    found, slices = read_node(view, name)
     if output == "svg":
         from gpuctl.status.occupancy_svg import occupancy_svg
 
         return name, (), occupancy_svg([found])
-    matching_nodes = perhaps(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
+    matching_nodes = listed_if_readable(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
     node = matching_nodes[0] if matching_nodes else None
-    pods = perhaps(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+    pods = listed_if_readable(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
     return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name)), ""
 
 

@@ -1,17 +1,14 @@
-"""All about a GPU: what it is, its forms, its holders, what is wrong with it, and which GPUs it reaches."""
+"""Describes a GPU: its forms, its holders, what is wrong with it, and how it reaches other GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gpuctl.describe.sections import Section, events_section, fields, meaning
-from gpuctl.fleet.gpus import GpuState, Holding
+from gpuctl.fleet.gpus import GpuState, Holding, Object
 from gpuctl.fleet.memory import bytes_text, held_text
 from gpuctl.node.topology_matrix import Matrix, label
 from gpuctl.status.live_picture import bar
-
-Object = Mapping[str, Any]
 
 _BAR = 64
 _HELD_HEADS = ("claim", "pods", "class", "gpu", "what", "part", "memory", "device", "ready")
@@ -19,7 +16,7 @@ _TAINT_HEADS = ("gpu", "taint", "devices", "since", "meaning")
 
 
 def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None) -> list[Section]:
-    """The sections about a GPU; ``events`` are those of its node; only events about the GPU are shown."""
+    """The sections about a GPU; of the ``events`` of its node only those about the GPU are shown."""
     attributes = {name: value for name, value in gpu.attributes.items() if value is not None}
     return [
         Section(
@@ -45,26 +42,23 @@ def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None)
 
 
 def _forms_section(gpu: GpuState) -> Section:
-    """In which forms a GPU is offered, and where partitions can lie."""
+    """The forms in which a GPU is offered, and the places of partitions."""
     rows = []
     for form in gpu.forms:
         held = sum(one.tier == form.tier and not one.admin_access for one in gpu.holdings)
         starts = ",".join(str(start) for start, _ in form.places)
         sizes = ",".join(sorted({str(size) for _, size in form.places}))
         rows.append((form.tier, str(form.devices), str(held), starts or "-", sizes or "-"))
+    note = f"starts and sizes in memory slices, of {gpu.memory_slices}" if gpu.memory_slices else None
     return Section(
-        "Forms", heads=("form", "devices", "claims", "starts", "slices"), rows=tuple(rows), note=_cut(gpu)
+        "Forms", heads=("form", "devices", "claims", "starts", "slices"), rows=tuple(rows), note=note
     )
-
-
-def _cut(gpu: GpuState) -> str | None:
-    return f"starts and sizes in memory slices, of {gpu.memory_slices}" if gpu.memory_slices else None
 
 
 def holders_section(gpus: Iterable[GpuState]) -> Section:
     """The claims that hold something of these GPUs."""
-    rows = [(gpu, one) for gpu in gpus for one in gpu.holdings]
-    return Section("Held by", heads=_HELD_HEADS, rows=tuple(_holding(gpu, one) for gpu, one in rows))
+    rows = tuple(_holding(gpu, one) for gpu in gpus for one in gpu.holdings)
+    return Section("Held by", heads=_HELD_HEADS, rows=rows)
 
 
 def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
@@ -78,12 +72,12 @@ def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
 
 
 def size_of(one: Holding) -> str:
-    """What a claim has of a GPU, as ``gpuctl top`` says it; a claim with admin access has nothing."""
+    """How much a claim has of a GPU, as in ``gpuctl top``; a claim with admin access has nothing."""
     return "-" if one.admin_access else held_text(one.part, one.memory_bytes)
 
 
 def taints_section(gpus: Iterable[GpuState]) -> Section:
-    """What is wrong with these GPUs, what it means, and the way out."""
+    """What is wrong with these GPUs, what it means, and what to do about it."""
     rows = tuple(
         (
             *(gpu.label, str(one.taint), f"{one.devices} of {one.of_gpu}", one.since or "-"),

@@ -1,21 +1,18 @@
-"""All about a node: its GPUs, tiers, holders, taints, conditions, driver pods, and what happened."""
+"""Describes a node: its GPUs, tiers, holders, taints, conditions, driver pods, and what happened."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuctl.cli.output import plain_text
 from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.gpus import GpuState, Object
 from gpuctl.fleet.memory import bytes_text, not_held
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.node.topology_matrix import Matrix, matrix_table
 from gpuctl.status.picture import HEADS, rows
-
-Object = Mapping[str, Any]
 
 
 def node_sections(
@@ -25,7 +22,7 @@ def node_sections(
     pods: Sequence[Object] | None,
     events: Sequence[Object] | None,
 ) -> list[Section]:
-    """The sections about a node; ``node``, ``pods`` and ``events`` are None where they may not be read."""
+    """The sections about a node; ``node``, ``pods`` and ``events`` are None if they may not be read."""
     status = (node or {}).get("status") or {}
     info = status.get("nodeInfo") or {}
     tiers = [(row[2], *row[3:]) for row in rows([view.state], wide=False)]
@@ -71,9 +68,10 @@ def _gpu(gpu: GpuState) -> tuple[str, ...]:
 
 
 def _driver_pods(pods: Sequence[Object] | None) -> Section:
-    """The driver's pods on the node, and how often their containers were restarted."""
+    """The driver's pods on the node, with the restarts of their containers."""
     if pods is None:
         return Section("Driver pods", note="you may not read pods")
+    # A pod counts by the program that its containers run, whatever its name and labels are.
     found = []
     for pod in pods:
         programs = programs_of(pod["spec"])

@@ -1,21 +1,23 @@
-"""Finds in a cluster what a description is about, and reads what belongs to it."""
+"""Finds the node, GPU or claim to describe in a cluster, and reads what belongs to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
-from driver.kube.errors import Forbidden, NotFound
+from driver.kube.paths import events_path
 from gpuctl.cli.cluster import DRA, ClusterView, Object
+from gpuctl.explain.snapshot import listed_if_readable
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.gpus import GpuState
+from gpuctl.fleet.holders import allocated
 from gpuctl.fleet.nodes import NodeView
 
 
-def node_view(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
-    """A node with its slices; raises ConfigError for one that publishes nothing."""
+def read_node(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
+    """A node with its slices; raises ConfigError if it publishes nothing."""
+    # The API server selects slices by spec.nodeName and spec.driver.
     slices = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={name}")
     slices = [one for one in slices if one["spec"]["driver"] == DRIVER_NAME]
     found = views_of(slices, view.claims() if slices else ())
@@ -29,12 +31,13 @@ def node_view(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
 def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, list[Object]]:
     """The GPU that a name means, with the slices of its node.
 
-    A name is ``NODE/INDEX``, ``NODE/ADDRESS``, ``NODE/DEVICE``, a UUID, or an address or a device's name
-    where only one node has such a GPU. Raises ConfigError for none and for several.
+    A name is ``NODE/INDEX``, ``NODE/ADDRESS``, ``NODE/DEVICE``, a UUID, or an address or a device's name that
+    only one node has. Raises ConfigError for none and for several.
     """
+    # Neither UUIDs nor addresses nor names of devices have a slash. An index says nothing without its node.
     node, _, inner = name.rpartition("/")
     if node:
-        found, slices = node_view(view, node)
+        found, slices = read_node(view, node)
         candidates, where = list(found.gpus), f"node {node}"
     else:
         slices = [one for one in view.slices() if one["spec"]["driver"] == DRIVER_NAME]
@@ -58,30 +61,21 @@ def _is_called(gpu: GpuState, name: str, *, by_index: bool) -> bool:
     return name in names or (by_index and gpu.index is not None and name == str(gpu.index))
 
 
-def perhaps(view: ClusterView, path: str, **params: str) -> list[Object] | None:
-    """A list; None where this user may not read it."""
-    try:
-        return view.listed(path, **params)
-    except (Forbidden, NotFound):
-        return None
-
-
 def node_events(view: ClusterView, node: str) -> list[Object] | None:
-    """The events about a node, whatever namespace they were posted in; None where they may not be read."""
+    """The events about a node; None if they may not be read."""
+    # A node has no namespace, but an event about it lies in one, which its reporter chose.
     selector = f"involvedObject.kind=Node,involvedObject.name={node}"
-    return perhaps(view, "/api/v1/events", fieldSelector=selector)
+    return listed_if_readable(view, "/api/v1/events", fieldSelector=selector)
 
 
 def claim_events(view: ClusterView, claim: Object) -> list[Object] | None:
-    """The events about a claim and the pods that use it; None where they may not be read."""
-    namespace = quote(str(claim["metadata"].get("namespace")), safe="")
+    """The events about a claim and the pods that use it; None if they may not be read."""
+    path = events_path(str(claim["metadata"].get("namespace")))
     found: list[Object] = []
     uids = [str(claim["metadata"].get("uid"))]
     uids += [str(one.get("uid")) for one in (claim.get("status") or {}).get("reservedFor") or ()]
     for uid in uids:
-        events = perhaps(
-            view, f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.uid={uid}"
-        )
+        events = listed_if_readable(view, path, fieldSelector=f"involvedObject.uid={uid}")
         if events is None:
             return None
         found += events
@@ -89,11 +83,8 @@ def claim_events(view: ClusterView, claim: Object) -> list[Object] | None:
 
 
 def nodes_of(view: ClusterView, claim: Object) -> Sequence[NodeView]:
-    """The nodes on whose pools a claim has devices of this driver, with all that is held there."""
-    results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get(
-        "results"
-    ) or ()
-    pools = {one["pool"] for one in results if one["driver"] == DRIVER_NAME}
+    """The nodes where a claim has devices of this driver, with what this claim holds there."""
+    pools = {one.pool for one in allocated(claim)}
     if not pools:
         return ()
     slices = [one for one in view.slices() if one["spec"]["pool"]["name"] in pools]

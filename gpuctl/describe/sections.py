@@ -1,4 +1,4 @@
-"""The description of one thing, in sections: fields, and rows below their heads."""
+"""The sections of a description: fields, and rows below their heads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.explain.snapshot import event_time
 
 MOST_EVENTS = 20
-_SOMEBODY = "set by somebody else"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a description. ``fields`` are names with values, ``rows`` stand below ``heads``.
+    """A part of a description. ``fields`` are names with values; ``rows`` have the cells below ``heads``.
 
-    ``note`` is a sentence below, ``drawing`` lines that are only for people.
+    ``note`` is a sentence at the end, ``drawing`` a picture that only people get.
     """
 
     title: str
@@ -38,7 +37,7 @@ class Section:
         }
 
     def text(self) -> str:
-        """The section for people, its parts set in below its title."""
+        """The section for people, indented below its title."""
         width = max((len(name) for name, _ in self.fields), default=0) + 1
         lines = [f"{f'{name}:'.ljust(width)}  {in_one_line(value)}" for name, value in self.fields]
         if self.rows:
@@ -49,12 +48,12 @@ class Section:
 
 
 def fields(*pairs: tuple[str, object]) -> tuple[tuple[str, str], ...]:
-    """Names with the values that are known."""
+    """The pairs whose value is known: neither None nor empty."""
     return tuple((name, str(value)) for name, value in pairs if value not in (None, ""))
 
 
 def events_section(events: Sequence[Mapping[str, Any]] | None) -> Section:
-    """Events, the newest last; None are those that may not be read."""
+    """Events, the newest last; None if they may not be read."""
     if events is None:
         return Section("Events", note="you may not read events")
     ordered = sorted(events, key=event_time)
@@ -76,12 +75,10 @@ def _event(event: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def conditions_section(
-    conditions: Iterable[tuple[str, Mapping[str, Any]]], title: str = "Conditions"
-) -> Section:
-    """Conditions, each with what it is about."""
+def conditions_section(conditions: Iterable[tuple[str, Mapping[str, Any]]]) -> Section:
+    """Conditions, each with the name of what it is about."""
     return Section(
-        title,
+        "Conditions",
         heads=("of", "type", "status", "since", "reason", "message"),
         rows=tuple(
             (
@@ -95,5 +92,5 @@ def conditions_section(
 
 
 def meaning(key: str) -> str:
-    """What a taint means, and the way out."""
-    return MEANINGS.get(key, _SOMEBODY)
+    """What a taint means, and what to do about it."""
+    return MEANINGS.get(key, "set by somebody else")

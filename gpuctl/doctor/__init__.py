@@ -1,1 +1,1 @@
-"""The command `gpuctl doctor`: looks at a cluster and at its nodes, and says what is wrong."""
+"""The command `gpuctl doctor`: checks a cluster and its nodes, and says what is wrong and what to do."""

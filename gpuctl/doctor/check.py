@@ -1,4 +1,4 @@
-"""What a check is, and what it finds: a question about something seen, and an answer in one line."""
+"""Defines what a check of the doctor is, and what it finds: one line, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from gpuctl.doctor.outside.seen import Unread
+
 Status = Literal["ok", "warn", "fail", "skipped"]
-"""``skipped``: nobody could look, or there is nothing to look at; the message says which."""
+"""``skipped``: it could not be checked, or there is nothing to check; the message says which."""
 
 Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: one line, what to do about it, and the things that are meant, each in a line."""
+    """What a check found: one line, what to do about it, and the things that it is about, a line for each."""
 
     status: Status
     message: str
@@ -22,14 +25,40 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
+class _NotReadError(Exception):
+    """A check asked for something that could not be read. The only argument says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check(Generic[Seen]):
-    """A question about something seen. ``looks_at`` and ``fails_when`` are for the page of all checks."""
+    """A check of a cluster or a node. ``looks_at`` and ``fails_when`` are for docs/doctor.md.
+
+    ``find`` is called with all that was read; it gets at what it needs by ``require``.
+    """
 
     name: str
     looks_at: str
     fails_when: str
-    look: Callable[[Seen], Finding]
+    find: Callable[[Seen], Finding]
+
+    def look(self, seen: Seen) -> Finding:
+        """What the check finds; skipped if something that it needs could not be read."""
+        try:
+            return self.find(seen)
+        except _NotReadError as error:
+            return skipped(str(error))
+
+
+def check(name: str, looks_at: str, fails_when: str) -> Callable[[Callable[[Seen], Finding]], Check[Seen]]:
+    """Make a check of the function below; the arguments are the fields of ``Check``."""
+    return lambda find: Check(name, looks_at, fails_when, find)
+
+
+def require(value: Value | Unread) -> Value:
+    """The value; if it could not be read, the running check ends here, and is skipped for that reason."""
+    if isinstance(value, Unread):
+        raise _NotReadError(value.why)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +83,22 @@ def run_checks(place: str, checks: Iterable[Check[Seen]], seen: Seen) -> tuple[R
 
 
 def ok(message: str, details: Sequence[str] = ()) -> Finding:
-    """All is as it has to be."""
+    """Nothing is wrong."""
     return Finding("ok", message, details=tuple(details))
 
 
 def warn(message: str, way_out: str, details: Sequence[str] = ()) -> Finding:
-    """Something is not as it should be, and GPUs are handed out nevertheless."""
+    """Something is wrong, but GPUs are still handed out."""
     return Finding("warn", message, way_out, tuple(details))
 
 
 def fail(message: str, way_out: str, details: Sequence[str] = ()) -> Finding:
-    """Something keeps pods from their GPUs, or gives them to those who may not have them."""
+    """Something keeps pods from their GPUs, or gives GPUs to pods that may not have them."""
     return Finding("fail", message, way_out, tuple(details))
 
 
 def skipped(message: str, way_out: str = "") -> Finding:
-    """It could not be looked at, or there is nothing to look at."""
+    """It could not be checked, or there is nothing to check."""
     return Finding("skipped", message, way_out)
 
 

@@ -11,8 +11,6 @@ from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import document, emit, output_option
 from gpuctl.doctor.inside.places import place_options
 
-FAILED_EXIT_CODE = 1
-
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
@@ -53,7 +51,7 @@ def doctor(
         from gpuctl.cli.cluster import connect_client
 
         client = connect_client(kubeconfig, context)
-        _, results = look_from_outside(client, node, kubeconfig, context)
+        results = look_from_outside(client, node, kubeconfig, context)
     emit(output, document(KIND, {"results": results}), lambda: picture(results, wide=output == "wide"))
     if has_failed(results):
-        click.get_current_context().exit(FAILED_EXIT_CODE)
+        click.get_current_context().exit(1)

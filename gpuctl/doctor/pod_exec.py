@@ -1,4 +1,7 @@
-"""Runs gpuctl in the plugin's pod of a node, by ``kubectl exec``, and hands back what it printed."""
+"""Runs gpuctl in the plugin's pod of a node, by ``kubectl exec``, and reads what it prints.
+
+kubectl is used since the API server's exec is a protocol of its own, over WebSockets, that our client lacks.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from driver.errors import ConfigError
 from gpuctl.doctor.outside.programs import programs_of
@@ -27,6 +31,9 @@ class PluginPod:
     pod: str
     container: str
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
 
 def plugin_pod(pods: Listed, node: str) -> PluginPod | Unread:
     """The pod on the node that runs the kubelet plugin; the newest one in a rolling update."""
@@ -41,6 +48,7 @@ def plugin_pod(pods: Listed, node: str) -> PluginPod | Unread:
     ]
     if not found:
         return Unread(f"no pod with gpu-dra-kubeletplugin runs on {node}")
+    # Times are RFC 3339 in UTC, so the greatest text is the newest.
     _, pod, container = max(found, key=lambda one: one[0])
     return PluginPod(namespace_of(pod), name_of(pod), str(container["name"]))
 
@@ -48,26 +56,28 @@ def plugin_pod(pods: Listed, node: str) -> PluginPod | Unread:
 def run_in_pod(
     target: PluginPod, words: Sequence[str], kubeconfig: Path | None, context: str | None
 ) -> bytes:
-    """What ``gpuctl`` with these words printed in the pod; raises ConfigError where that cannot be had.
-
-    Its exit code may be 1, as of a doctor that found something.
-    """
+    """What ``gpuctl`` with these words printed in the pod; raises ConfigError if it gave no answer."""
     command = exec_command(target, words, kubeconfig, context)
     try:
         code, printed, said = run_bounded(command, TIMEOUT_SECONDS, MOST_BYTES)
     except FileNotFoundError as error:
-        raise ConfigError(
-            "kubectl is not on the PATH, and nothing else runs a program in a pod",
-            f"install kubectl, or run `gpuctl {' '.join(words)}` in the plugin's pod yourself",
-        ) from error
+        raise no_kubectl(words) from error
+    # kubectl hands on the exit code of the program: 1 is that of a doctor with a failed check, an answer too.
     if code not in (0, 1) or not printed or len(printed) > MOST_BYTES:
         raise ConfigError(
-            f"kubectl exec in {target.namespace}/{target.pod} gave no answer (exit code {code}): "
-            f"{said or 'it said nothing'}",
+            f"kubectl exec in {target} gave no answer (exit code {code}): {said or 'it said nothing'}",
             f"it takes the right to create pods/exec, an image with gpuctl, and no more than "
             f"{TIMEOUT_SECONDS:.0f} s",
         )
     return printed
+
+
+def no_kubectl(words: Sequence[str]) -> ConfigError:
+    """The error where kubectl is not installed; ``words`` are what it would have run gpuctl with."""
+    return ConfigError(
+        "kubectl is not on the PATH, and nothing else runs a program in a pod",
+        f"install kubectl, or run `gpuctl {' '.join(words)}` in the plugin's pod yourself",
+    )
 
 
 def exec_command(
@@ -90,17 +100,18 @@ def exec_command(
 
 
 def run_bounded(command: Sequence[str], timeout_seconds: float, most_bytes: int) -> tuple[int, bytes, str]:
-    """The exit code of a command, what it printed, and what it said on stderr; raises FileNotFoundError.
+    """The exit code of a command, what it printed, and its stderr in one line; raises FileNotFoundError.
 
-    A node may send without end: a command that takes longer, or prints more, is ended. What it printed is
-    then one byte too long.
+    A command that takes longer or prints more is ended; what it printed is then one byte too long.
     """
+    # stderr goes into a file: a pipe that nobody reads would fill up and block the command.
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
         timer = threading.Timer(timeout_seconds, process.kill)
         timer.start()
         try:
             assert process.stdout is not None  # noqa: S101 - for the type checker
+            # The pod is the node's, and a hostile node may send without end.
             with process.stdout as stream:
                 printed = stream.read(most_bytes + 1)
             if len(printed) > most_bytes:
@@ -109,6 +120,11 @@ def run_bounded(command: Sequence[str], timeout_seconds: float, most_bytes: int)
         finally:
             timer.cancel()
             process.kill()
-        errors.seek(0)
-        said = " ".join(errors.read(_MOST_ERROR_BYTES).decode(errors="replace").split())
-    return code, printed, said[:_SHOWN_CHARACTERS]
+        return code, printed, stderr_in_a_line(errors)
+
+
+def stderr_in_a_line(errors: IO[bytes]) -> str:
+    """The beginning of what a command wrote into the file that is its stderr."""
+    errors.seek(0)
+    text = " ".join(errors.read(_MOST_ERROR_BYTES).decode(errors="replace").split())
+    return text[:_SHOWN_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Makes the results of all checks, of the cluster and of a node from inside, and says them for people."""
+"""Runs all checks, of the cluster and of a node from inside, and prints their results for people."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from gpuctl.doctor.outside.seen import ClusterSeen
 
 CLUSTER = "cluster"
 KIND = "DoctorReport"
-INSIDE_WORDS = ("doctor", "--local", "-o", "json")
 
 _WORDS: dict[Status, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skipped": "skipped"}
 _SHOWN = 6
-"""So many things that are meant are shown, unless all are asked for."""
+"""How many details of a result are shown without ``-o wide``."""
 
 _INDENT = " " * 8
 
@@ -40,10 +39,10 @@ def look_locally(places: Places, name: str) -> tuple[Result, ...]:
 
 def look_from_outside(
     client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None
-) -> tuple[ClusterSeen, tuple[Result, ...]]:
-    """What was seen of the cluster, and the results, with those of a node that was named.
+) -> tuple[Result, ...]:
+    """The results of the cluster, and of the node if one is named.
 
-    Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
+    Raises Unreachable, Unauthorized, and ConfigError for a node that does not exist.
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
     from gpuctl.doctor.outside.reading import look_at_cluster, offered_to_machines, read_configurations
@@ -52,12 +51,10 @@ def look_from_outside(
     results = run_checks(CLUSTER, OUTSIDE, seen)
     if node is None:
         way_out = "`gpuctl doctor NODE` looks at a node from inside its plugin's pod"
-        return seen, (
-            *results,
-            Result(CLUSTER, "inside", "skipped", "no node was named to look at from inside", way_out),
-        )
+        message = "no node was named to look at from inside"
+        return (*results, Result(CLUSTER, "inside", "skipped", message, way_out))
     offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
-    return seen, (*results, *_inside_pod(seen, node, offers, kubeconfig, context))
+    return (*results, *_inside_pod(seen, node, offers, kubeconfig, context))
 
 
 def _inside_pod(
@@ -72,16 +69,17 @@ def _inside_pod(
         way_out = "see that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
         return (Result(place, "inside", "skipped", target.why, way_out),)
     try:
-        words = (*INSIDE_WORDS, *(("--offers", ",".join(offers)) if offers else ()))
+        # The pod's account may not read ConfigMaps, so --offers hands over what the node configuration says.
+        words = ("doctor", "--local", "-o", "json", *(("--offers", ",".join(offers)) if offers else ()))
         return read_results(run_in_pod(target, words, kubeconfig, context), place)
     except ConfigError as error:
         return (Result(place, "inside", "skipped", error.what, error.way_out),)
 
 
 def read_results(text: bytes, place: str) -> tuple[Result, ...]:
-    """The results that a doctor in a pod printed, as those of a place; raises ConfigError for anything else.
+    """The results that a doctor in a pod printed, for a place; raises ConfigError for anything else.
 
-    The pod may run another version: fields that are not known are left out.
+    The pod may run another version, so unknown fields are ignored.
     """
     try:
         document: Any = json.loads(text)
@@ -95,6 +93,7 @@ def read_results(text: bytes, place: str) -> tuple[Result, ...]:
 
 
 def _result(place: str, one: Any) -> Result:
+    # The node may be hostile: what it printed is checked, and converted to text.
     status: Status = one["status"]
     if status not in get_args(Status):
         raise ValueError(f"there is no status {status!r}")
@@ -105,7 +104,7 @@ def _result(place: str, one: Any) -> Result:
 
 
 def picture(results: Sequence[Result], *, wide: bool) -> str:
-    """All results by their place, then how many there are of each kind; ``wide`` with all details."""
+    """All results by their place, then how many there are of each status; ``wide`` shows all details."""
     lines: list[str] = []
     place = None
     for one in results:
@@ -128,7 +127,6 @@ def _lines(one: Result, *, wide: bool) -> Iterator[str]:
 
 
 def _summary(results: Sequence[Result]) -> str:
-    """How many checks of each kind there were."""
     counts = Counter(one.status for one in results)
-    told = [f"{counts[status]} {_WORDS[status]}" for status in _WORDS if counts[status]]
-    return f"{len(results)} checks: {', '.join(told)}"
+    numbers = ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status])
+    return f"{len(results)} checks: {numbers}"

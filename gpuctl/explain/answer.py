@@ -1,54 +1,54 @@
-"""Puts an explanation together: what kind of waiting it is, what stands in the way, and what would help."""
+"""Explains a pod or a claim: whether it waits, what is in the way, and what would help."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Literal
 
-from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
+from gpuctl.explain.findings import Explanation, Finding
 from gpuctl.explain.judge import Asked, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod, unused_claims
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
-from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 
-Object = dict[str, Any]
-
 SELECTOR_SECONDS = 10.0
-"""The processor time that the selectors of one answer may take: whoever may create claims writes them."""
+"""The processor time that the selectors of one answer may take; anybody who may create claims writes them."""
 
 COSTLY = "costly"
-"""The kind of the finding that says so."""
+"""The kind of the finding that the selectors took more time than that."""
 
 
 def explain_pod(
     pod: Object, snapshot: Snapshot, templates: Mapping[str, Object | None], events: Sequence[Object]
 ) -> Explanation:
-    """Why a pod waits; ``events`` are the pod's, ``templates`` those that it names."""
-    answer = _answering("pod", pod["metadata"], snapshot)
+    """Why a pod waits; ``events`` are about the pod, ``templates`` are the claim templates that it names."""
+    answer = _answering("pod", pod, snapshot)
+    # A pod that has a node keeps it: nothing on other nodes matters to it any more.
     found = placed(pod, events)
     unused = unused_claims(pod)
     if found is not None:
-        return answer(found.verdict, found.summary, *found.findings, *unused)
+        return answer(found.verdict, found.summary, (*found.findings, *unused))
     claims = claims_of_pod(pod, snapshot, templates, events)
     judged = _judged(snapshot, Asked(pod, claims.claims, claims.extended))
     if isinstance(judged, Finding):
-        return answer("waits", _UNKNOWN, *claims.findings, *_gates_of(pod), judged, *unused)
-    findings = [*claims.findings, *_gates_of(pod), *judged.findings]
+        return answer("waits", _UNKNOWN, (*claims.findings, *_gates_of(pod), judged, *unused))
+    findings = (*claims.findings, *_gates_of(pod), *judged.findings)
     if findings or not judged.fits:
-        return answer("waits", _waiting("it waits", judged), *findings, *unused, reports=judged.reports)
+        return answer("waits", _waiting("it waits", judged), (*findings, *unused), judged.reports)
     if not claims.claims and not (claims.extended and claims.extended.asks_devices):
         return answer("fits", "it asks for no devices; something else keeps it waiting")
     where = ", ".join(judged.fits[:3]) + (" and others" if len(judged.fits) > 3 else "")
     summary = f"its devices are there on {where}; if it still waits, then for CPU, memory or the scheduler"
-    return answer("fits", summary, *unused, reports=judged.reports)
+    return answer("fits", summary, unused, judged.reports)
 
 
 def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
-    """Why a claim has no devices, or who has it."""
+    """Why a claim has no devices; or which it has, and who uses it."""
     status = claim.get("status") or {}
-    answer = _answering("claim", claim["metadata"], snapshot)
+    answer = _answering("claim", claim, snapshot)
     if status.get("allocation"):
         results = status["allocation"].get("devices", {}).get("results") or ()
         devices = ", ".join(f"{result['pool']}/{result['device']}" for result in results)
@@ -56,21 +56,22 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
         return answer("allocated", f"it has {devices or 'no device'} and is used by {users}")
     judged = _judged(snapshot, Asked(None, (claim,)))
     if isinstance(judged, Finding):
-        return answer("waits", _UNKNOWN, judged)
+        return answer("waits", _UNKNOWN, (judged,))
     if judged.findings or not judged.fits:
         summary = _waiting("no node has what it asks for", judged)
-        return answer("waits", summary, *judged.findings, reports=judged.reports)
+        return answer("waits", summary, judged.findings, judged.reports)
+    # The scheduler allocates a claim only together with a node for a pod that uses it.
     idle = Finding(
         "unused", "a claim gets its devices when a pod that uses it is scheduled", "create such a pod"
     )
-    return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", idle, reports=judged.reports)
+    return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", (idle,), judged.reports)
 
 
 _UNKNOWN = "why it waits is too costly to work out"
 
 
 def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
-    """What becomes of the claims, or why that is too costly to work out."""
+    """Where the claims fit and why not, or the finding that this is too costly to work out."""
     try:
         with selectors_within(SELECTOR_SECONDS):
             return judge(snapshot, asked)
@@ -85,22 +86,10 @@ def _waiting(waits: str, judged: Judged) -> str:
     return f"{waits}, and no node can ever serve it as it is" if judged.never else waits
 
 
-class _Answer(Protocol):
-    def __call__(
-        self, verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
-    ) -> Explanation: ...
-
-
-def _answering(kind: Literal["pod", "claim"], metadata: Mapping[str, Any], snapshot: Snapshot) -> _Answer:
-    """Makes explanations of one object."""
-
-    def answer(
-        verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
-    ) -> Explanation:
-        where = (metadata["namespace"], metadata["name"])
-        return Explanation(kind, *where, verdict, summary, found, tuple(reports), snapshot.unread)
-
-    return answer
+def _answering(kind: Literal["pod", "claim"], item: Object, snapshot: Snapshot) -> partial[Explanation]:
+    """Makes explanations of one object, from a verdict, a summary, findings and reports about requests."""
+    metadata = item["metadata"]
+    return partial(Explanation, kind, metadata["namespace"], metadata["name"], unread=snapshot.unread)
 
 
 def _gates_of(pod: Object) -> list[Finding]:

@@ -30,7 +30,6 @@ _WORDS: Mapping[str, Kind] = {
 _OFFERED = ("pod", "claim")
 _VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {"pod": pods, "claim": claims}
 
-WAITS_EXIT_CODE = 3
 KUBECTL_NAMES = {"pod": "pod", "claim": "resourceclaim.resource.k8s.io"}
 
 
@@ -43,7 +42,7 @@ class Target:
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
-    """The objects that are meant: ``pod x``, ``po x y``, ``pods/x``, as for kubectl; raises UsageError."""
+    """The objects that words name, as for kubectl: ``pod x``, ``po x y``, ``pods/x``; raises UsageError."""
     with_slash = [word for word in words if "/" in word]
     if not with_slash:
         kind = _kind(words[0])
@@ -67,7 +66,7 @@ def _kind(word: str) -> Kind:
 
 
 def complete_targets(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Kinds first, then names of that kind; behind a slash names as well."""
+    """The kinds first, then names of that kind; names also after ``KIND/``."""
     before = tuple(ctx.params.get("targets") or ())
     word, slash, rest = incomplete.partition("/")
     if slash:
@@ -131,11 +130,11 @@ def explain(
         lambda: (f"{KUBECTL_NAMES[one.kind]}/{one.name}" for one in found),
     )
     if any(one.verdict in BAD for one in found):
-        click.get_current_context().exit(WAITS_EXIT_CODE)
+        click.get_current_context().exit(3)
 
 
 def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
-    """The explanation of one object; raises ConfigError where there is none."""
+    """The explanation of one object; raises ConfigError if it does not exist."""
     from driver.errors import ConfigError
     from gpuctl.explain.answer import explain_claim, explain_pod
     from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot
@@ -168,6 +167,7 @@ def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Expla
     by_namespace: dict[str, list[Object]] = {}
     for one in listed:
         by_namespace.setdefault(one["metadata"]["namespace"], []).append(one)
+    # Everything but quotas is the same for all namespaces, and is read only once.
     first, *_ = by_namespace
     snapshot = take_snapshot(view, first, resources)
     events = events_by_object(view, namespace) if kind == "pod" else {}
@@ -178,8 +178,8 @@ def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Expla
             if kind == "claim":
                 yield explain_claim(one, here)
             else:
-                told = events.get(one["metadata"]["uid"], [])
-                yield explain_pod(one, here, _templates(view, one, templates), told)
+                about = events.get(one["metadata"]["uid"], [])
+                yield explain_pod(one, here, _templates(view, one, templates), about)
 
 
 def _templates(
@@ -198,7 +198,7 @@ def _templates(
 
 
 def _data(found: Explanation) -> dict[str, Any]:
-    """The explanation for scripts; the object stands in its own field, since the document has a kind, too."""
+    """The explanation for scripts; the object has a field of its own, since the document has a kind, too."""
     data: dict[str, Any] = as_data(found)
     kind = {"pod": "Pod", "claim": "ResourceClaim"}[data.pop("kind")]
     return {"object": {"kind": kind, "namespace": data.pop("namespace"), "name": data.pop("name")}, **data}
@@ -213,7 +213,7 @@ def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:
 
 
 def _table(found: Sequence[Explanation], *, wide: bool, all_namespaces: bool) -> str:
-    """A line for each object; with ``wide`` also what would help."""
+    """A line for each object; ``wide`` adds what would help."""
     if not found:
         return "nothing here asks for devices"
     heads = (

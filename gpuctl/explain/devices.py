@@ -1,6 +1,6 @@
-"""What becomes of each device of a node for one request: which gate rules it out, and why.
+"""Finds which gate rules out each device of a node for a request, and why.
 
-For a selector that is false, what the devices have instead; for counters, which claims took them.
+For a selector that is false it says what the devices have instead, for counters which claims took them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
-from gpuctl.explain.findings import FITS, Outcome
+from gpuctl.explain.findings import FITS, Outcome, some_of
 from gpuctl.node.picture import ranges
 from gpuctl.node.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator
@@ -29,13 +29,12 @@ _ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)
 _SHOWN = 3
 
 _MEMORY_SLICE = "memory-slice-"
-_Amounts = Mapping[tuple[str, str], int]
 
 
 def outcomes(
     allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
 ) -> tuple[Outcome, ...]:
-    """All devices that the node can reach, grouped by gate and reason; those that fit come last."""
+    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last."""
     grouped: dict[tuple[str, str], list[Device]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     for device in view.devices:
@@ -53,7 +52,7 @@ def outcomes(
     return tuple(
         Outcome(
             gate,
-            _told(gate, reason, found),
+            _with_values(gate, reason, found),
             tuple(one.id.device for one in found),
             claims.get((gate, reason), ()),
         )
@@ -62,18 +61,18 @@ def outcomes(
 
 
 def fitting(allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]) -> int:
-    """How many devices of the node nothing rules out, each by itself."""
+    """How many devices of the node nothing rules out, each considered alone."""
     return sum(refusal(allocator, view, request, device, constraints) is None for device in view.devices)
 
 
-def _told(gate: str, reason: str, devices: Sequence[Device]) -> str:
-    """The reason, and where a selector is false of the devices, what they have instead."""
+def _with_values(gate: str, reason: str, devices: Sequence[Device]) -> str:
+    """The reason; for a false selector also the values that the devices have."""
     instead = _has_instead(reason, devices) if gate == Gate.SELECTOR else ""
     return f"{reason}; {instead}" if instead else reason
 
 
 def _reason(refused: Refusal, device: Device) -> str:
-    """The refusal in a sentence, with the claims that stand in the way."""
+    """The refusal in a sentence, with the claims in the way."""
     claims = ", ".join(dict.fromkeys(refused.claims))
     match refused.gate:
         case Gate.SELECTOR:
@@ -96,10 +95,11 @@ def _false_parts(expression: str, device: Device) -> Sequence[str]:
 
 
 def _has_instead(expression: str, devices: Iterable[Device]) -> str:
-    """The values of the devices that the text of an expression is about; "" where they have none of them."""
+    """The devices' values of the attributes and capacities in an expression; empty if they have none."""
     values: dict[str, dict[str, None]] = {}
     for device in devices:
         seen = selector_device(device)
+        # A driver may publish a name of its own domain with the domain or without it.
         for table, domain, name in _ASKED.findall(expression):
             kept = seen.attributes if table == "attributes" else seen.capacity
             value = kept.get(f"{domain}/{name}") or (kept.get(name) if domain == seen.driver else None)
@@ -115,15 +115,13 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _listed(values: list[str]) -> str:
-    if len(values) > _SHOWN:
-        return f"{', '.join(values[:_SHOWN])} and {len(values) - _SHOWN} more"
-    return " or ".join(values)
+    return some_of(values, _SHOWN) if len(values) > _SHOWN else " or ".join(values)
 
 
 def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str | None:
-    """Which claims hold what the device would take, for a device of this driver that its counters rule out.
+    """Which claims hold what a device of this driver would need, if its counters rule it out.
 
-    None for a device of another driver, or where nobody who holds a device of this one explains it.
+    None for a device of another driver, or if no claim explains it.
     """
     if device.id.driver != DRIVER_NAME:
         return None
@@ -131,6 +129,7 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
     short = {key for key, nanos in _amounts(device).items() if left.get(key, 0) < nanos}
     pool = view.pool_of[device.id.pool_id]
     parts = []
+    # Counters may be shared with devices that this node cannot use, so these count as well.
     for other in (*pool.devices, *pool.other_devices):
         takes = {key for key, nanos in _amounts(other).items() if nanos > 0}
         sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
@@ -140,7 +139,7 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
     return "; ".join(dict.fromkeys(parts)) or None
 
 
-def _amounts(device: Device) -> _Amounts:
+def _amounts(device: Device) -> Mapping[tuple[str, str], int]:
     """What a device consumes, by counter set and counter, in billionths."""
     found: dict[tuple[str, str], int] = {}
     for name, counters in device.consumes:
@@ -162,6 +161,7 @@ def _part(
             how = STRATEGIES[name.shared.strategy]
             return f"its GPU is shared by {how}, and shares are held by {claims} ({holder.id.device})"
         return f"its GPU is held as a whole by {claims} ({holder.id.device})"
+    # A partition takes memory slices and shares of engines; the places of slices say most to people.
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
     places = (
         counter.removeprefix(_MEMORY_SLICE) for _, counter in takes if counter.startswith(_MEMORY_SLICE)

@@ -1,17 +1,18 @@
-"""What an explanation is made of: findings, what became of each device, and a verdict; plain data."""
+"""The parts of an explanation as plain data: a verdict, findings, and what rules out each device."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["runs", "allocated", "fits", "waits", "fails", "succeeded", "failed"]
 """``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
-for, so it is due, or waits for something other than devices. ``waits``: no node has. ``fails``: it was placed
-and the node cannot prepare it. ``succeeded`` and ``failed``: the pod has ended."""
+for, so it will be placed soon, or waits for something other than devices. ``waits``: no node has it now.
+``fails``: it was placed, and the node cannot prepare its claims. ``succeeded``, ``failed``: it has ended."""
 
 BAD = frozenset({"waits", "fails", "failed"})
-"""The verdicts of what does not run and has not done its work."""
+"""The verdicts of pods and claims that neither run nor have done their work."""
 
 FITS = "fits"
 """Used in place of a gate for devices that nothing rules out."""
@@ -19,7 +20,7 @@ FITS = "fits"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that stands in the way, or is worth knowing, and what would help."""
+    """One thing that is in the way or worth knowing, and what would help."""
 
     kind: str
     message: str
@@ -30,7 +31,7 @@ class Finding:
 class Outcome:
     """Devices of one node that one gate rules out for the same reason (kubernetes_rules.allocator.refusals).
 
-    ``claims`` stand in their way, where claims do.
+    ``claims`` hold these devices, or what they would need.
     """
 
     gate: str
@@ -41,10 +42,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One request on one node. ``closed`` says why the pod cannot go there at all, whatever devices it has.
+    """One request on one node. ``closed`` says why the pod cannot go there, whatever devices the node has.
 
-    ``pools`` are problems of pools, whose devices do not count. ``never``: the pod would not fit there if
-    nobody used its devices and none were tainted.
+    ``pools`` are problems of pools; nothing is allocated from these. ``never``: the pod would not even fit
+    if nobody used the node's devices and none of them were tainted.
     """
 
     node: str
@@ -80,5 +81,11 @@ class Explanation:
     summary: str
     findings: tuple[Finding, ...] = ()
     requests: tuple[RequestReport, ...] = ()
-    unread: tuple[str, ...] = field(default=())
-    """Kinds of objects that could not be read, so that the answer may lack something."""
+    unread: tuple[str, ...] = ()
+    """Kinds of objects that this user may not read, so that the answer may lack something."""
+
+
+def some_of(names: Sequence[str], most: int | None) -> str:
+    """The first ``most`` names and how many more there are; all of them with None."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if most is not None and len(names) > most else shown

@@ -1,4 +1,4 @@
-"""Looks at every node for what is asked: where it fits, where it could, and what becomes of each device."""
+"""Tries claims on every node: where they fit, where they could fit, and what rules out each device."""
 
 from __future__ import annotations
 
@@ -8,32 +8,24 @@ from typing import Any
 
 from gpuctl.explain.devices import outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
-from gpuctl.explain.pod.extended import ExtendedResources
-from gpuctl.explain.prospects import Prospects
-from gpuctl.explain.remedies import Look, Tried, findings_of
+from gpuctl.explain.pod.claims import ExtendedResources
+from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
-from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.snapshot import Object, Snapshot
 from gpuctl.explain.withheld import changing, unheld, withheld
+from kubernetes_rules import selectors
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.selectors import (
-    NodeSelectorInvalid,
-    missing_node_label,
-    node_affinity_matches,
-    node_selector_matches,
-    read_node,
-)
 from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the nodes: by a pod, or by a claim alone (``pod`` is None then).
+    """What a pod asks for, or a claim alone (``pod`` is None then).
 
-    ``claims`` are those with devices and those without. What ``extended`` asks may differ from node to node.
+    ``claims`` may have their devices already or not. The claim for ``extended`` resources may differ from
+    node to node.
     """
 
     pod: Object | None
@@ -41,25 +33,25 @@ class Asked:
     extended: ExtendedResources | None = None
 
     def on(self, node: Object) -> tuple[Object, ...]:
-        """The claims without devices, on one node."""
+        """The claims that still need devices, on one node."""
         special = self.extended.claim_on(node) if self.extended else None
         bare = tuple(one for one in self.claims if not _allocation(one))
         return (*bare, special) if special else bare
 
     def missing_on(self, node: Object) -> str | None:
-        """The extended resource that the node cannot give at all."""
+        """Why the node can never give one of the extended resources."""
         return self.extended.missing_on(node) if self.extended else None
 
     def shortage_on(self, node: Object) -> str | None:
-        """The extended resource of which the node's device plugin has too few."""
+        """Which extended resource the node's device plugin has too little of now."""
         return self.extended.shortage_on(node) if self.extended else None
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The nodes where it fits now; where none is, what stands in the way.
+    """The nodes where it fits now; without any, what is in the way.
 
-    ``never``: no node that is open to the pod could ever serve it.
+    ``never``: none of the nodes that the pod may go to could ever serve it.
     """
 
     fits: tuple[str, ...]
@@ -69,26 +61,27 @@ class Judged:
 
 
 def judge(snapshot: Snapshot, asked: Asked) -> Judged:
-    """Ask the scheduler's questions of every node."""
+    """Try what is asked for on every node, as the scheduler does."""
     nodes = snapshot.known_nodes()
-    by_wish: dict[tuple[str, ...], tuple[tuple[Object, ...], list[Object]]] = {}
+    # Nodes differ only by extended resources, so that most want the same claims, which are read once.
+    by_claims: dict[tuple[str, ...], tuple[tuple[Object, ...], list[Object]]] = {}
     for node in nodes:
         wanted = asked.on(node)
         key = tuple(f"{one['metadata']['uid']} {one['spec']}" for one in wanted)
-        by_wish.setdefault(key, (wanted, []))[1].append(node)
+        by_claims.setdefault(key, (wanted, []))[1].append(node)
     if not nodes:
-        by_wish[()] = (asked.on({}), [])
-    missing = missing_classes(snapshot, [claim for wanted, _ in by_wish.values() for claim in wanted])
+        by_claims[()] = (asked.on({}), [])
+    missing = missing_classes(snapshot, [claim for wanted, _ in by_claims.values() for claim in wanted])
     if missing:
         return Judged((), missing)
     try:
-        walk = _Walk(snapshot, asked)
-        looks = [walk.look(wanted, some) for wanted, some in by_wish.values()]
+        trials = _Trials(snapshot, asked)
+        groups = [trials.on(wanted, members) for wanted, members in by_claims.values()]
     except AllocationFailed as error:
         return Judged((), (Finding("error", error.what, error.way_out),))
-    judged = _told(looks, nodes, walk.prospects)
+    judged = _judged(groups, nodes, trials.prospects)
     if judged.findings:
-        asked_for = [claim for look in looks for claim in look.read]
+        asked_for = [claim for group in groups for claim in group.claims]
         rules = dict.fromkeys(looking_on(asked_for, judged.findings))
         judged = replace(judged, findings=(*judged.findings, *rules, *unheld(snapshot.slices, asked_for)))
     if any(finding.kind == "no-match" for finding in judged.findings):
@@ -97,27 +90,29 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
     return judged
 
 
-def _told(looks: Sequence[Look], nodes: Sequence[Object], prospects: Prospects) -> Judged:
-    reports = tuple(report for look in looks for report in look.reports)
-    tried = [one for look in looks for one in look.tried]
+def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Prospects) -> Judged:
+    """What follows from the nodes that were tried, in their groups."""
+    reports = tuple(report for group in groups for report in group.reports)
+    tried = [one for group in groups for one in group.nodes]
     fitting = {one.name for one in tried if one.fits}
     if fitting:
         names = (node["metadata"]["name"] for node in nodes)
         return Judged(tuple(name for name in names if name in fitting), (), reports)
-    findings = [finding for look in looks for finding in findings_of(look, prospects)]
+    findings = [finding for group in groups for finding in findings_of(group, prospects)]
     open_nodes = [one for one in tried if one.closed is None]
     if nodes and not open_nodes:
         findings.append(Finding("node", "no node is open to this pod", "see the reasons beside the nodes"))
     never = bool(open_nodes) and all(one.prospect == "never" for one in open_nodes)
-    never = never and all(finding.kind != "no-match" for finding in findings)  # a driver may be on its way
+    # What matches nothing today may match the devices of a driver that is still being installed.
+    never = never and all(finding.kind != "no-match" for finding in findings)
     return Judged((), tuple(dict.fromkeys(findings)), reports, never)
 
 
-class _Walk:
-    """One walk over the nodes."""
+class _Trials:
+    """Tries claims on nodes, with what other claims hold now."""
 
     def __init__(self, snapshot: Snapshot, asked: Asked) -> None:
-        """Raises AllocationFailed when an object is malformed."""
+        """Raises AllocationFailed if an object is malformed."""
         allocated = [claim for claim in snapshot.claims if _allocation(claim)]
         slices = tainted_slices(snapshot.slices, snapshot.taint_rules)
         self._asked = asked
@@ -126,10 +121,10 @@ class _Walk:
         own = [claim for claim in asked.claims if _allocation(claim)]
         self.prospects = Prospects(slices, snapshot.classes, own)
 
-    def look(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> Look:
-        """The nodes on which the same claims are wanted. Raises AllocationFailed for a malformed claim."""
-        read = [read_claim(claim, self._classes) for claim in wanted]
-        limits = too_many(read)
+    def on(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> TriedNodes:
+        """Try the same claims on some nodes. Raises AllocationFailed for a malformed claim."""
+        claims = [read_claim(claim, self._classes) for claim in wanted]
+        limits = too_many(claims)
         tried = tuple(self._try(node, wanted, possible=not limits) for node in nodes)
         reports = tuple(
             RequestReport(
@@ -138,15 +133,15 @@ class _Walk:
                 wants(request),
                 tuple(self._report(request, claim, one) for one in tried),
             )
-            for claim in read
+            for claim in claims
             for alternatives in claim.requests
             for request in alternatives
         )
-        return Look(tuple(wanted), tuple(read), tried, reports, limits)
+        return TriedNodes(tuple(wanted), tuple(claims), tried, reports, limits)
 
-    def _try(self, node: Object, wanted: Sequence[Object], *, possible: bool) -> Tried:
+    def _try(self, node: Object, wanted: Sequence[Object], *, possible: bool) -> TriedNode:
         name = node["metadata"]["name"]
-        tried = Tried(node, name, prospect="never")
+        tried = TriedNode(node, name, prospect="never")
         try:
             why = closed(self._asked.pod, node, self._asked.claims) or self._asked.missing_on(node)
         except RuleError as error:
@@ -161,12 +156,12 @@ class _Walk:
                 return replace(tried, fits=True, prospect="when free")
             return replace(tried, prospect=self.prospects.of(node, wanted), allocator=self._allocator)
         except PoolInvalid:
-            return replace(tried, prospect="unknown")  # what is wrong with the pool is told beside the node
+            return replace(tried, prospect="unknown")  # the node's report has the problem of the pool
         except AllocationFailed as error:
-            told = Finding("error", f"{name}: {error.what}", error.way_out)
-            return replace(tried, prospect="unknown", error=told)
+            finding = Finding("error", f"{name}: {error.what}", error.way_out)
+            return replace(tried, prospect="unknown", error=finding)
 
-    def _report(self, request: Request, claim: RequestedClaim, tried: Tried) -> NodeReport:
+    def _report(self, request: Request, claim: RequestedClaim, tried: TriedNode) -> NodeReport:
         try:
             view = self._allocator.view(tried.node)
             pools = tuple(
@@ -188,20 +183,20 @@ def _allocation(claim: Object) -> Any:
 
 
 def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | None:
-    """The first reason that is found; None when nothing but devices decides.
+    """Why a pod cannot go to a node, whatever devices it has; None if only devices decide.
 
-    CPU, memory and pod affinity are not looked at. Raises NodeSelectorInvalid for an allocation with an
+    Does not consider CPU, memory and pod affinity. Raises NodeSelectorInvalid for an allocation with an
     unreadable selector.
     """
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
         selector = allocation.get("nodeSelector")
-        if selector is not None and not node_selector_matches(selector, read_node(node)):
+        if selector is not None and not selectors.node_selector_matches(selector, selectors.read_node(node)):
             return f"the claim {claim['metadata']['name']} has its devices elsewhere"
     if pod is None:
         return None
     spec = pod["spec"]
-    missing = missing_node_label(spec.get("nodeSelector") or {}, read_node(node))
+    missing = selectors.missing_node_label(spec.get("nodeSelector") or {}, selectors.read_node(node))
     if missing is not None:
         return f"the pod's node selector {missing[0]}={missing[1]} is not a label of it"
     return _affinity(spec, node) or _node_taint(spec, node)
@@ -211,9 +206,9 @@ def _affinity(spec: Object, node: Object) -> str | None:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     try:
-        if required is not None and not node_affinity_matches(required, read_node(node)):
+        if required is not None and not selectors.node_affinity_matches(required, selectors.read_node(node)):
             return "the pod's required node affinity is not for it"
-    except NodeSelectorInvalid as error:
+    except selectors.NodeSelectorInvalid as error:
         return f"the pod's node affinity cannot be read: {error.what}"
     return None
 
@@ -221,6 +216,7 @@ def _affinity(spec: Object, node: Object) -> str | None:
 def _node_taint(spec: Object, node: Object) -> str | None:
     own = node.get("spec") or {}
     taints = list(own.get("taints") or ())
+    # The node controller adds this taint to a cordoned node, but the scheduler counts the field by itself.
     if own.get("unschedulable"):
         taints.append(CORDONED)
     taint = untolerated_taint(taints, spec.get("tolerations") or ())

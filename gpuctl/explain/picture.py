@@ -1,15 +1,13 @@
-"""Draws an explanation for people: the verdict, what stands in the way, and what became of the devices."""
+"""Draws an explanation for people: the verdict, what is in the way, and what rules out each device."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport
+from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport, some_of
 
 _MAX_NODES = 12
 _MAX_FINDINGS = 24
@@ -17,7 +15,7 @@ _NAMES = 4
 
 
 def picture(explanation: Explanation, *, wide: bool = False) -> RenderableType:
-    """The whole answer; ``wide`` with all nodes and devices, else with the first of them."""
+    """The whole answer; ``wide`` shows all findings, nodes and devices, else only the first are shown."""
     title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
     parts: list[RenderableType] = [Text(title, style="bold")]
     for finding in explanation.findings if wide else explanation.findings[:_MAX_FINDINGS]:
@@ -59,15 +57,8 @@ def _rows(node: NodeReport, most: int | None) -> list[tuple[str, str, str]]:
         (
             str(len(one.devices)),
             "-" if one.gate == FITS else one.gate,
-            f"{one.reason}{_named(one.devices, most)}",
+            f"{one.reason} ({some_of(one.devices, most)})",
         )
         for one in node.outcomes
     ]
     return rows or [("0", "-", "no driver publishes devices for this node")]
-
-
-def _named(devices: Sequence[str], most: int | None) -> str:
-    """The first so many names, with None all."""
-    shown = devices[:most]
-    more = f" and {len(devices) - len(shown)} more" if len(devices) > len(shown) else ""
-    return f" ({', '.join(shown)}{more})"

@@ -1,27 +1,35 @@
-"""What stands in the way of claims that fit nowhere now, and what would help: claims that end, or nothing."""
+"""Finds what is in the way of claims that fit nowhere now, and whether waiting or anything would help."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Literal
 
+from gpuctl.explain.devices import fitting
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
-from gpuctl.explain.prospects import Prospect, Prospects, fits_without_constraints
 from gpuctl.explain.requests import needed, wants
-from kubernetes_rules.allocator.allocate import Allocator
+from gpuctl.explain.snapshot import Object
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
+from kubernetes_rules.errors import RuleError
 
-Object = dict[str, Any]
 Fitting = Mapping[tuple[str, str, str], int]
 """How many devices nothing rules out, by claim, request and node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One node: whether the claims fit there, and if not, why not and when they could.
+Prospect = Literal["when free", "when well", "never", "unknown"]
+"""``when free``: as soon as enough claims there have ended. ``when well``: as soon as taints are gone, too.
+``never``: the node does not have enough devices. ``unknown``: a pool is incomplete, or something is wrong."""
 
-    ``short`` is what its device plugin does not have; ``allocator`` is set where devices alone decided.
+
+@dataclass(frozen=True, slots=True)
+class TriedNode:
+    """A node on which claims were tried: whether they fit, and if not, why not and when they could.
+
+    ``closed`` says why the pod cannot go there at all, ``short`` what the node's device plugin has too little
+    of. ``allocator`` is set if devices alone decided.
     """
 
     node: Object
@@ -35,59 +43,63 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A look at the nodes on which the same claims are wanted; ``limits`` are those that no node can give."""
+class TriedNodes:
+    """Nodes on which the same claims were tried.
 
-    wanted: tuple[Object, ...]
-    read: tuple[RequestedClaim, ...]
-    tried: tuple[Tried, ...]
+    ``claims`` are the ``objects`` as they were read. ``limits`` says which of them ask for more than a claim
+    can have.
+    """
+
+    objects: tuple[Object, ...]
+    claims: tuple[RequestedClaim, ...]
+    nodes: tuple[TriedNode, ...]
     reports: tuple[RequestReport, ...]
     limits: tuple[Finding, ...]
 
 
-def findings_of(look: Look, prospects: Prospects) -> list[Finding]:
-    """The findings where the claims fit on none of these nodes."""
-    if look.limits:
-        return list(look.limits)
-    unselected = _unselected(look)
-    found = [_no_match(report) for report in look.reports if (report.claim, report.request) in unselected]
-    found += [_short(one) for one in look.tried if one.short is not None]
-    found += [one.error for one in look.tried if one.error is not None]
-    open_nodes = [one for one in look.tried if one.closed is None and one.short is None]
+def findings_of(tried: TriedNodes, prospects: Prospects) -> list[Finding]:
+    """Why the claims fit on none of these nodes."""
+    if tried.limits:
+        return list(tried.limits)
+    unselected = _unselected(tried)
+    found = [_no_match(report) for report in tried.reports if (report.claim, report.request) in unselected]
+    found += [_short(one) for one in tried.nodes if one.short is not None]
+    found += [one.error for one in tried.nodes if one.error is not None]
+    open_nodes = [one for one in tried.nodes if one.closed is None and one.short is None]
     if open_nodes and all(one.prospect == "never" for one in open_nodes):
-        never = list(_never(look, open_nodes, prospects, unselected))
+        never = list(_never(tried, open_nodes, prospects, unselected))
         if not never and not unselected:
-            never = _never_together(look, open_nodes, prospects)
+            never = _never_together(tried, open_nodes, prospects)
         return found + never
     fitting = {
         (report.claim, report.request, node.node): node.fitting
-        for report in look.reports
+        for report in tried.reports
         for node in report.nodes
     }
     for one in open_nodes:
         if one.allocator is not None and one.prospect != "never":
-            found += _together(look, one, one.allocator, fitting)
+            found += _together(tried, one, one.allocator, fitting)
     hopeful = {one.name for one in open_nodes if one.prospect != "never"}
     return found + [
         finding
-        for report in look.reports
+        for report in tried.reports
         for node in report.nodes
         if node.node in hopeful
         for finding in _remedies(report, node)
     ]
 
 
-def _unselected(look: Look) -> set[tuple[str, str]]:
-    """Claim and name of requests that select no device of any node, in none of their alternatives."""
+def _unselected(tried: TriedNodes) -> set[tuple[str, str]]:
+    """The claim and name of each request that selects no device of any node, whatever the alternative."""
     none = {
         (report.claim, report.request)
-        for report in look.reports
+        for report in tried.reports
         if not any(one.gate != "selector" for node in report.nodes for one in node.outcomes)
         and not any(node.pools for node in report.nodes)
     }
     return {
         (claim.name, one.full_name)
-        for claim in look.read
+        for claim in tried.claims
         for alternatives in claim.requests
         if all((claim.name, other.full_name) in none for other in alternatives)
         for one in alternatives
@@ -104,16 +116,16 @@ def _no_match(report: RequestReport) -> Finding:
     )
 
 
-def _short(tried: Tried) -> Finding:
+def _short(node: TriedNode) -> Finding:
     remedy = "wait until pods there that have some end, ask for fewer, or use another node"
-    return Finding("device-plugin", f"{tried.name}: {tried.short}", remedy)
+    return Finding("device-plugin", f"{node.name}: {node.short}", remedy)
 
 
 def _never(
-    look: Look, nodes: Sequence[Tried], prospects: Prospects, unselected: set[tuple[str, str]]
+    tried: TriedNodes, nodes: Sequence[TriedNode], prospects: Prospects, unselected: set[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """The requests for which no node has as many devices, held or free."""
-    for claim in look.read:
+    """The requests for which no node has enough devices, held or free."""
+    for claim in tried.claims:
         for alternatives in claim.requests:
             if (claim.name, alternatives[0].full_name) in unselected:
                 continue
@@ -134,51 +146,50 @@ def _never(
 
 
 def _best(
-    request: Request, claim: RequestedClaim, nodes: Sequence[Tried], prospects: Prospects
+    request: Request, claim: RequestedClaim, nodes: Sequence[TriedNode], prospects: Prospects
 ) -> tuple[int, str]:
-    """The most devices that a node could ever give to a request, and the first node that has as many."""
+    """The most devices that any node could ever give to a request, and the first node with as many."""
     counts = [(prospects.most(one.node, request, claim), one.name) for one in nodes]
     return max(counts, key=lambda found: found[0])
 
 
-def _never_together(look: Look, nodes: Sequence[Tried], prospects: Prospects) -> list[Finding]:
-    """Each request could be served, but never all of them on one node."""
-    attributes = _attributes(look)
-    constrained = attributes and any(
-        prospects.fits_without_constraints(one.node, look.wanted) for one in nodes
-    )
-    if constrained:
+def _never_together(tried: TriedNodes, nodes: Sequence[TriedNode], prospects: Prospects) -> list[Finding]:
+    """Each request could be served, but never all of them on one node: is it a constraint, or a lack?"""
+    attributes = _attributes(tried)
+    if attributes and any(
+        fits_without_constraints(prospects.untainted, one.node, tried.objects) for one in nodes
+    ):
         message = f"no node can ever have enough devices that meet the constraint on {', '.join(attributes)}"
         return [Finding("constraint", message, "loosen the constraint; waiting does not help")]
-    names = ", ".join(claim.name for claim in look.read)
+    names = ", ".join(claim.name for claim in tried.claims)
     message = f"no node can ever have devices for all requests of {names} together"
     return [Finding("together", message, "ask for less, or add a node that has as much")]
 
 
-def _together(look: Look, tried: Tried, allocator: Allocator, fitting: Fitting) -> list[Finding]:
-    """Where the node has enough for each request alone: is it a constraint, or that they compete?"""
-    name = tried.name
+def _together(tried: TriedNodes, node: TriedNode, allocator: Allocator, fitting: Fitting) -> list[Finding]:
+    """A node has enough devices for each request alone: is it a constraint, or do the requests compete?"""
+    name = node.name
     if not all(
         any(fitting.get((claim.name, one.full_name, name), 0) >= needed(one) for one in alternatives)
-        for claim in look.read
+        for claim in tried.claims
         for alternatives in claim.requests
     ):
         return []
-    attributes = _attributes(look)
-    if attributes and fits_without_constraints(allocator, tried.node, look.wanted):
+    attributes = _attributes(tried)
+    if attributes and fits_without_constraints(allocator, node.node, tried.objects):
         message = f"{name} has enough devices, but none that meet the constraint on {', '.join(attributes)}"
         return [Finding("constraint", message, "loosen the constraint, or wait for other devices to be free")]
-    names = ", ".join(claim.name for claim in look.read)
+    names = ", ".join(claim.name for claim in tried.claims)
     message = f"{name} has devices for each request of {names}, but not for all of them together"
     return [Finding("together", message, "ask for less, or wait for other devices to be free")]
 
 
-def _attributes(look: Look) -> list[str]:
-    return sorted({one.attribute for claim in look.read for one in claim.constraints})
+def _attributes(tried: TriedNodes) -> list[str]:
+    return sorted({one.attribute for claim in tried.claims for one in claim.constraints})
 
 
 def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
-    """What would free devices of a node: the claims that have those which are ruled out by nothing else."""
+    """What would make devices of a node available: the claims that hold them, or the taints, have to go."""
     for problem in node.pools:
         yield Finding("pool", f"{node.node}: {problem}", "see the driver's log there")
     for one in node.outcomes:
@@ -204,3 +215,61 @@ def _frees(outcome: Outcome) -> str:
     return (
         f"frees when claim {names[0]} ends" if len(names) == 1 else f"frees as claims {', '.join(names)} end"
     )
+
+
+class Prospects:
+    """The cluster as it would be if only the claims in question used it."""
+
+    def __init__(self, slices: Sequence[Object], classes: Sequence[Object], own: Sequence[Object]) -> None:
+        """``own`` are the claims in question that have their devices already; they keep them."""
+        self._slices = slices
+        self._classes = classes
+        self._own = own
+
+    @cached_property
+    def _free(self) -> Allocator:
+        """Allocates as if nobody else had a device."""
+        return Allocator(self._slices, self._classes, self._own)
+
+    @cached_property
+    def untainted(self) -> Allocator:
+        """Allocates as if nobody else had a device, and none were tainted."""
+        return Allocator([_untainted(one) for one in self._slices], self._classes, self._own)
+
+    def of(self, node: Object, wanted: Sequence[Object]) -> Prospect:
+        """When claims that have no devices yet can fit on a node."""
+        try:
+            if not all(pool.usable for pool in self._free.view(node).pools):
+                return "unknown"
+            if self._free.allocate(node, wanted) is not None:
+                return "when free"
+            return "never" if self.untainted.allocate(node, wanted) is None else "when well"
+        except RuleError:
+            return "unknown"
+
+    def most(self, node: Object, request: Request, claim: RequestedClaim) -> int:
+        """How many devices of a node could ever serve a request, each considered alone."""
+        try:
+            return fitting(self.untainted, self.untainted.view(node), request, claim.constraints)
+        except AllocationFailed:
+            return 0
+
+
+def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequence[Object]) -> bool:
+    """Whether claims would fit on a node without the constraints between their devices."""
+    try:
+        return allocator.allocate(node, [_without_constraints(one) for one in wanted]) is not None
+    except RuleError:  # too many combinations, for example
+        return False
+
+
+def _without_constraints(claim: Object) -> Object:
+    return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}
+
+
+def _untainted(one: Object) -> Object:
+    devices = one["spec"].get("devices")
+    if not devices:
+        return one
+    bare = [{key: value for key, value in device.items() if key != "taints"} for device in devices]
+    return {**one, "spec": {**one["spec"], "devices": bare}}

@@ -1,16 +1,13 @@
-"""What claims ask for, in words, and what of it no node could give: classes that are missing, too many."""
+"""Says what claims ask for, and finds requests that no node can serve: missing classes, too many devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from gpuctl.explain.findings import Finding
-from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.allocator.held import claim_name
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
-
-Object = dict[str, Any]
 
 
 def wants(request: Request) -> str:
@@ -27,7 +24,7 @@ def wants(request: Request) -> str:
 
 
 def needed(request: Request) -> int:
-    """The fewest devices that serve a request."""
+    """The least number of devices that a request needs."""
     return 1 if request.takes_all else request.count
 
 
@@ -35,13 +32,13 @@ def missing_classes(snapshot: Snapshot, claims: Sequence[Object]) -> tuple[Findi
     """The classes that claims name and that do not exist."""
     return tuple(
         Finding("class-missing", f"the DeviceClass {name} does not exist", "create it, or name another one")
-        for name in dict.fromkeys(_classes(claims))
+        for name in dict.fromkeys(str(one["deviceClassName"]) for _, _, one in _requests(claims))
         if snapshot.device_class(name) is None
     )
 
 
 def owners(expression: str, claims: Iterable[Object], snapshot: Snapshot) -> tuple[str, ...]:
-    """The owners of a selector, in words: DeviceClasses that these claims name, and their own requests."""
+    """Where a selector is written: in DeviceClasses that these claims name, or in their own requests."""
     found = {}
     for claim, name, request in _requests(claims):
         device_class = snapshot.device_class(str(request["deviceClassName"]))
@@ -56,12 +53,8 @@ def _expressions(spec: Object) -> list[object]:
     return [(one.get("cel") or {}).get("expression") for one in spec.get("selectors") or ()]
 
 
-def _classes(claims: Iterable[Object]) -> Iterator[str]:
-    return (str(request["deviceClassName"]) for _, _, request in _requests(claims))
-
-
 def _requests(claims: Iterable[Object]) -> Iterator[tuple[Object, str, Object]]:
-    """Each request of each claim, or of one with alternatives each of these, and its name."""
+    """Each request of these claims with its claim and name; an alternative counts as a request."""
     for claim in claims:
         for one in claim["spec"].get("devices", {}).get("requests") or ():
             if one.get("exactly"):
@@ -84,7 +77,7 @@ def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:
 
 
 def looking_on(claims: Iterable[RequestedClaim], findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The rule that keeps claims with admin access waiting where room is what is missing."""
+    """Why claims with admin access wait where the node only lacks room."""
     if not any(one.kind in ("counters", "capacity", "together") for one in findings):
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Reads once what an explanation looks at, so that all of it is about one moment."""
+"""Reads all that an explanation needs at once, so that all of it is about one moment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
-from driver.kube.paths import claim_path
+from driver.kube.paths import claim_path, events_path
 from gpuctl.cli.cluster import DRA, ClusterView
 from kubernetes_rules.extended_resources import provides
 
 Object = dict[str, Any]
 
+# A pod that has ended keeps its node and its requests, but no longer uses anything there.
 LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -21,8 +22,7 @@ LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 class Snapshot:
     """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read.
 
-    ``pods`` are those that have a node and have not ended; None where nothing depends on them, or they may
-    not be read.
+    ``pods`` have a node and have not ended; None if they do not matter, or may not be read.
     """
 
     nodes: tuple[Object, ...]
@@ -35,7 +35,7 @@ class Snapshot:
     pods: tuple[Object, ...] | None = None
 
     def known_nodes(self) -> tuple[Object, ...]:
-        """The nodes, or where they may not be read those that slices name."""
+        """The nodes; if they may not be read, the nodes that slices name."""
         if self.nodes:
             return self.nodes
         names = {one["spec"].get("nodeName") for one in self.slices} - {None}
@@ -56,11 +56,10 @@ class Snapshot:
 def take_snapshot(
     view: ClusterView, namespace: str | None = None, resources: Collection[str] = ()
 ) -> Snapshot:
-    """Read all that there is; raises ApiError, also where slices, classes or claims may not be read.
+    """Read everything; raises ApiError, also if slices, classes or claims may not be read.
 
-    The quotas are those of ``namespace``, none without one.
-    ``resources`` are the extended resources that a pod asks for: only where a node has some of them itself
-    are pods read.
+    The quotas are those of ``namespace``, none without it. ``resources`` are the extended resources that a
+    pod asks for: pods are only read if a node has some of them from a device plugin.
     """
     unread: list[str] = []
 
@@ -73,6 +72,7 @@ def take_snapshot(
             pass
         return None
 
+    # What a device plugin has left follows from all pods on the node: nothing else in the API says it.
     nodes = perhaps("nodes", view.nodes) or ()
     by_plugin = any(provides(node, resource) for node in nodes for resource in resources)
     return Snapshot(
@@ -92,11 +92,16 @@ def take_snapshot(
 
 
 def quotas_of(view: ClusterView, namespace: str) -> tuple[Object, ...]:
-    """The quotas of another namespace than the snapshot's; none where they may not be read."""
+    """The quotas of another namespace than the snapshot's; none if they may not be read."""
+    return tuple(listed_if_readable(view, _quotas_path(namespace)) or ())
+
+
+def listed_if_readable(view: ClusterView, path: str, **params: str) -> list[Object] | None:
+    """A list; None if this user may not read it, or the server does not have it. Raises ApiError."""
     try:
-        return tuple(view.listed(_quotas_path(namespace)))
+        return view.listed(path, **params)
     except (Forbidden, NotFound):
-        return ()
+        return None
 
 
 def _quotas_path(namespace: str) -> str:
@@ -106,7 +111,7 @@ def _quotas_path(namespace: str) -> str:
 def list_of(
     view: ClusterView, resource: Literal["pods", "resourceclaims"], namespace: str | None
 ) -> list[Object]:
-    """All pods or claims of a namespace, or of all with None."""
+    """All pods or claims of a namespace; None means all namespaces."""
     prefix = "/api/v1" if resource == "pods" else DRA
     place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
     return view.listed(f"{prefix}{place}/{resource}")
@@ -129,30 +134,24 @@ def template_of(view: ClusterView, namespace: str, name: str) -> Object | None:
 
 
 def events_of(view: ClusterView, namespace: str, uid: str) -> list[Object]:
-    """The events about an object, the newest last; none where they may not be read."""
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-    try:
-        events = view.listed(path, fieldSelector=f"involvedObject.uid={uid}")
-    except (Forbidden, NotFound):
-        return []
-    return sorted(events, key=event_time)
+    """The events about an object, the newest last; none if they may not be read."""
+    found = listed_if_readable(view, events_path(namespace), fieldSelector=f"involvedObject.uid={uid}")
+    return sorted(found or (), key=event_time)
 
 
 def events_by_object(view: ClusterView, namespace: str | None) -> dict[str, list[Object]]:
     """The events of a namespace, or of all with None, by the UID of their object, the newest last."""
-    place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-    try:
-        events = view.listed(f"/api/v1{place}/events")
-    except (Forbidden, NotFound):
-        return {}
+    # One list for all pods: asking for the events of each pod would be as many requests.
+    path = "/api/v1/events" if namespace is None else events_path(namespace)
     found: dict[str, list[Object]] = {}
-    for event in sorted(events, key=event_time):
+    for event in sorted(listed_if_readable(view, path) or (), key=event_time):
         found.setdefault(str((event.get("involvedObject") or {}).get("uid", "")), []).append(event)
     return found
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """When an event happened last, as RFC 3339 in UTC; empty where it does not say."""
+    """When an event happened last, as RFC 3339 in UTC; empty if it does not say."""
+    # Reporters of the newer events API fill the series or eventTime, older ones the first and last timestamp.
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")

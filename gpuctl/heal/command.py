@@ -11,7 +11,7 @@ from gpuctl.cli.output import output_option
 
 
 def _first_a_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The nodes for the first name; what GPUs a node has is not asked while somebody waits for a TAB."""
+    """The nodes for the first name; a node's GPUs are not read while somebody waits for a TAB."""
     return [] if ctx.params.get("names") else nodes(ctx, param, incomplete)
 
 
@@ -71,11 +71,14 @@ def heal(
         folder = read_places({"plugins_dir": plugins_dir}, local_command_lines()).data_dir
         heal_here(heal_steps(folder, names[0], reset=yes, wait_seconds=timeout), output)
         return
-    from gpuctl.cli.cluster import connect_client
+    from driver.devices.names import checked_node_name
+    from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.heal import run
+    from gpuctl.heal.node_reader import NodeReader
 
     client = connect_client(kubeconfig, context)
-    reader = run.node_reader(client, names[0], kubeconfig, context)
+    node = checked_node_name(names[0])
+    reader = NodeReader(ClusterView(client), node, kubeconfig, context)
     plan = reader.plan(names[1])
     if yes:
         run.heal(client, reader, plan, timeout, output)

@@ -1,4 +1,4 @@
-"""What is wrong with a GPU by its slices, what is in the way of a reset, and what would be done."""
+"""Plans a heal: what is wrong with a GPU by its slices, what is in the way of a reset, what would be lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from driver.errors import ConfigError
 from driver.kinds.partition.kind import STATIC
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.output import as_data
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.devices import Taint, attribute, gpus_of, taints_of
+from gpuctl.heal.steps import UsingProcess
 from gpuctl.repartition.in_the_way import pods_of
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 
 Remedy = Literal["reset", "reboot", "other"]
-"""``reset`` can be done from here. ``reboot``: the machine has to be restarted, which is only said.
-``other``: what the taint means says what to do."""
+"""``reset``: gpuctl can have it done. ``reboot``: an admin has to restart the machine. ``other``: the meaning
+of the taint says what to do."""
 
 REMEDIES: Mapping[str, Remedy] = {
     taints.TAINT_XID: "reset",
@@ -38,12 +40,12 @@ REMEDIES: Mapping[str, Remedy] = {
     taints.TAINT_UNLICENSED: "other",
     taints.TAINT_DRIVER: "other",
 }
-"""The taints of GPUs that are ill. Any other says nothing of the GPU itself: who holds it, who may see it."""
+"""The taints of sick GPUs. Any other taint is not about the health of the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Illness:
-    """A taint that some devices of a GPU have: all that it is published as, or the named ``devices``."""
+    """A taint that says that a GPU is sick, and the ``devices`` of the GPU that have it."""
 
     taint: Taint
     meaning: str
@@ -53,9 +55,9 @@ class Illness:
 
 @dataclass(frozen=True, slots=True)
 class SickGpu:
-    """A GPU as its slices show it. ``illnesses`` are those that say something of the GPU itself.
+    """A GPU as its slices show it; without ``illnesses`` it is well.
 
-    ``static_partitions`` are partitions that an admin made, which no reset leaves.
+    ``static_partitions`` are the partitions that an admin made. A reset destroys them.
     """
 
     pci: PciAddress
@@ -65,15 +67,15 @@ class SickGpu:
 
     @property
     def remedy(self) -> Remedy | None:
-        """What makes it well, None where it is."""
+        """What makes the GPU well; None if it is well."""
         return remedy_of(one.taint for one in self.illnesses)
 
 
 def find_gpu(slices: Iterable[Object], node: str, name: str) -> PciAddress:
-    """The GPU that is meant by its index as published, a PCI address, a UUID, or the name of a device.
+    """The GPU that a name means: its published index, PCI address or UUID, or the name of one of its devices.
 
-    A UUID is that of the GPU or of a partition of it. Raises ConfigError where the node publishes no such
-    GPU, or several of this index.
+    The UUID of a partition means its GPU. Raises ConfigError if the node publishes no such GPU, or several
+    with this index.
     """
     try:
         wanted: PciAddress | None = PciAddress.parse(name)
@@ -96,7 +98,8 @@ def find_gpu(slices: Iterable[Object], node: str, name: str) -> PciAddress:
 
 
 def sick_gpu(slices: Iterable[Object], pci: PciAddress) -> SickGpu:
-    """What the slices of its node say of a GPU."""
+    """The state of a GPU by the slices of its node."""
+    # A GPU is published as several devices, whole, cut and shared: a problem of the GPU taints all of them.
     devices = [device for device, gpus in _devices(slices) if pci in gpus]
     tainted: dict[Taint, list[str]] = {}
     for device in devices:
@@ -117,8 +120,9 @@ def sick_gpu(slices: Iterable[Object], pci: PciAddress) -> SickGpu:
 
 
 def is_kept_free(slices: Iterable[Object], gpus: Iterable[PciAddress]) -> bool:
-    """Whether no device of these GPUs takes a new pod, as the node's slices say."""
+    """Whether a taint keeps new pods away from every device of these GPUs."""
     wanted = set(gpus)
+    # A taint with the effect None is only shown: the scheduler passes over it.
     return all(
         any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in device.get("taints") or ())
         for device, places in _devices(slices)
@@ -127,76 +131,56 @@ def is_kept_free(slices: Iterable[Object], gpus: Iterable[PciAddress]) -> bool:
 
 
 def _devices(slices: Iterable[Object]) -> Iterator[tuple[Object, tuple[PciAddress, ...]]]:
-    """The devices, each with the GPUs that it is or lies on."""
+    """All devices in the slices, each with the GPUs that it consists of or lies on."""
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
         yield device, tuple(gpu for gpu in gpus_of(device) if isinstance(gpu, PciAddress))
 
 
 def remedy_of(found: Iterable[Taint]) -> Remedy | None:
-    """What the GPU needs that has these taints; None where it is not ill.
-
-    No reset takes the place of a restart, so that leads.
-    """
+    """What a GPU with these taints needs; None if it is well."""
+    # A reset does not replace a restart of the machine, so a restart comes first.
     remedies = {REMEDIES[taint.key] for taint in found if taint.key in REMEDIES}
     order: tuple[Remedy, ...] = ("reboot", "reset", "other")
     return next((one for one in order if one in remedies), None)
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessInTheWay:
-    """A process on the node that has a GPU open; ``pod`` is ``namespace/name``, None for one in no pod."""
-
-    process_id: int
-    name: str
-    pod: str | None = None
-
-    def __str__(self) -> str:
-        """As people write it."""
-        return f"process {self.process_id} ({self.name}{f' of pod {self.pod}' if self.pod else ''})"
-
-    def as_data(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        pod = {"pod": self.pod} if self.pod else {}
-        return {"processId": self.process_id, "name": self.name, **pod}
-
-
-@dataclass(frozen=True, slots=True)
 class HealPlan:
-    """What was read once. ``gpus`` are those that are reset together, the one that was asked for first.
+    """What a heal would do. ``gpus`` are reset together; the first one is the GPU that the user named.
 
-    ``unknown`` is why the node did not say which GPUs these are and which processes use them; empty where it
-    did.
+    ``unknown`` says why the plugin did not answer which GPUs are reset together, and which processes use
+    them; empty if it did.
     """
 
     node: str
     gpus: tuple[SickGpu, ...]
     claims: tuple[ClaimInTheWay, ...] = ()
-    processes: tuple[ProcessInTheWay, ...] = ()
+    processes: tuple[UsingProcess, ...] = ()
     unknown: str = ""
 
     @property
     def gpu(self) -> SickGpu:
-        """The one that was asked for."""
+        """The GPU that the user named."""
         return self.gpus[0]
 
     @property
     def addresses(self) -> tuple[PciAddress, ...]:
-        """All of them."""
+        """The addresses of all GPUs."""
         return tuple(one.pci for one in self.gpus)
 
     @property
     def remedy(self) -> Remedy | None:
-        """What makes the GPU well, None where it is."""
+        """What makes the GPU well; None if it is well."""
         return self.gpu.remedy
 
     @property
     def pods(self) -> tuple[PodInTheWay, ...]:
-        """The pods that have a device of the GPUs."""
+        """The pods that use the claims, each once."""
         return pods_of(self.claims)
 
     @property
     def lost_partitions(self) -> tuple[str, ...]:
-        """The partitions of an admin that are gone after the reset."""
+        """The partitions of an admin that the reset destroys."""
         return tuple(name for one in self.gpus for name in one.static_partitions)
 
     def as_data(self) -> dict[str, Any]:
@@ -206,18 +190,12 @@ class HealPlan:
             "gpu": str(self.gpu.pci),
             "remedy": self.remedy or "none",
             "taints": [
-                {
-                    "key": one.taint.key,
-                    "value": one.taint.value,
-                    "effect": one.taint.effect,
-                    "meaning": one.meaning,
-                    "devices": list(one.devices),
-                }
+                {**as_data(one.taint), "meaning": one.meaning, "devices": one.devices}
                 for one in self.gpu.illnesses
             ],
             "resetTogether": [str(pci) for pci in self.addresses],
-            "claims": [claim.as_data() for claim in self.claims],
-            "processes": [one.as_data() for one in self.processes],
-            "partitionsLost": list(self.lost_partitions),
+            "claims": self.claims,
+            "processes": self.processes,
+            "partitionsLost": self.lost_partitions,
             **({"unknown": self.unknown} if self.unknown else {}),
         }

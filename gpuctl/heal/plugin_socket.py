@@ -1,4 +1,4 @@
-"""Asks the kubelet plugin of this node to look at a GPU or to reset it, at its socket: root alone may."""
+"""Asks the kubelet plugin of this node, at its socket, about a GPU or to reset it. Only root may."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from proto import node_state_v1_pb2 as v1
 _METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/Heal"
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 _RESET_SECONDS = 300.0
-"""What comes after the waiting: locks, letting go, the reset, and a look at the GPU."""
+"""For what comes after the waiting: locks, the end of NVML sessions, the reset, and reading the GPU."""
 
 _NOT_HERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED)
 
 
 def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> Iterator[HealStep]:
-    """The steps from the plugin with a socket in the folder.
+    """The steps of the plugin with a socket in the folder; raises ConfigError if no plugin answers.
 
-    The heal is cancelled when a pipe at this process's stdin ends: the caller has gone. Raises ConfigError
-    where no plugin answers.
+    The heal is cancelled when a pipe at this process's stdin ends: the caller is gone.
     """
     request = v1.HealRequest(gpu=gpu, reset=reset, wait_seconds=int(wait_seconds))
     why = f"there is no socket of it in {folder}"
+    # A plugin that died leaves its socket behind, and in a rolling update there are two: one of them answers.
     for path in sorted(folder.glob("dra*.sock")):
         has_begun = False
         try:
@@ -57,6 +57,7 @@ def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> I
 
 
 def _asked(path: Path, request: v1.HealRequest, wait_seconds: float) -> Iterator[HealStep]:
+    # Connecting to a Unix socket takes the right to write to it; gRPC would only say that nobody answers.
     if not os.access(path, os.W_OK):
         raise PermissionError(path)
     with grpc.insecure_channel(f"unix:{path.absolute()}", options=_OPTIONS) as channel:
@@ -69,14 +70,15 @@ def _asked(path: Path, request: v1.HealRequest, wait_seconds: float) -> Iterator
 
 
 def _cancel_at_end_of_stdin(call: grpc.Call) -> None:
-    """Wait for the end of a pipe at stdin, as kubectl exec -i has it; any other stdin says nothing."""
+    """Cancel the call at the end of a pipe at stdin, which kubectl exec -i gives the program."""
+    # kubectl's own death ends no program in a pod; only its stdin ends. A terminal or a file says nothing.
     try:
         if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
             while os.read(sys.stdin.fileno(), 4096):
                 pass
             call.cancel()
     except (OSError, ValueError):
-        return  # there is none
+        return  # stdin is closed
 
 
 def _read(message: v1.HealProgress) -> HealStep:

@@ -1,5 +1,4 @@
-"""The steps of a heal as the plugin reports them, printed as lines of JSON in its pod and read again
-outside."""
+"""The steps of a heal as the plugin reports them: printed in its pod, as lines of JSON, and read outside."""
 
 from __future__ import annotations
 
@@ -17,19 +16,24 @@ KIND = "HealStep"
 
 @dataclass(frozen=True, slots=True)
 class UsingProcess:
-    """A process on the node that has a GPU open; ``pod`` is the UID of its pod, None where it is in none."""
+    """A process on the node that has a GPU open.
+
+    ``pod`` is the UID of its pod, or ``namespace/name`` once that is known; None for a process in no pod.
+    """
 
     process_id: int
     name: str
     pod: str | None = None
 
+    def __str__(self) -> str:
+        return f"process {self.process_id} ({self.name}{f' of pod {self.pod}' if self.pod else ''})"
+
 
 @dataclass(frozen=True, slots=True)
 class HealStep:
-    """How far it is: ``looked``, ``waits``, ``resets``, ``healed`` or ``failed``, the last with its
-    ``message``.
+    """How far a heal is: ``looked``, ``waits``, ``resets``, ``healed``, or ``failed`` with a ``message``.
 
-    ``gpus`` are reset together. ``claims`` have something of them, as ``namespace/name``.
+    ``gpus`` are reset together. ``claims`` hold devices of them, as ``namespace/name``.
     """
 
     step: str
@@ -54,7 +58,7 @@ class HealStep:
 
 
 def read_step(line: bytes) -> HealStep:
-    """The step in a line; raises ConfigError where it is none."""
+    """The step in a line; raises ConfigError for anything else."""
     try:
         found: Mapping[str, Any] = decode_json(line)
         processes = (

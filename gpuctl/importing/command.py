@@ -1,4 +1,4 @@
-"""The command ``gpuctl import``: turns what other tools are configured with into our node configurations."""
+"""The command ``gpuctl import``: turns configurations of other tools into node configurations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import click
 
 from driver.errors import ConfigError
 from gpuctl.cli.output import say
-
-LOST_EXIT_CODE = 3
 
 
 @click.group(name="import")
@@ -41,10 +39,9 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
     What has no equivalent is said on stderr. Exit codes: 0, 3 when something has no equivalent (what has is
     there), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
     """
-    from gpuctl.importing.mig_parted import load_mig_parted
-    from gpuctl.importing.mig_parted_import import imported
+    from gpuctl.importing.mig_parted import imported, load_mig_parted
 
-    source = " ".join(str(file).split())  # it stands in comments, which end with the line
+    source = " ".join(str(file).split())  # it is written into comments, which end with the line
     read = load_mig_parted(file)
     found = [
         imported(name, entries, mode, source, in_config_map=read.in_config_map)
@@ -73,13 +70,12 @@ def device_plugin(file: Path, to: Path | None) -> None:
     has no equivalent (what has is there), 1 for a file that is wrong or cannot be written, 2 for a wrong
     command line.
     """
-    from gpuctl.importing import device_plugin_import
     from gpuctl.importing.device_plugin import load_device_plugin
-    from gpuctl.importing.device_plugin_import import device_classes
+    from gpuctl.importing.device_plugin_import import device_classes, imported
 
-    source = " ".join(str(file).split())  # it stands in comments, which end with the line
+    source = " ".join(str(file).split())  # it is written into comments, which end with the line
     configs = load_device_plugin(file)
-    found = [device_plugin_import.imported(name, config, source) for name, config in configs.items()]
+    found = [imported(name, config, source) for name, config in configs.items()]
     classes = device_classes(found, mixed=any(one.mig_strategy == "mixed" for one in configs.values()))
     if to is None:
         click.echo("---\n".join([*(one.text for one in found), classes]), nl=False)
@@ -90,15 +86,16 @@ def device_plugin(file: Path, to: Path | None) -> None:
 
 
 def _tell(lost: list[str]) -> None:
-    """Say what has no equivalent, and end so when there is something."""
+    """Say what has no equivalent; if there is anything, end with exit code 3."""
     for one in lost:
         say(one, err=True)
     if lost:
-        click.get_current_context().exit(LOST_EXIT_CODE)
+        click.get_current_context().exit(3)
 
 
 def _write(files: dict[Path, str]) -> None:
-    """Write all files, or none when one is there already."""
+    """Write all files, or none if one of them exists already."""
+    # Checked for all files first, so that nothing is half written over another configuration.
     there = [str(path) for path in files if path.exists()]
     if there:
         raise ConfigError(f"{', '.join(there)} is there already", "remove it, or name another folder")

@@ -1,4 +1,4 @@
-"""Reads the configuration files of NVIDIA's device plugin (``version: v1``), and checks all of it.
+"""Reads and checks the configuration files of NVIDIA's device plugin (``version: v1``).
 
 version: v1
 flags: {migStrategy: none}
@@ -7,7 +7,7 @@ sharing:
     renameByDefault: true
     resources: [{name: nvidia.com/gpu, replicas: 4}]
 
-A file is one of these, or a ConfigMap with one in each key of its data, of which a node's label
+A file is such a configuration, or a ConfigMap with one below each key of its data; there a node's label
 nvidia.com/device-plugin.config chooses one.
 """
 
@@ -25,6 +25,7 @@ import yaml
 from driver.devices.sharing import Strategy
 from driver.errors import ConfigError
 from driver.policy.strict_yaml import load_strictly
+from gpuctl.importing.mig_parted import read_yaml
 
 MigStrategy = Literal["none", "single", "mixed"]
 
@@ -45,11 +46,11 @@ _ONE_OR_MORE = {"type": ["string", "array"], "items": {"type": "string"}}
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """A resource of which each device is given to ``replicas`` containers.
+    """A resource whose devices are shared by ``replicas`` containers each.
 
-    ``resource`` is nvidia.com/gpu or nvidia.com/mig-1g.10gb, ``offered_as`` the name that pods ask for.
-    ``devices`` are the first so many GPUs, or GPUs and partitions by index and UUID as they were
-    written; None means all. ``path`` is its field path.
+    ``resource`` is nvidia.com/gpu or nvidia.com/mig-1g.10gb, for example; ``offered_as`` is the name that
+    pods ask for. ``devices`` is a number of GPUs, counted from the first, or the indexes and UUIDs of GPUs
+    and partitions as they were written; None for all. ``path`` is the path of the field.
     """
 
     path: str
@@ -61,7 +62,7 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
-    """One configuration. ``lost`` are the sentences, with field paths, on what of it cannot be had here."""
+    """One configuration. ``lost`` says, with field paths, what of it has no equivalent here."""
 
     mig_strategy: MigStrategy = "none"
     strategy: Strategy | None = None
@@ -70,19 +71,13 @@ class PluginConfig:
 
 
 def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
-    """The configurations of a file by name: the keys of a ConfigMap, or the file's own name without its end.
+    """The configurations of a file by name: a key of the ConfigMap, or the file's name without its ending.
 
-    Raises ConfigError with every error in the file, each with the path of its field.
+    Raises ConfigError with all errors in the file, each with the path of its field.
     """
-    try:
-        document = load_strictly(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no YAML: {error}", "correct it") from error
     errors: list[str] = []
     found: dict[str, PluginConfig] = {}
-    for name, key, one in _documents(document, path.stem, errors):
+    for name, key, one in _documents(read_yaml(path), path.stem, errors):
         if name in found:
             errors.append(f"data.{key}: stands beside another configuration {name}")
         found[name] = _configuration(one, f"data.{key}." if key else "", errors)
@@ -94,7 +89,7 @@ def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
 
 
 def _documents(document: Any, stem: str, errors: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """Name, key in the ConfigMap and document of each configuration; no key where there is no ConfigMap."""
+    """Each configuration with its name and its key in the ConfigMap; the key is empty without a ConfigMap."""
     if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
         if not _KEY.fullmatch(stem):
             errors.append(f"the file's name {stem!r} cannot name a configuration: rename it")
@@ -153,7 +148,7 @@ def _lost_fields(document: Mapping[str, Any], path: str) -> Iterator[str]:
 def _sharing(
     sharing: Mapping[str, Any], path: str, errors: list[str], lost: list[str]
 ) -> tuple[Strategy | None, tuple[Replicated, ...]]:
-    """The strategy in use with its resources: MPS where both are given, as in the device plugin."""
+    """The strategy and its resources; if both strategies are given, MPS counts, as in the device plugin."""
     if "mps" in sharing and "timeSlicing" in sharing:
         lost.append(f"{path}.timeSlicing: has no effect beside mps, as in the device plugin")
     strategy: Strategy = "MPS" if "mps" in sharing else "TimeSlicing"
@@ -174,7 +169,7 @@ def _sharing(
         if read.replicas > 1:
             found.append(read)
         else:
-            # NVIDIA's plugin ends with "number of replicas must be >= 2", but what is meant is plain.
+            # NVIDIA's plugin ends with "number of replicas must be >= 2", but the meaning is clear.
             lost.append(
                 f"{read.path}.replicas: 1 shares nothing, and NVIDIA's device plugin refuses it:"
                 f" {read.resource} stays as it is"
@@ -203,7 +198,7 @@ def _resource(
 
 
 def _resource_name(text: str, path: str, errors: list[str]) -> str:
-    """The full name: the device plugin puts its prefix before a name that lacks it."""
+    """The full name of a resource; like the device plugin, adds the prefix to a name without it."""
     name = text if text.startswith(PREFIX) else PREFIX + text
     if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)) or len(name) > _MOST_NAME_CHARACTERS:
         errors.append(
@@ -297,7 +292,7 @@ CONFIGURATION = _object(
     sharing={**_object(timeSlicing=_SHARED, mps=_SHARED), "type": ["object", "null"]},
     imex=_object(channelIDs={"type": "array", "items": {"const": 0}, "maxItems": 1}, required=_BOOLEAN),
 )
-"""A JSON schema; what it cannot say of names and devices is checked where they are read."""
+"""A JSON schema. It cannot express the rules of names and devices; these are checked as they are read."""
 
 _CDI = "a device always comes through a CDI spec here"
 _LABELS = "labels of nodes: devices have attributes instead (docs/claims.md)"
@@ -332,4 +327,4 @@ WITHOUT_EQUIVALENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "gfd.outputFile": (("/etc/kubernetes/node-feature-discovery/features.d/gfd",), _LABELS),
     "gfd.machineTypeFile": (("/sys/class/dmi/id/product_name",), _LABELS),
 }
-"""Flag -> the values with which nothing is lost, and what to know of any other value."""
+"""Flag -> the values with which nothing is lost, and what a user has to know about any other value."""

@@ -1,4 +1,4 @@
-"""Turns configurations of NVIDIA's device plugin into node configurations, and says what is lost."""
+"""Turns configurations of NVIDIA's device plugin into node configurations and DeviceClasses."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _EITHER = """\
 class Devices:
     """The devices behind a resource of the device plugin.
 
-    ``form`` is ``gpu`` or ``mig``; ``profile`` narrows partitions down to one. ``strategy`` None is for
-    those that are not shared.
+    ``form`` is ``gpu`` or ``mig``; ``profile`` is the profile of the partitions, None for all. ``strategy``
+    is None for devices that are not shared.
     """
 
     form: str
@@ -54,7 +54,8 @@ class Devices:
 class Imported:
     """One configuration as the YAML of a node configuration.
 
-    ``resources`` says which devices pods get for which extended resource; ``lost`` what has no equivalent.
+    ``resources`` are the extended resources with the devices that pods get for them. ``lost`` says what has
+    no equivalent.
     """
 
     name: str
@@ -100,7 +101,7 @@ def imported(name: str, config: PluginConfig, source: str) -> Imported:
 
 
 def profile_of(resource: str) -> str | None:
-    """The profile in a resource's name, which has a ``.`` for a ``+``; None where it names none."""
+    """The profile in the name of a resource, where a ``.`` replaces the ``+``; None if it names none."""
     match = _MIG_RESOURCE.fullmatch(resource)
     if match is None:
         return None
@@ -109,7 +110,7 @@ def profile_of(resource: str) -> str | None:
 
 
 def _is_of(config: PluginConfig, one: Replicated, lost: list[str]) -> bool:
-    """Whether the node offers such a resource at all under its migStrategy."""
+    """Whether a node with this migStrategy offers the resource at all."""
     if one.resource == GPU:
         return True
     if profile_of(one.resource) is None:
@@ -124,7 +125,7 @@ def _is_of(config: PluginConfig, one: Replicated, lost: list[str]) -> bool:
 
 
 def _shares(config: PluginConfig, entries: Iterable[Replicated], lost: list[str]) -> dict[str, Any]:
-    """The field ``shared`` for what is shared as these entries say, with the fewest shares of them."""
+    """The field ``shared`` of a rule for these entries; the entry with the fewest shares counts."""
     entries = list(entries)
     shares = min(one.replicas for one in entries)
     if any(one.replicas != shares for one in entries):
@@ -141,7 +142,7 @@ def _shares(config: PluginConfig, entries: Iterable[Replicated], lost: list[str]
 
 
 def _cut_rule(config: PluginConfig, entries: list[Replicated], lost: list[str]) -> dict[str, Any]:
-    """The rule for GPUs in MIG mode, whose partitions an admin makes as before."""
+    """The rule for GPUs in MIG mode, whose partitions an admin goes on making."""
     rule: dict[str, Any] = {"when": _CUT, "offer": "partitions", "mig": "static"}
     if not entries:
         return rule
@@ -159,7 +160,7 @@ def _cut_rule(config: PluginConfig, entries: list[Replicated], lost: list[str]) 
 
 
 def _gpu_rule(config: PluginConfig, one: Replicated, lost: list[str]) -> dict[str, Any] | None:
-    """The rule for GPUs that are shared, None where the entry names none."""
+    """The rule for GPUs that are shared; None if the entry names no GPU."""
     shared = {"offer": "shared", "mig": "off", "shared": _shares(config, [one], lost)}
     if one.devices is None:
         return shared
@@ -177,7 +178,7 @@ def _gpu_rule(config: PluginConfig, one: Replicated, lost: list[str]) -> dict[st
 def device_classes(found: Iterable[Imported], *, mixed: bool) -> str:
     """One class for each resource of these configurations, as YAML documents.
 
-    A resource may stand for other devices on other nodes: its class takes any of them. ``mixed`` is whether
+    The same resource may mean different devices on different nodes; its class selects all of them. ``mixed``:
     some nodes offer partitions by profile.
     """
     by_resource: dict[str, dict[Devices, None]] = {}
@@ -208,7 +209,8 @@ spec:
 
 
 def _conditions(devices: Devices) -> list[str]:
-    """What holds for these devices and for no others; nothing fails where an attribute is missing."""
+    """The CEL conditions that only these devices meet."""
+    # CEL fails on an attribute that a device lacks, and a failing selector stops the scheduler for the pod.
     if devices.strategy is None:
         found = [f"{_ATTRIBUTES}.type == '{devices.form}'"]
     else:

@@ -14,8 +14,6 @@ from gpuctl.node.options import config_options, machine_option
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
 
-NO_FIT_EXIT_CODE = 3
-
 
 @click.group()
 def mig() -> None:
@@ -57,23 +55,18 @@ def plan(
     data = document("MigPlan", {"machine": machine, "gpuKinds": [kind.as_data() for kind in kinds]})
     emit(output, data, lambda: mig_picture(kinds, layout))
     if any(kind.asked is not None and kind.asked.problem for kind in kinds):
-        click.get_current_context().exit(NO_FIT_EXIT_CODE)
+        click.get_current_context().exit(3)
 
 
 def _chosen(inventory: Inventory, addresses: tuple[str, ...], machine: str) -> list[Gpu]:
-    from driver.nvml.pci_address import PciAddress
+    from gpuctl.mig.plan import gpu_addresses
 
     if not addresses:
         return list(inventory.gpus)
     by_address = {gpu.pci: gpu for gpu in inventory.gpus}
-    found = {}
-    for address in addresses:
-        try:
-            pci = PciAddress.parse(address)
-        except ValueError as error:
-            raise ConfigError(str(error), "check --gpu") from error
-        if pci not in by_address:
-            there = ", ".join(map(str, by_address))
-            raise ConfigError(f"{machine} has no GPU at {address}", f"there are {there}")
-        found[pci] = by_address[pci]
-    return list(found.values())
+    wanted = gpu_addresses(addresses)
+    missing = next((text for pci, text in wanted.items() if pci not in by_address), None)
+    if missing is not None:
+        there = ", ".join(map(str, by_address))
+        raise ConfigError(f"{machine} has no GPU at {missing}", f"there are {there}")
+    return [by_address[pci] for pci in wanted]

@@ -1,7 +1,4 @@
-"""Draws what MIG can make of the GPUs of a machine: bars of memory slices with the partitions over them.
-
-A bar has at most 80 columns and a box for each partition.
-"""
+"""Draws the MIG layouts of the GPUs of a machine, as bars of memory slices with a box for each partition."""
 
 from __future__ import annotations
 
@@ -15,18 +12,19 @@ from rich.text import Text
 
 from driver.kinds.partition.layouts import Placed
 from driver.nvml.mig import Placement
-from gpuctl.mig.plan import NO_MIG, Fit, Kind, Offered, counted
+from gpuctl.mig.plan import NO_MIG, Fit, Kind, Offered, profiles_text
 from gpuctl.node.picture import GIB, ranges
 
 Part = tuple[str, Placement]
 """The text in a box, and the memory slices that the box covers."""
 
+# With the indent and the borders a bar has at most 80 columns.
 _COLUMNS = 77
 _INDENT = "  "
 
 
 def mig_picture(kinds: Sequence[Kind], layout: str | None) -> RenderableType:
-    """All kinds of GPUs of the machine, one below the other; ``layout`` as it was asked for."""
+    """All kinds of GPUs of the machine, one below the other; ``layout`` as the user wrote it."""
     return Group(*(part for kind in kinds for part in _kind(kind, layout)))
 
 
@@ -86,16 +84,15 @@ def _offered(offer: Offered, slices: int) -> str:
     if offer.partitions:
         rule = "any of these that do not overlap" if offer.exclusive else "all of these, and nothing else"
         lines += [f"offered in partitions: {rule}", ruler(slices)]
+        # Places that may overlap need a bar for each profile.
         if offer.exclusive:
             lines += [bar([(name, place) for place in places], slices) for name, places in offer.partitions]
         else:
-            lines.append(bar(_parts(offer.partitions), slices))
+            lines.append(
+                bar([(name, place) for name, places in offer.partitions for place in places], slices)
+            )
     lines += [f"not offered: {reason}" for reason in offer.withheld]
     return "\n".join([*lines, ""])
-
-
-def _parts(partitions: Sequence[tuple[str, Sequence[Placement]]]) -> list[tuple[str, Placement]]:
-    return [(name, place) for name, places in partitions for place in places]
 
 
 def _bar(placed: Sequence[Placed], slices: int) -> str:
@@ -105,18 +102,18 @@ def _bar(placed: Sequence[Placed], slices: int) -> str:
 def _sums(placed: Sequence[Placed]) -> str:
     memory_bytes = sum(profile.memory_bytes for profile, _ in placed)
     multiprocessors = sum(profile.multiprocessors for profile, _ in placed)
-    names = counted(profile.name for profile, _ in placed)
+    names = profiles_text(profile.name for profile, _ in placed)
     return f"{names}; {memory_bytes / GIB:.1f} GiB, {multiprocessors} SMs together"
 
 
 def ruler(slices: int) -> str:
-    """The numbers of the memory slices, each above the place where its slice begins in a bar."""
+    """The numbers of the memory slices, each above the beginning of its slice in a bar."""
     cell = _COLUMNS // slices
     return _INDENT + "".join(f" {number}".ljust(cell) for number in range(slices)).rstrip()
 
 
 def bar(parts: Sequence[Part], slices: int) -> str:
-    """Three lines: the boxes of the parts, which do not overlap, and dotted ones where nothing lies."""
+    """Three lines with a box for each part, and dotted boxes for free slices; parts must not overlap."""
     cell = _COLUMNS // slices
     boxes = [(text, cell * place.size - 1) for text, place in _with_free(parts, slices)]
     lines = (
@@ -128,7 +125,7 @@ def bar(parts: Sequence[Part], slices: int) -> str:
 
 
 def _with_free(parts: Sequence[Part], slices: int) -> list[Part]:
-    """The parts from left to right, with one without a name for each gap."""
+    """The parts from left to right, with a part without text for each gap."""
     found: list[Part] = []
     at = 0
     for text, place in sorted(parts, key=lambda part: part[1].start):

@@ -1,4 +1,4 @@
-"""Works out what MIG can make of the GPUs of a machine, like GPUs together, and whether a layout fits."""
+"""Works out which MIG layouts fit the GPUs of a machine, and what a node configuration makes of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from driver.kinds.partition.layouts import Placed, largest_profile, layout_profi
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from driver.nvml.mig import GpuInstanceProfile, Placement
+from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig
 from gpuctl.node.share_words import share_words
@@ -31,16 +32,16 @@ _ENGINES = {
     "jpeg": "JPEG engines",
     "ofa": "OFA engines",
 }
-"""The fields of driver.nvml.mig.Engines in words."""
+"""The fields of driver.nvml.mig.Engines, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What a node configuration makes of a GPU.
+    """What a node configuration offers of a GPU.
 
-    ``partitions`` are the places of each profile. ``exclusive``: they and the whole GPU exclude each other,
-    so that claims decide; else all of them are there together. ``shared`` says in words how the GPU, or its
-    partitions, are shared. ``withheld`` are reasons for what is not.
+    ``partitions`` has the places of each profile. ``exclusive``: partitions and the whole GPU exclude each
+    other, and claims decide which are made; else all of them exist together. ``shared`` says in words how the
+    GPU, or its partitions, are shared. ``withheld`` are reasons for what is not offered.
     """
 
     whole: bool
@@ -67,9 +68,10 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """GPUs of a machine for which all is the same; ``layouts`` are the named ones with their partitions.
+    """GPUs of a machine that are alike; ``layouts`` are those with a name, with their partitions in places.
 
-    ``asked`` is about the layout that was asked for, ``offered`` about the node configuration, where given.
+    ``asked`` is how the user's layout fits, ``offered`` what the node configuration offers; each is None if
+    the user gave none.
     """
 
     gpus: tuple[Gpu, ...]
@@ -79,12 +81,12 @@ class Kind:
 
     @property
     def slices(self) -> int:
-        """How many memory slices each has; 0 without MIG."""
+        """How many memory slices each of the GPUs has; 0 without MIG."""
         mig = self.gpus[0].mig
         return memory_slices(mig) if mig else 0
 
     def as_data(self) -> dict[str, Any]:
-        """All that is known, for scripts."""
+        """All of it, for scripts."""
         mig = self.gpus[0].mig
         data: dict[str, Any] = {
             "product": self.gpus[0].product_name,
@@ -133,7 +135,7 @@ def placed_data(placed: Sequence[Placed]) -> list[dict[str, Any]]:
 def mig_kinds(
     inventory: Inventory, gpus: Sequence[Gpu], layout: Layout | None, config: NodeConfig | None
 ) -> tuple[Kind, ...]:
-    """What MIG can make of ``gpus``, which are of the inventory, in their order."""
+    """The kinds of these GPUs of the inventory, in the order of their first GPUs."""
     offered = _offered(inventory, config) if config is not None else {}
     alike: dict[Any, list[Gpu]] = {}
     for gpu in gpus:
@@ -186,7 +188,7 @@ def _shared(device: Device) -> str | None:
     return " by ".join(part for part in (name.kind.title(name.unshared, device.attributes), words) if part)
 
 
-def counted(profiles: Iterable[str]) -> str:
+def profiles_text(profiles: Iterable[str]) -> str:
     """Partitions in words, by the names of their profiles: ``2 x 1g.10gb, 2g.20gb``."""
     counts = Counter(profiles)
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
@@ -194,7 +196,7 @@ def counted(profiles: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The partitions of a layout in their places, or ``problem`` and the largest part of it that fits."""
+    """The partitions of a layout in their places; or the ``problem``, and the largest part that fits."""
 
     placed: tuple[Placed, ...]
     problem: str = ""
@@ -202,9 +204,9 @@ class Fit:
 
 
 def read_layout(text: str) -> Layout:
-    """A layout as people type it: a name of mig-parted's, or profiles with commas between them.
+    """A layout as people type it: a name of mig-parted's, or profiles separated by commas.
 
-    Raises ConfigError for one that no GPU can have.
+    Raises ConfigError for a layout that no GPU can have.
     """
     if text.startswith("all-"):
         return text
@@ -217,8 +219,20 @@ def read_layout(text: str) -> Layout:
     return names
 
 
+def gpu_addresses(texts: Iterable[str]) -> dict[PciAddress, str]:
+    """The addresses that ``--gpu`` names, each as it was typed; raises ConfigError for a malformed one."""
+    found: dict[PciAddress, str] = {}
+    try:
+        for text in texts:
+            found.setdefault(PciAddress.parse(text), text)
+    except ValueError as error:
+        raise ConfigError(str(error), "check --gpu") from error
+    return found
+
+
 def named_layouts(mig: GpuMig) -> dict[str, tuple[Placed, ...]]:
-    """The layouts that mig-parted has a name for and the GPU knows, and where their partitions lie."""
+    """The layouts of this GPU that have a name in mig-parted, and where their partitions lie."""
+    # mig-parted's names have a dot for the plus of a profile: all-1g.10gb.me.
     names = [f"all-{one.profile.name.replace('+', '.')}" for one in mig.profiles]
     found: dict[str, tuple[Placed, ...]] = {}
     for name in (*names, "all-balanced"):
@@ -229,7 +243,7 @@ def named_layouts(mig: GpuMig) -> dict[str, tuple[Placed, ...]]:
 
 
 def fit(layout: Layout, mig: GpuMig) -> Fit:
-    """Whether the layout fits on the GPU when it is empty."""
+    """How a layout fits on the empty GPU."""
     try:
         wanted = layout_profiles(layout, mig)
     except ConfigError as error:
@@ -242,6 +256,7 @@ def fit(layout: Layout, mig: GpuMig) -> Fit:
 
 def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:
     """Why the profiles do not fit together: the first limit that they exceed."""
+    # The largest profile is the whole GPU, so what it has is all there is.
     for profile, count in Counter(wanted).items():
         if count > profile.most_instances:
             return f"it wants {count} x {profile.name}, the GPU can have {profile.most_instances}"
@@ -267,7 +282,7 @@ def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:
 
 
 def _nearest(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> tuple[Placed, ...]:
-    """What fits when as few partitions as possible are left out; of several the one with most resources."""
+    """The part that fits with the fewest partitions left out; of several the one with the most resources."""
     for count in range(len(wanted) - 1, 0, -1):
         seen: set[tuple[int, ...]] = set()
         best: tuple[Placed, ...] = ()
@@ -285,6 +300,6 @@ def _nearest(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> tuple[Placed,
 
 
 def _resources(placed: Sequence[Placed]) -> tuple[int, int]:
-    """Memory first, then multiprocessors."""
+    """Memory and multiprocessors, to compare by in this order."""
     memory_bytes = sum(profile.memory_bytes for profile, _ in placed)
     return memory_bytes, sum(profile.multiprocessors for profile, _ in placed)

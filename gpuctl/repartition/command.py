@@ -54,15 +54,15 @@ def repartition(
     """
     from gpuctl.cli.cluster import connect_client
     from gpuctl.mig.plan import read_layout
-    from gpuctl.repartition.run import plan_node_change, show, walk
+    from gpuctl.repartition import run
     from gpuctl.repartition.wanted import MigConfig
 
     if (layout is None) == (mig_config is None):
         raise click.UsageError("name a layout with --layout, or one of mig-parted's with --mig-config")
     chosen = read_layout(layout) if layout is not None else MigConfig.read(str(mig_config))
     client = connect_client(kubeconfig, context)
-    plan = plan_node_change(client, node, chosen, addresses, machine)
+    plan = run.plan_node_change(client, node, chosen, addresses, machine)
     if yes:
-        walk(client, plan, timeout, output)
+        run.repartition(client, plan, timeout, output)
     else:
-        show(plan, output)
+        run.show(plan, output)

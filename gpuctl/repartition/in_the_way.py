@@ -1,22 +1,19 @@
-"""Who uses the GPUs that are to be changed, claims and their pods, and how a node is emptied of them."""
+"""Finds the claims and pods that use the GPUs to be changed, and makes room: cordon and eviction."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
-from driver.devices.names import DRIVER_NAME, pool_name
+from driver.devices.names import pool_name
 from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound, TooManyRequests
 from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
-from gpuctl.cli.output import as_data
-
-Object = Mapping[str, Any]
+from gpuctl.fleet.holders import Object, allocated
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +30,9 @@ class PodInTheWay:
     ends: bool
 
     @property
-    def path(self) -> str:
-        """Its path in the API."""
-        namespace, name = quote(self.namespace, safe=""), quote(self.name, safe="")
-        return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-    @property
     def of_daemon_set(self) -> bool:
         """Whether a DaemonSet starts such a pod again in spite of a cordon."""
+        # The pods of DaemonSets tolerate node.kubernetes.io/unschedulable.
         return (self.controller or "").startswith("DaemonSet/")
 
     def __str__(self) -> str:
@@ -49,9 +41,9 @@ class PodInTheWay:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInTheWay:
-    """A claim that has devices of the GPUs; admin access counts, since it uses them too.
+    """A claim that has devices of the GPUs, if only with admin access.
 
-    ``others`` are users that are no pods.
+    ``others`` are users other than pods.
     """
 
     namespace: str
@@ -63,15 +55,13 @@ class ClaimInTheWay:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    def as_data(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        data: dict[str, Any] = as_data(self)
-        return data
+    def line(self, words: Callable[[PodInTheWay], str]) -> str:
+        """The claim with its devices and users, for people; ``words`` describe a pod."""
+        users = ", ".join((*map(words, self.pods), *self.others)) or "nobody uses it now"
+        return f"  claim {self} has {', '.join(self.devices)}: {users}"
 
 
-def claims_in_the_way(
-    view: ClusterView, node: str, gpus: Collection[PciAddress]
-) -> tuple[ClaimInTheWay, ...]:
+def claims_using(view: ClusterView, node: str, gpus: Collection[PciAddress]) -> tuple[ClaimInTheWay, ...]:
     """The claims that have a device of these GPUs of the node; raises ApiError."""
     found = []
     for claim in view.claims():
@@ -79,6 +69,7 @@ def claims_in_the_way(
         if not devices:
             continue
         metadata = claim["metadata"]
+        # Not only pods: a PodGroup of scheduling.k8s.io can be a user, too.
         users = (claim.get("status") or {}).get("reservedFor") or ()
         pods = [pod for user in users if (pod := _pod(view, metadata["namespace"], user)) is not None]
         others = [f"{user.get('resource')}/{user.get('name')}" for user in users if not _is_pod(user)]
@@ -89,12 +80,10 @@ def claims_in_the_way(
 
 
 def _devices(claim: Object, node: str, gpus: Collection[PciAddress]) -> Iterable[str]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for result in allocation.get("devices", {}).get("results") or ():
-        if (result["driver"], result["pool"]) == (DRIVER_NAME, pool_name(node)):
-            name = KINDS.parse(result["device"])
-            if name is not None and any(region.pci in gpus for region in name.regions):
-                yield str(result["device"])
+    for one in allocated(claim):
+        name = KINDS.parse(one.device) if one.pool == pool_name(node) else None
+        if name is not None and any(region.pci in gpus for region in name.regions):
+            yield one.device
 
 
 def _is_pod(user: Object) -> bool:
@@ -102,23 +91,20 @@ def _is_pod(user: Object) -> bool:
 
 
 def _pod(view: ClusterView, namespace: str, user: Object) -> PodInTheWay | None:
-    """The pod that a claim is reserved for, None for no pod and one that is not there any more."""
-    if not _is_pod(user):
-        return None
-    found = PodInTheWay(namespace, str(user["name"]), str(user.get("uid")), None, ends=False)
-    pod = view.found(found.path)
+    """The pod that a claim is reserved for; None for another user, and for a pod that is gone."""
+    pod = view.found(pod_path(namespace, str(user["name"]))) if _is_pod(user) else None
     if pod is None or pod["metadata"]["uid"] != user.get("uid"):
         return None
     metadata = pod["metadata"]
-    controller = next(
-        (
-            f"{one['kind']}/{one['name']}"
-            for one in metadata.get("ownerReferences") or ()
-            if one.get("controller")
-        ),
-        None,
-    )
-    return PodInTheWay(namespace, found.name, found.uid, controller, ends="deletionTimestamp" in metadata)
+    owners = (one for one in metadata.get("ownerReferences") or () if one.get("controller"))
+    controller = next((f"{one['kind']}/{one['name']}" for one in owners), None)
+    ends = "deletionTimestamp" in metadata
+    return PodInTheWay(namespace, str(user["name"]), str(user["uid"]), controller, ends)
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """The path of a pod in the API."""
+    return object_path(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", name)
 
 
 def pods_of(claims: Iterable[ClaimInTheWay]) -> tuple[PodInTheWay, ...]:
@@ -126,41 +112,30 @@ def pods_of(claims: Iterable[ClaimInTheWay]) -> tuple[PodInTheWay, ...]:
     return tuple(dict.fromkeys(pod for claim in claims for pod in claim.pods))
 
 
-class NodeChanges:
-    """What can be done to one node and its pods. Raises ApiError."""
+def set_cordon(client: KubeClient, node: str, *, cordoned: bool) -> None:
+    """Keep new pods away from a node, or let them come again. Raises ApiError."""
+    # As kubectl does it: the field is absent where pods may come, and null removes it in a merge patch.
+    spec = {"unschedulable": True if cordoned else None}
+    client.patch(object_path(NODES, node), {"spec": spec}, "application/merge-patch+json")
 
-    def __init__(self, client: KubeClient, node: str) -> None:
-        self._client = client
-        self._path = object_path(NODES, node)
 
-    def cordon(self) -> None:
-        """Let no new pods come to the node."""
-        self._patch(unschedulable=True)
+def evict(client: KubeClient, pod: PodInTheWay) -> str | None:
+    """Evict a pod by the Eviction API, which keeps to PodDisruptionBudgets. Raises ApiError.
 
-    def uncordon(self) -> None:
-        """Let pods come to the node again."""
-        self._patch(unschedulable=False)
-
-    def evict(self, pod: PodInTheWay) -> str | None:
-        """Ask for the end of a pod through the Eviction API, which keeps to PodDisruptionBudgets.
-
-        The answer is why it cannot end now (another try may succeed), None when it ends or is gone.
-        """
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-        try:
-            self._client.create(f"{pod.path}/eviction", eviction)
-        except TooManyRequests as error:
-            return error.what
-        except (NotFound, Conflict):
-            pass  # it is gone, or another pod has its name now
-        return None
-
-    def _patch(self, *, unschedulable: bool) -> None:
-        # As kubectl does it: the field is absent where pods may come.
-        spec = {"unschedulable": True if unschedulable else None}
-        self._client.patch(self._path, {"spec": spec}, "application/merge-patch+json")
+    The answer is why the pod cannot end now (another try may succeed), None when it ends or is gone.
+    """
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        # With another UID the API server refuses (409): a new pod may have the name by now.
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    try:
+        client.create(f"{pod_path(pod.namespace, pod.name)}/eviction", eviction)
+    except TooManyRequests as error:
+        # 429 is the answer while a budget allows no disruption.
+        return error.what
+    except (NotFound, Conflict):
+        pass  # it is gone, or another pod has its name now
+    return None

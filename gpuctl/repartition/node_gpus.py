@@ -1,20 +1,21 @@
-"""What a node's slices say of its GPUs as far as partitions go: how each is offered, and in which parts."""
+"""Reads from a node's slices how each GPU is offered: whole, or in which MIG partitions."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from driver.devices.names import DRIVER_NAME
+from driver.errors import ConfigError
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.registry import KINDS
+from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
-from gpuctl.fleet.devices import attribute
+from gpuctl.cli.cluster import ClusterView
+from gpuctl.fleet.devices import Object, attribute
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
-Object = Mapping[str, Any]
 Mode = Literal["whole", "static", "dynamic", "layout", "unpublished"]
 
 
@@ -24,7 +25,7 @@ class NodeGpu:
 
     ``mode``: ``static``, an admin's partitions are published; ``whole``, the whole GPU and nothing else;
     ``dynamic`` and ``layout``, the driver makes partitions; ``unpublished``, nothing of it is offered.
-    ``partitions`` are the names of the profiles of static ones, sorted.
+    ``partitions`` are the profiles of the static partitions, sorted.
     """
 
     pci: PciAddress
@@ -35,63 +36,59 @@ class NodeGpu:
     partitions: tuple[str, ...] = ()
 
 
-def newest(slices: Iterable[Object], node: str) -> tuple[Object, ...] | None:
-    """The slices of a node that count; None while a pool of it is not complete, or there is none."""
-    mine = [
-        one for one in slices if one["spec"]["driver"] == DRIVER_NAME and one["spec"].get("nodeName") == node
-    ]
+def read_node(view: ClusterView, node: str) -> tuple[Object, tuple[Object, ...]]:
+    """The Node and its slices; raises ApiError, and ConfigError if either is not there."""
+    stored = view.found(object_path(NODES, node))
+    if stored is None:
+        raise ConfigError(f"there is no node {node}", "`kubectl get nodes` lists them")
+    slices = complete_slices(view, node)
+    if slices is None:
+        raise ConfigError(
+            f"{node} publishes no complete pool of the driver {DRIVER_NAME}", "see that the driver runs there"
+        )
+    return stored, slices
+
+
+def complete_slices(view: ClusterView, node: str) -> tuple[Object, ...] | None:
+    """The newest slices of a node; None without any, and while a pool is incomplete. Raises ApiError."""
+    specs = ((one, one["spec"]) for one in view.slices())
+    mine = [one for one, spec in specs if (spec["driver"], spec.get("nodeName")) == (DRIVER_NAME, node)]
+    # The slices of a generation are written one by one: until all are there, GPUs would seem to be missing.
     pools = newest_slices(mine).values()
-    if not pools or not all(is_complete(pool) for pool in pools):
+    if not pools or not all(map(is_complete, pools)):
         return None
     return tuple(one for pool in pools for one in pool)
 
 
 def node_gpus(slices: Sequence[Object]) -> dict[PciAddress, NodeGpu]:
-    """The GPUs of one node that its slices name, by their addresses and in their order."""
-    forms: dict[PciAddress, list[Object]] = {}
+    """The GPUs in the slices of one node, by their addresses and in their order."""
+    devices: dict[PciAddress, list[tuple[Object, bool]]] = {}
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
         name = KINDS.parse(str(device["name"]))
         if name is not None and name.pci is not None:
-            forms.setdefault(name.pci, []).append(device)
-    return {pci: _gpu(pci, forms[pci]) for pci in sorted(forms)}
+            devices.setdefault(name.pci, []).append((device, name.kind is STATIC))
+    return {pci: _gpu(pci, devices[pci]) for pci in sorted(devices)}
 
 
-def _gpu(pci: PciAddress, devices: Sequence[Object]) -> NodeGpu:
-    first = devices[0]
-    names = [KINDS.parse(str(device["name"])) for device in devices]
-    static = [
-        str(attribute(device, "profile"))
-        for device, name in zip(devices, names, strict=True)
-        if name is not None and name.kind is STATIC
-    ]
-    capable = next(
-        (value for device in devices if (value := attribute(device, "migCapable")) is not None), None
-    )
+def _gpu(pci: PciAddress, devices: Sequence[tuple[Object, bool]]) -> NodeGpu:
+    """The GPU of these devices; each comes with whether it is a static partition."""
+    first = devices[0][0]
+    static = sorted(str(attribute(device, "profile")) for device, is_static in devices if is_static)
+    capable = (attribute(device, "migCapable") for device, _ in devices)
     return NodeGpu(
         pci,
-        _mode(devices, bool(static)),
+        "static" if static else _mode([device for device, _ in devices]),
         attribute(first, "productName"),
         attribute(first, "index"),
-        capable,
-        tuple(sorted(static)),
+        next((value for value in capable if value is not None), None),
+        tuple(static),
     )
 
 
-def _mode(devices: Sequence[Object], static: bool) -> Mode:
-    if static:
-        return "static"
+def _mode(devices: Sequence[Object]) -> Mode:
+    """How a GPU without static partitions is offered."""
+    # Counters keep forms of one GPU apart that exclude each other, which only dynamic partitions need.
     if any(device.get("consumesCounters") or attribute(device, "migWithheld") for device in devices):
         return "dynamic"
-    return (
-        "layout" if any(attribute(device, "type") == MADE.attribute_type for device in devices) else "whole"
-    )
-
-
-def is_as_wanted(gpu: NodeGpu | None, wanted: Sequence[str], whole: bool) -> bool:
-    """Whether a GPU has exactly the wanted static partitions.
-
-    With none wanted: is it offered ``whole``, or else not at all, since its MIG mode is on.
-    """
-    if wanted:
-        return gpu is not None and gpu.mode == "static" and Counter(gpu.partitions) == Counter(wanted)
-    return gpu is not None and gpu.mode == "whole" if whole else gpu is None
+    made = any(attribute(device, "type") == MADE.attribute_type for device in devices)
+    return "layout" if made else "whole"

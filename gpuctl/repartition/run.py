@@ -1,32 +1,27 @@
-"""Runs a repartition: shows the plan, or does it step by step; ends with the exit code."""
+"""Plans a repartition, and shows the plan or carries it out step by step; ends with the exit code."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich.text import Text
 
-from driver.devices.names import DRIVER_NAME, checked_node_name
-from driver.errors import ApiError, ConfigError
+from driver.devices.names import checked_node_name
+from driver.errors import ConfigError
 from driver.kube.client import KubeClient
-from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import document, emit, say
-from gpuctl.mig.plan import Layout, counted
-from gpuctl.repartition.in_the_way import ClaimInTheWay, NodeChanges, PodInTheWay, claims_in_the_way, pods_of
-from gpuctl.repartition.node_gpus import NodeGpu, newest, node_gpus
+from gpuctl.mig.plan import Layout, gpu_addresses, profiles_text
+from gpuctl.repartition import in_the_way, waiting
+from gpuctl.repartition.node_gpus import NodeGpu, complete_slices, node_gpus, read_node
 from gpuctl.repartition.wanted import MigConfig, Wanted, commands_text, still_missing, wanted_of
 
 _NOT_DONE_EXIT_CODE = 3
-
-LOOK_SECONDS = 2.0
-"""How often the cluster is read while waiting."""
 
 _CHANGE_CONFIG = (
     "no drain is needed: change `mig` in the node configuration, for example"
@@ -39,26 +34,21 @@ _CHANGE_CONFIG = (
 class Plan:
     """All that is known before the first step.
 
-    ``by_driver`` are GPUs whose partitions the driver makes, so nothing is done to them; ``wanted`` those
-    that are to change, without those that are as wanted already; ``claims`` have devices of them.
+    ``by_driver`` are GPUs whose partitions the driver makes, so nothing is done to them. ``wanted`` are the
+    GPUs that have to change, without those that are as wanted already. ``claims`` have devices of these.
     """
 
     node: str
     cordoned: bool
     by_driver: tuple[NodeGpu, ...]
     wanted: tuple[Wanted, ...]
-    claims: tuple[ClaimInTheWay, ...]
+    claims: tuple[in_the_way.ClaimInTheWay, ...]
     commands: str
 
     @property
-    def pods(self) -> tuple[PodInTheWay, ...]:
-        """The pods that have the claims, each once."""
-        return pods_of(self.claims)
-
-    @property
-    def daemons(self) -> tuple[PodInTheWay, ...]:
-        """Those that would come back to a cordoned node."""
-        return tuple(pod for pod in self.pods if pod.of_daemon_set)
+    def pods(self) -> tuple[in_the_way.PodInTheWay, ...]:
+        """The pods that use the claims, each once."""
+        return in_the_way.pods_of(self.claims)
 
     def as_data(self) -> dict[str, Any]:
         """The plan for scripts."""
@@ -67,7 +57,7 @@ class Plan:
             "cordoned": self.cordoned,
             "gpus": [one.as_data() for one in self.wanted],
             "madeByDriver": [{"gpu": str(gpu.pci), "mode": gpu.mode} for gpu in self.by_driver],
-            "inTheWay": [claim.as_data() for claim in self.claims],
+            "inTheWay": self.claims,
         }
 
 
@@ -79,14 +69,7 @@ def plan_node_change(
     Raises ConfigError for a node, a GPU or a layout that cannot be used, and ApiError.
     """
     view, node = ClusterView(client), checked_node_name(node)
-    stored = view.found(object_path(NODES, node))
-    if stored is None:
-        raise ConfigError(f"there is no node {node}", "`kubectl get nodes` lists them")
-    slices = newest(view.slices(), node)
-    if slices is None:
-        raise ConfigError(
-            f"{node} publishes no complete pool of the driver {DRIVER_NAME}", "see that the driver runs there"
-        )
+    stored, slices = read_node(view, node)
     gpus = _chosen(node_gpus(slices), addresses)
     by_driver = tuple(gpu for gpu in gpus if gpu.mode in ("dynamic", "layout"))
     ours = [gpu for gpu in gpus if gpu not in by_driver]
@@ -97,181 +80,120 @@ def plan_node_change(
         cordoned=bool((stored.get("spec") or {}).get("unschedulable")),
         by_driver=by_driver,
         wanted=left,
-        claims=claims_in_the_way(view, node, {one.gpu.pci for one in left}),
+        claims=in_the_way.claims_using(view, node, {one.gpu.pci for one in left}),
         commands=commands_text(left, layout),
     )
 
 
 def show(plan: Plan, output: str) -> None:
     """Print the plan without doing anything."""
-    emit(output, document("Repartition", plan.as_data()), lambda: _plan_text(plan))
+    emit(output, document("Repartition", plan.as_data()), lambda: Text("\n".join(_lines(plan))))
 
 
-def walk(client: KubeClient, plan: Plan, timeout_seconds: float, output: str) -> None:
-    """Do what the plan says, and end with exit code 3 where not all is as wanted.
+def repartition(client: KubeClient, plan: Plan, timeout_seconds: float, output: str) -> None:
+    """Do what the plan says, and end with exit code 3 if not all is as wanted.
 
-    Raises ConfigError where pods of DaemonSets are in the way, and ApiError for one that stays.
+    Raises ConfigError if pods of DaemonSets are in the way, and ApiError for a failure that does not pass.
     """
     if not plan.wanted:
         show(plan, output)
         if plan.by_driver:
             click.get_current_context().exit(_NOT_DONE_EXIT_CODE)
         return
-    if plan.daemons:
-        pods = ", ".join(map(str, plan.daemons))
+    if daemons := ", ".join(str(pod) for pod in plan.pods if pod.of_daemon_set):
         raise ConfigError(
-            f"{pods} belong to DaemonSets, which start them again in spite of a cordon", "stop these first"
+            f"{daemons} belong to DaemonSets, which start them again in spite of a cordon", "stop these first"
         )
-    changes = NodeChanges(client, plan.node)
-    steps = Walk(ClusterView(client), changes, plan.node, plan.wanted, _teller(output), _pause)
-    _walk(plan, steps, timeout_seconds, output)
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)
-
-
-def _teller(output: str) -> Any:
-    """Steps go to stdout where people read it, to stderr where a script does."""
-    return lambda text: say(text, err=output != "table")
-
-
-def _walk(plan: Plan, walk: Walk, timeout_seconds: float, output: str) -> None:
     try:
-        outcome = walk.run(plan.commands, plan.cordoned, timeout_seconds)
-    except BaseException:  # an interrupt as well: whoever comes next has to know
+        missing = carry_out(client, plan, timeout_seconds, lambda text: say(text, err=output != "table"))
+    except BaseException:  # an interrupt as well: the node's next user has to know
         say(f"{plan.node} may still be cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
         raise
-    if output != "table":
-        result = {"done": not outcome.missing, "missing": list(outcome.missing), "cordoned": outcome.cordoned}
-        emit(output, document("Repartition", {**plan.as_data(), **result}), lambda: "")
-    if outcome.missing:
-        say("not done in time:", err=True)
-        for one in outcome.missing:
-            say(f"  {one}", err=True)
-    if outcome.cordoned:
-        say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
-    for line in _left_to_driver(plan):
-        say(line, err=True)
-    if outcome.missing or plan.by_driver:
+    _report(plan, missing, output)
+    if missing or plan.by_driver:
         click.get_current_context().exit(_NOT_DONE_EXIT_CODE)
 
 
+def _report(plan: Plan, missing: Sequence[str], output: str) -> None:
+    """Print how the change ended."""
+    cordoned = bool(missing) or plan.cordoned
+    if output != "table":
+        result = {"done": not missing, "missing": missing, "cordoned": cordoned}
+        emit(output, document("Repartition", {**plan.as_data(), **result}), lambda: "")
+    if missing:
+        say("not done in time:", err=True)
+        for one in missing:
+            say(f"  {one}", err=True)
+    if cordoned:
+        say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
+    for line in _left_to_driver(plan):
+        say(line, err=True)
+
+
 def _chosen(published: dict[PciAddress, NodeGpu], addresses: Sequence[str]) -> list[NodeGpu]:
-    """The GPUs that are named, also those that are not published; else all that are and know MIG."""
+    """The named GPUs, published or not; without names all published GPUs that can do MIG."""
     if not addresses:
         return [gpu for gpu in published.values() if gpu.mode != "whole" or gpu.mig_capable]
     models = {gpu.product for gpu in published.values()}
     product = models.pop() if len(models) == 1 else None
-    found = []
-    for address in dict.fromkeys(addresses):
-        try:
-            pci = PciAddress.parse(address)
-        except ValueError as error:
-            raise ConfigError(str(error), "check --gpu") from error
-        found.append(published.get(pci) or NodeGpu(pci, "unpublished", product))
-    return found
+    # A GPU with MIG on and no partition is not published, and is what an admin may well want to change.
+    return [published.get(pci) or NodeGpu(pci, "unpublished", product) for pci in gpu_addresses(addresses)]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a walk ended: ``missing`` is empty when all is as wanted; ``cordoned`` is how the node was left."""
+def carry_out(
+    client: KubeClient,
+    plan: Plan,
+    timeout_seconds: float,
+    say: Callable[[str], None],
+    pause: Callable[[float], None] = waiting.sleep,
+) -> tuple[str, ...]:
+    """Change the node as planned; what is still missing when the time is over, nothing if all is as wanted.
 
-    missing: tuple[str, ...]
-    cordoned: bool
+    A node that was cordoned before stays so, and one where something is missing, too. ``say`` is called with
+    each step. Raises ApiError for a failure that does not pass; the node may be cordoned then.
+    """
+    view, node = ClusterView(client), plan.node
+    deadline = time.monotonic() + timeout_seconds
+    say_once = waiting.SayOnce(say)
 
-
-class Walk:
-    """One walk over one node. ``say`` is called with each step; ``pause`` waits so many seconds."""
-
-    def __init__(
-        self,
-        view: ClusterView,
-        changes: NodeChanges,
-        node: str,
-        wanted: Sequence[Wanted],
-        say: Callable[[str], None],
-        pause: Callable[[float], object],
-    ) -> None:
-        self._view = view
-        self._changes = changes
-        self._node = node
-        self._wanted = wanted
-        self._say = say
-        self._pause = pause
-        self._told: set[str] = set()
-
-    def run(self, commands: str, cordoned: bool, timeout_seconds: float) -> Outcome:
-        """Walk until all is as wanted, or the time is over; raises ApiError for one that stays.
-
-        ``cordoned`` says that the node was closed before: then it is left so. After a failure, too.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        if not cordoned:
-            self._changes.cordon()
-            self._say(f"{self._node} is cordoned: no new pods come to it")
-        left = self._wait(self._drained, deadline)
-        if left:
-            return Outcome(left, cordoned=True)
-        self._say(f"nobody uses the GPUs any more; now run on {self._node}, as root:\n\n{commands}\n")
-        left = self._wait(self._published, deadline)
-        if left:
-            return Outcome(left, cordoned=True)
-        self._say("the slices show the wanted partitions")
-        if not cordoned:
-            self._changes.uncordon()
-            self._say(f"{self._node} is uncordoned")
-        return Outcome((), cordoned)
-
-    def _wait(self, look: Callable[[], tuple[str, ...]], deadline: float) -> tuple[str, ...]:
-        """Look until there is nothing left to wait for; what is left when the time is over."""
-        while True:
-            try:
-                left = look()
-            except ApiError as error:
-                if not error.retryable:
-                    raise
-                left = (error.what,)
-            if not left:
-                return ()
-            for one in left:
-                if one not in self._told:
-                    self._told.add(one)
-                    self._say(f"waiting: {one}")
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                return left
-            self._pause(min(LOOK_SECONDS, rest))
-
-    def _drained(self) -> tuple[str, ...]:
-        """Evict the pods that use the GPUs; what still keeps their claims."""
-        claims = claims_in_the_way(self._view, self._node, {one.gpu.pci for one in self._wanted})
+    def claims_left() -> Iterable[str]:
+        claims = in_the_way.claims_using(view, node, {one.gpu.pci for one in plan.wanted})
         left = []
-        for pod in pods_of(claims):
+        for pod in in_the_way.pods_of(claims):
             if not pod.ends:
-                refused = self._changes.evict(pod)
+                refused = in_the_way.evict(client, pod)
                 left.append(f"pod {pod} cannot be evicted: {refused}" if refused else f"pod {pod} ends")
-        return tuple(left) or tuple(f"claim {claim} still has {', '.join(claim.devices)}" for claim in claims)
+        # After its last pod a claim keeps its devices until Kubernetes' controller clears its allocation.
+        return left or (f"claim {claim} still has {', '.join(claim.devices)}" for claim in claims)
 
-    def _published(self) -> tuple[str, ...]:
-        """What the slices do not show yet."""
-        slices = newest(self._view.slices(), self._node)
+    def partitions_missing() -> Iterable[str]:
+        slices = complete_slices(view, node)
         if slices is None:
-            return (f"the slices of {self._node} are not complete",)
-        return still_missing(self._wanted, node_gpus(slices))
+            return (f"the slices of {node} are not complete",)
+        return still_missing(plan.wanted, node_gpus(slices))
+
+    # Cordoned before the first eviction: else the scheduler could give the GPUs to the next pod.
+    if not plan.cordoned:
+        in_the_way.set_cordon(client, node, cordoned=True)
+        say(f"{node} is cordoned: no new pods come to it")
+    if left := waiting.wait_for_none(claims_left, deadline, pause, say_once):
+        return left
+    say(f"nobody uses the GPUs any more; now run on {node}, as root:\n\n{plan.commands}\n")
+    if left := waiting.wait_for_none(partitions_missing, deadline, pause, say_once):
+        return left
+    say("the slices show the wanted partitions")
+    if not plan.cordoned:
+        in_the_way.set_cordon(client, node, cordoned=False)
+        say(f"{node} is uncordoned")
+    return ()
 
 
 def _left_to_driver(plan: Plan) -> Iterator[str]:
-    """Which GPUs stay as they are, since the driver makes their partitions: a sentence for each mode."""
+    """A sentence for each mode in which the driver makes partitions, about GPUs that are left alone."""
     for mode in dict.fromkeys(gpu.mode for gpu in plan.by_driver):
         gpus = [str(gpu.pci) for gpu in plan.by_driver if gpu.mode == mode]
         are = "is left as it is" if len(gpus) == 1 else "are left as they are"
         yield f"{', '.join(gpus)} {are}, in {mode} mode: {_CHANGE_CONFIG}"
-
-
-def _plan_text(plan: Plan) -> Text:
-    """The whole plan."""
-    return Text("\n".join(_lines(plan)))
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -281,14 +203,12 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"nothing to do: the GPUs of {plan.node} are as wanted"
         return
     for one in plan.wanted:
-        now = counted(one.gpu.partitions) or one.gpu.mode
-        wish = counted(one.profiles) or ("MIG on, no partition" if one.enabled else "whole, MIG off")
+        now = profiles_text(one.gpu.partitions) or one.gpu.mode
+        wish = profiles_text(one.profiles) or ("MIG on, no partition" if one.enabled else "whole, MIG off")
         yield f"{one.gpu.pci}: {now} -> {wish}"
     yield ""
     yield "in the way:" if plan.claims else "nothing is in the way"
-    for claim in plan.claims:
-        users = ", ".join((*(_told(pod) for pod in claim.pods), *claim.others)) or "nobody uses it now"
-        yield f"  claim {claim} has {', '.join(claim.devices)}: {users}"
+    yield from (claim.line(_pod_words) for claim in plan.claims)
     yield ""
     yield "steps, with --yes:"
     yield f"  1. cordon {plan.node}" + (" (it is already, and stays so)" if plan.cordoned else "")
@@ -301,7 +221,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield "nothing was changed; --yes does it"
 
 
-def _told(pod: PodInTheWay) -> str:
+def _pod_words(pod: in_the_way.PodInTheWay) -> str:
     if pod.of_daemon_set:
         return f"pod {pod} of {pod.controller}, which starts it again in spite of a cordon: stop it first"
     if pod.controller is None:

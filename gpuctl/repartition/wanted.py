@@ -1,7 +1,8 @@
-"""Works out which partitions each GPU of a node shall have, and where NVML will have room for them."""
+"""Works out which partitions each GPU of a node gets, where they lie, and the commands that make them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,18 +14,20 @@ from driver.hardware.gpu import GpuMig
 from driver.hardware.pci import PRODUCTS
 from driver.kinds.partition.layouts import Placed
 from fakegpu.machine.spec import known_machines, load_machine
-from gpuctl.importing.mig_parted import Entry, load_mig_parted
-from gpuctl.importing.mig_parted_import import products_of, whole_instance
-from gpuctl.mig.plan import Layout, counted, fit, placed_data
+from gpuctl.importing.mig_parted import Entry, load_mig_parted, products_of, whole_instance
+from gpuctl.mig.plan import Layout, fit, placed_data, profiles_text
 from gpuctl.node.planned import plan_node
-from gpuctl.repartition.node_gpus import NodeGpu, is_as_wanted
+from gpuctl.repartition.node_gpus import NodeGpu
 
 _KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What becomes of one GPU: MIG ``enabled`` or not, and the partitions in their places."""
+    """What one GPU has to become: MIG ``enabled`` or not, and the partitions in their places.
+
+    ``without_reset``: the model switches its MIG mode without a reset.
+    """
 
     gpu: NodeGpu
     enabled: bool
@@ -37,20 +40,29 @@ class Wanted:
         return tuple(profile.name for profile, _ in self.placed)
 
     def reached(self, now: NodeGpu | None) -> bool:
-        """Whether the GPU as it is published now is as wanted."""
-        return is_as_wanted(now, self.profiles, whole=not self.enabled)
+        """Whether the GPU is published as wanted; ``now`` is None if nothing of it is published."""
+        if self.placed:
+            return (
+                now is not None and now.mode == "static" and Counter(now.partitions) == Counter(self.profiles)
+            )
+        # With MIG on and no partition there is nothing that could be offered.
+        return now is None if self.enabled else now is not None and now.mode == "whole"
 
     def commands(self) -> tuple[str, ...]:
-        """What to run on the node, as root, when nobody uses the GPU."""
+        """The commands to run on the node, as root, when nobody uses the GPU."""
         on = f"-i {self.gpu.pci}"
         lines = []
         if self.gpu.mode == "static":
+            # Compute instances first: NVML destroys no GPU instance that still has one.
             lines += [f"nvidia-smi mig {on} -dci", f"nvidia-smi mig {on} -dgi"]
         if self.enabled == (self.gpu.mode == "whole"):
             lines.append(f"nvidia-smi {on} -mig {int(self.enabled)}")
+            # Models before Hopper keep the new mode pending until they are reset.
             if not self.without_reset:
                 lines.append(f"nvidia-smi {on} --gpu-reset")
         if self.placed:
+            # With its place (ID:START) each partition lies as planned; nvidia-smi alone may leave no room for
+            # the last ones.
             places = ",".join(f"{profile.id}:{place.start}" for profile, place in self.placed)
             lines.append(f"nvidia-smi mig {on} -cgi {places} -C")
         return tuple(lines)
@@ -89,14 +101,14 @@ class MigConfig:
         return cls(Path(file), name, found.configs[name], found.in_config_map)
 
     def layout_for(self, gpu: NodeGpu) -> Layout | None:
-        """The layout that the last entry which means a GPU gives it, None when none does.
+        """The layout of a GPU by this configuration, None if no entry applies to it.
 
-        Raises ConfigError where that is unknown or impossible.
+        Raises ConfigError if that cannot be known, or if the layout has no equivalent.
         """
-        meant = [entry for entry in self.entries if self._means(entry, gpu)]
-        if not meant:
+        # mig-parted applies the entries one after the other, so the last one that applies wins.
+        entry = next((entry for entry in reversed(self.entries) if self._applies(entry, gpu)), None)
+        if entry is None:
             return None
-        entry = meant[-1]
         if not entry.enabled:
             return "all-disabled"
         names = []
@@ -110,7 +122,7 @@ class MigConfig:
             names += [profile] * count
         return tuple(names) or "all-enabled"
 
-    def _means(self, entry: Entry, gpu: NodeGpu) -> bool:
+    def _applies(self, entry: Entry, gpu: NodeGpu) -> bool:
         if entry.devices is not None and gpu.index is None:
             raise ConfigError(f"the index of {gpu.pci} is not published", "name a layout with --layout")
         if entry.devices is not None and gpu.index not in entry.devices:
@@ -128,17 +140,17 @@ class MigConfig:
 
 
 def wanted_of(gpus: Iterable[NodeGpu], layout: Layout | MigConfig, machine: str | None) -> tuple[Wanted, ...]:
-    """What each GPU shall have; those that the layout does not mean are left out.
+    """What each GPU has to become; GPUs that the layout does not apply to are left out.
 
-    ``machine`` describes GPUs whose model no shipped machine has. Raises ConfigError for a model that is not
-    known, and for a layout that does not fit.
+    ``machine`` describes GPUs whose model no shipped machine has. Raises ConfigError for an unknown model,
+    and for a layout that does not fit.
     """
     found = []
     for gpu in gpus:
         chosen = layout.layout_for(gpu) if isinstance(layout, MigConfig) else layout
         if chosen is None:
             continue
-        mig = mig_of_model(gpu.product, machine)
+        mig = _mig_of_model(gpu.product, machine)
         fitted = fit(chosen, mig)
         if fitted.problem:
             raise ConfigError(
@@ -148,10 +160,10 @@ def wanted_of(gpus: Iterable[NodeGpu], layout: Layout | MigConfig, machine: str 
     return tuple(found)
 
 
-def mig_of_model(product: str | None, machine: str | None) -> GpuMig:
-    """What MIG can make of a model; raises ConfigError when that is not known here.
+def _mig_of_model(product: str | None, machine: str | None) -> GpuMig:
+    """The profiles and places of a model's partitions; raises ConfigError if they are not known.
 
-    The profile ids and places are those of the shipped machine with such GPUs, or of ``machine``.
+    They are those of the shipped machine with such GPUs, or of ``machine``.
     """
     chosen = machine or _machine_with(product)
     if chosen is None:
@@ -159,6 +171,7 @@ def mig_of_model(product: str | None, machine: str | None) -> GpuMig:
             f"what MIG can make of {product or 'a GPU without a name'} is not known here",
             "describe it with --machine, or apply the layout with nvidia-mig-parted",
         )
+    # NVML would know, but only on the node. A pretended machine with such GPUs answers like it.
     for gpu in plan_node(chosen, "node", None).inventory.gpus:
         if gpu.mig is not None and (product is None or gpu.product_name == product):
             return gpu.mig
@@ -184,12 +197,12 @@ def commands_text(wanted: Sequence[Wanted], layout: Layout | MigConfig) -> str:
 
 
 def still_missing(wanted: Sequence[Wanted], now: Mapping[Any, NodeGpu]) -> tuple[str, ...]:
-    """For each GPU that is not as wanted, what is published of it."""
+    """For each GPU that is not as wanted yet, what is published of it now."""
     found = []
     for one in wanted:
         gpu = now.get(one.gpu.pci)
         if not one.reached(gpu):
-            there = "nothing" if gpu is None else counted(gpu.partitions) or gpu.mode
-            wish = counted(one.profiles) or ("nothing" if one.enabled else "the whole GPU")
+            there = "nothing" if gpu is None else profiles_text(gpu.partitions) or gpu.mode
+            wish = profiles_text(one.profiles) or ("nothing" if one.enabled else "the whole GPU")
             found.append(f"{one.gpu.pci}: published is {there}, wanted {wish}")
     return tuple(found)

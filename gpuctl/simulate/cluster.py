@@ -1,7 +1,4 @@
-"""The cluster that a simulation begins with: nodes of machines, or a live cluster as it is now.
-
-Also its DeviceClasses, from files.
-"""
+"""Makes the cluster that a simulation begins with: nodes of some machines, or a live cluster as it is now."""
 
 from __future__ import annotations
 
@@ -20,15 +17,13 @@ from kubernetes_rules.taints import tainted_slices
 
 Object = dict[str, Any]
 
-_SHIPPED = PACKAGE_ROOT / "deviceclasses"
-
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCluster:
     """What the scheduler sees before the first pod comes.
 
-    ``nodes`` are those that pods may go to, ``slices`` all that is published, ``claims`` those that have
-    devices and keep them. ``patterns`` says of each node which it is like: equal numbers publish the same.
+    Pods may go to all ``nodes``. ``claims`` have devices and keep them. ``patterns`` has a number for each
+    node; nodes with the same number publish the same.
     """
 
     nodes: tuple[Object, ...]
@@ -41,7 +36,7 @@ class SimulatedCluster:
 def planned_cluster(
     machines: Iterable[tuple[int, Sequence[Object]]], classes: Sequence[Object]
 ) -> SimulatedCluster:
-    """So many nodes of each machine; the slices are those that one of them publishes."""
+    """Nodes of some machines: how many of each, and the slices that one such node publishes."""
     nodes: list[Object] = []
     slices: list[Object] = []
     patterns: list[int] = []
@@ -54,9 +49,9 @@ def planned_cluster(
 
 
 def live_cluster(view: ClusterView, classes: Sequence[Object]) -> SimulatedCluster:
-    """A cluster as it is now, without its cordoned nodes; ``classes`` replace its own where there are any.
+    """A cluster as it is now, without its cordoned nodes; ``classes`` replace its own if there are any.
 
-    Raises ApiError where it cannot be read, ConfigError where no node takes pods.
+    Raises ApiError if it cannot be read, ConfigError if no node takes pods.
     """
     found = take_snapshot(view)
     nodes = found.known_nodes()
@@ -83,7 +78,7 @@ def _node(index: int) -> Object:
 
 
 def _slice_of(one: Mapping[str, Any], index: int) -> Object:
-    """The slice of the pattern's node, for another node."""
+    """The same slice for the node with this number."""
     name, spec = f"node-{index}", one["spec"]
     pool = {**spec["pool"], "name": f"{name}/{spec['driver']}"}
     return {
@@ -93,11 +88,12 @@ def _slice_of(one: Mapping[str, Any], index: int) -> Object:
     }
 
 
-def load_classes(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The DeviceClasses in these files, or the shipped ones when none is named. Raises ConfigError."""
-    chosen = list(files) or sorted(_SHIPPED.glob("*.yaml"))
+def load_classes(files: Sequence[Path]) -> list[Object]:
+    """The DeviceClasses in these files; without files the shipped ones. Raises ConfigError."""
+    shipped = PACKAGE_ROOT / "deviceclasses"
+    chosen = list(files) or sorted(shipped.glob("*.yaml"))
     if not chosen:
-        raise ConfigError(f"there are no device classes in {_SHIPPED}", "name files with --classes")
+        raise ConfigError(f"there are no device classes in {shipped}", "name files with --classes")
     found = []
     for path in chosen:
         try:

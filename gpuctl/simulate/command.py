@@ -1,4 +1,4 @@
-"""The command ``gpuctl simulate``: how a workload would fit on machines, or on a cluster as it is."""
+"""The command ``gpuctl simulate``: how a workload would fit on some machines, or on a live cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpuctl.simulate.results import Cost, GroupResult, Result
     from gpuctl.simulate.workload import PodGroup
 
-WAITING_EXIT_CODE = 3
 _MOST_NODES = 100_000
 _BETWEEN_NODES = re.compile(r",(?![^\[]*\])")
 _NODES = re.compile(r"(?P<machine>[^\[]+)(?:\[(?P<labels>[^\]]*)\])?=(?P<count>[0-9]{1,9})")
@@ -121,11 +120,11 @@ def simulate(
     cost = None if gpu_hour_cost is None else cost_of(result, gpu_hour_cost)
     emit(output, document("Simulation", _data(result, cost)), lambda: picture(result, cost, seconds))
     if any(group.waiting for group in result.groups):
-        click.get_current_context().exit(WAITING_EXIT_CODE)
+        click.get_current_context().exit(3)
 
 
 def _until(hours: float, groups: Sequence[PodGroup]) -> float:
-    """The end in simulated seconds; no pod may come later."""
+    """The end in simulated seconds; raises UsageError if a pod comes later."""
     late = [group.name for group in groups if group.last_seconds > hours * 3600]
     if late:
         raise click.UsageError(f"--hours {hours:g} ends before the last pods of {', '.join(late)} come")
@@ -133,7 +132,7 @@ def _until(hours: float, groups: Sequence[PodGroup]) -> float:
 
 
 def _planned(
-    machines: Sequence[_LikeNodes],
+    machines: Sequence[_Nodes],
     config: Path | None,
     labels: dict[str, str] | None,
     classes: Sequence[Path],
@@ -156,37 +155,15 @@ def _live(kubeconfig: Path | None, context: str | None, classes: Sequence[Path])
 
 
 def _data(result: Result, cost: Cost | None) -> dict[str, Any]:
-    """The result for scripts; what is not known is left out."""
+    """The result for scripts; unknown values are left out, but those of a group are null."""
     return {
         "groups": [_group(group) for group in result.groups],
-        "tiers": {
-            tier: {
-                "devices": found.devices,
-                "allocated": found.allocated,
-                "mostAllocated": found.most_allocated,
-                "free": found.free,
-                "hoursInUse": found.hours_in_use,
-                **({} if found.hours_idle is None else {"hoursIdle": found.hours_idle}),
-            }
-            for tier, found in result.tiers.items()
-        },
-        "gpus": {
-            product: {
-                "gpus": found.gpus,
-                "inUse": found.in_use,
-                "hours": found.hours,
-                "hoursInUse": found.hours_in_use,
-                "hoursIdle": found.hours_idle,
-            }
-            for product, found in result.gpus.items()
-        },
-        "classes": {
-            name: {"waiting": found.waiting, "hoursWaited": found.hours_waited}
-            for name, found in result.classes.items()
-        },
-        "fragments": [{"gpus": one.gpus, "free": one.free, "usable": one.usable} for one in result.fragments],
+        "tiers": result.tiers,
+        "gpus": result.gpus,
+        "classes": result.classes,
+        "fragments": result.fragments,
         **({} if result.busy_hours is None else {"busyHours": result.busy_hours}),
-        **({} if cost is None else {"cost": _cost(cost)}),
+        **({} if cost is None else {"cost": cost}),
         "endedSeconds": result.ended_seconds,
     }
 
@@ -203,53 +180,49 @@ def _group(group: GroupResult) -> dict[str, Any]:
         "longestWaitSeconds": max(group.waits_seconds, default=None),
         "error": group.error,
         "whySeconds": group.why_seconds,
-        "why": [{"reason": why.reason, "devices": why.devices, "nodes": why.nodes} for why in group.why],
+        "why": group.why,
     }
 
 
-def _cost(cost: Cost) -> dict[str, float]:
-    found = {"gpuHour": cost.gpu_hour, "total": cost.total, "idle": cost.idle}
-    return found if cost.without_work is None else {**found, "withoutWork": cost.without_work}
-
-
 @dataclass(frozen=True, slots=True)
-class _LikeNodes:
-    """So many nodes with one machine, and their labels, None where nothing is said of labels."""
+class _Nodes:
+    """``count`` nodes with one machine; ``labels`` are None if the flag does not mention labels."""
 
     machine: str
     count: int
     labels: Mapping[str, str] | None = None
 
 
-def _read_machines(nodes: str, machine: str | None) -> tuple[_LikeNodes, ...]:
+def _read_machines(nodes: str, machine: str | None) -> tuple[_Nodes, ...]:
     """The nodes: ``4`` of ``--machine``, or ``hgx-h100=4,a30-quad[pool=notebooks]=2``. Raises UsageError."""
-    found: tuple[_LikeNodes, ...]
+    found: tuple[_Nodes, ...]
     if machine is not None:
         if not nodes.isascii() or not nodes.isdigit():
             raise click.UsageError(
                 f"--nodes {nodes} is no number: with --machine it says how many like nodes"
             )
-        found = (_LikeNodes(machine, int(nodes)),)
+        found = (_Nodes(machine, int(nodes)),)
     else:
-        found = _with_labels([_like_nodes(one) for one in _BETWEEN_NODES.split(nodes)])
+        found = _with_labels([_nodes_of(one) for one in _BETWEEN_NODES.split(nodes)])
     total = sum(one.count for one in found)
     if not all(one.count for one in found) or total > _MOST_NODES:
         raise click.UsageError(f"--nodes {nodes}: between 1 and {_MOST_NODES:,} nodes can be simulated")
     return found
 
 
-def _with_labels(found: Sequence[_LikeNodes]) -> tuple[_LikeNodes, ...]:
-    """Where some nodes have labels, the others have none, which is more than nothing known."""
+def _with_labels(found: Sequence[_Nodes]) -> tuple[_Nodes, ...]:
+    """If some of the nodes have labels, the others have none."""
+    # An empty mapping says that a node has no labels; None says that its labels are not known.
     if all(one.labels is None for one in found):
         return tuple(found)
     return tuple(replace(one, labels=one.labels or {}) for one in found)
 
 
-def _like_nodes(text: str) -> _LikeNodes:
+def _nodes_of(text: str) -> _Nodes:
     match = _NODES.fullmatch(text)
     if match is None:
         raise click.UsageError(
             f"--nodes {text}: name the --machine of so many nodes, or write machines: hgx-h100=4,a30-quad=2"
         )
     labels = None if match["labels"] is None else read_labels(match["labels"])
-    return _LikeNodes(match["machine"], int(match["count"]), labels)
+    return _Nodes(match["machine"], int(match["count"]), labels)

@@ -24,7 +24,7 @@ def picture(result: Result, cost: Cost | None, seconds: float) -> RenderableType
 
 
 def mean_wait(group: GroupResult) -> float | None:
-    """The mean wait of those that were placed, in simulated seconds."""
+    """The mean wait of the pods that were placed, in simulated seconds."""
     return fmean(group.waits_seconds) if group.waits_seconds else None
 
 
@@ -45,7 +45,7 @@ def _pods(result: Result) -> RenderableType:
 
 
 def _whys(result: Result) -> Iterator[RenderableType]:
-    """For each group that waits what stands in the way."""
+    """For each group that waits or had to wait, what is or was in the way."""
     for group in result.groups:
         if group.error:
             yield Text(f"{group.name} can never be placed: {group.error}")
@@ -68,8 +68,7 @@ def _tiers(result: Result) -> RenderableType:
     for tier, found in sorted(result.tiers.items()):
         numbers = (found.devices, found.allocated, found.free, found.most_allocated)
         hours = (found.hours_in_use, found.hours_idle)
-        told = ("-" if one is None else f"{one:,.1f}" for one in hours)
-        table.add_row(tier, *(f"{n:,}" for n in numbers), *told)
+        table.add_row(tier, *(f"{n:,}" for n in numbers), *("-" if n is None else f"{n:,.1f}" for n in hours))
     return table
 
 
@@ -77,7 +76,7 @@ def _gpus(result: Result) -> RenderableType:
     table = _table("GPUs", "product", "GPUs", "in use", "GPU-hours", "in use", "idle", "utilisation")
     for product, found in result.gpus.items():
         hours = (found.hours, found.hours_in_use, found.hours_idle)
-        used = share(found.hours_in_use, found.hours)
+        used = _percent(found.hours_in_use, found.hours)
         table.add_row(product, f"{found.gpus:,}", f"{found.in_use:,}", *(f"{n:,.1f}" for n in hours), used)
     return table
 
@@ -99,14 +98,15 @@ def _fragments(result: Result) -> Iterator[str]:
 
 
 def _hours(result: Result) -> Iterator[str]:
-    """Over how long, how much was in use, and how much of it was work."""
+    """How long the simulation lasted, and how much of it GPUs were in use and busy."""
     if not result.ended_seconds:
         yield "all of it at one moment: --hours says over how long to count GPU-hours"
         return
-    used = share(result.hours_in_use, result.gpu_hours)
+    used = _percent(result.hours_in_use, result.gpu_hours)
     yield f"over {result.ended_seconds / 3600:,.1f} hours {used} of the GPU-hours were in use"
     if result.busy_hours is not None:
-        yield f"{share(result.busy_hours, result.gpu_hours)} of the GPU-hours were work, as the workload says"
+        busy = _percent(result.busy_hours, result.gpu_hours)
+        yield f"{busy} of the GPU-hours were work, as the workload says"
 
 
 def _costs(cost: Cost | None) -> Iterator[str]:
@@ -117,6 +117,6 @@ def _costs(cost: Cost | None) -> Iterator[str]:
         yield f"cost: {cost.total:,.2f}, of it {cost.idle:,.2f} for GPUs that nobody had{work}"
 
 
-def share(part: float, whole: float) -> str:
-    """A part of a whole in percent."""
+def _percent(part: float, whole: float) -> str:
+    """A part of a whole, in percent."""
     return f"{part / whole:.1%}" if whole else "-"

@@ -1,47 +1,39 @@
-"""Why pods wait in a simulation: what ``gpuctl explain`` says of each node, added up over like nodes."""
+"""Finds why pods wait in a simulation: what ``gpuctl explain`` says of each node, summed over like nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuctl.explain.findings import FITS, Outcome
 from gpuctl.explain.judge import Asked, Judged, judge
-from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.snapshot import Object, Snapshot
 from gpuctl.simulate.cluster import SimulatedCluster
 from gpuctl.simulate.results import Why
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.published import DeviceId, PoolId
 
-Object = dict[str, Any]
-
 SIMULATION = "simulation"
 """The namespace of the claims of simulated pods."""
 
 MOST = 8
-"""How many reasons are given for a group; the others concern fewer devices."""
+"""How many reasons are given for a group; those left out concern fewer devices."""
 
 _OF_ONE_NODE = frozenset({"in-use", "counters", "capacity", "too-few", "taint", "node"})
-"""Findings about one node, which are added up from the outcomes of its devices instead."""
+"""The kinds of findings about one node. Reports about its devices say the same, and can be summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """A device that a claim has: all of it, or a share with its capacity in billionths."""
+    """A device that a claim holds: all of it (``share`` is None), or a share, by capacities in billionths."""
 
     device: DeviceId
     claim: str
     share: tuple[tuple[str, int], ...] | None
 
-    @property
-    def look(self) -> Hashable:
-        """What it has in common with that of another node of the same machine."""
-        return self.device.device, self.claim, self.share
-
     def as_claim(self) -> Object:
-        """A claim that has this and nothing else."""
+        """A claim that holds this device and nothing else."""
         namespace, _, name = self.claim.partition("/")
         result: Object = self.device._asdict()
         if self.share is not None:
@@ -54,7 +46,7 @@ class _Holding:
 
 
 class Reasons:
-    """The end of a simulation: the cluster, and what claims have."""
+    """Explains why pods wait, for a cluster at one moment and what claims hold then."""
 
     def __init__(self, cluster: SimulatedCluster, held: Held) -> None:
         self._cluster = cluster
@@ -66,15 +58,18 @@ class Reasons:
         if self._known is None:
             self._known = self._representatives()
         snapshot, weights = self._known
+        # The nodes that are alike need to be judged only once: a simulation may have very many nodes.
         judged = judge(snapshot, Asked(None, tuple(claims)))
-        told = [one.message for one in judged.findings if one.kind not in _OF_ONE_NODE]
-        counted = _counted(judged, weights)
-        more = [Why(reason, devices, nodes) for reason, (devices, nodes) in counted.items()]
-        more.sort(key=lambda why: (-why.devices, why.reason))
-        return (*(Why(message) for message in told[:MOST]), *more[:MOST])
+        general = [Why(one.message) for one in judged.findings if one.kind not in _OF_ONE_NODE]
+        counted = [Why(reason, *numbers) for reason, numbers in _counted(judged, weights).items()]
+        counted.sort(key=lambda why: (-why.devices, why.reason))
+        return (*general[:MOST], *counted[:MOST])
 
     def _representatives(self) -> tuple[Snapshot, Mapping[str, int]]:
-        """A cluster with one node for all that are alike, and how many nodes each represents."""
+        """A cluster with one node of each kind, and how many nodes each of these represents.
+
+        Nodes are alike if they publish the same and claims hold the same there.
+        """
         cluster = self._cluster
         pools: dict[str, set[PoolId]] = {}
         for one in cluster.slices:
@@ -86,10 +81,13 @@ class Reasons:
         first, weights = dict[Hashable, Object](), Counter[str]()
         for node, pattern in zip(cluster.nodes, cluster.patterns, strict=True):
             own = sorted(pools.get(node["metadata"]["name"], ()))
-            looks = Counter(one.look for pool in own for one in by_pool.get(pool, ()))
-            known = first.setdefault((pattern, frozenset(looks.items())), node)
+            holdings = (one for pool in own for one in by_pool.get(pool, ()))
+            # Without the pool, whose name differs from node to node.
+            held = Counter((one.device.device, one.claim, one.share) for one in holdings)
+            known = first.setdefault((pattern, frozenset(held.items())), node)
             weights[known["metadata"]["name"]] += 1
         kept = {"", *weights}
+        # The empty name is that of slices for several nodes.
         shown = sorted({pool for name in kept for pool in pools.get(name, ())})
         snapshot = Snapshot(
             nodes=tuple(first.values()),
@@ -104,7 +102,7 @@ class Reasons:
 
 
 def _holdings(held: Held) -> dict[PoolId, list[_Holding]]:
-    """What claims have, by pool."""
+    """What claims hold, by pool."""
     found: dict[PoolId, list[_Holding]] = {}
     for device, claims in held.exclusive.items():
         found.setdefault(device.pool_id, []).extend(_Holding(device, claim, None) for claim in claims)
@@ -116,7 +114,7 @@ def _holdings(held: Held) -> dict[PoolId, list[_Holding]]:
 
 
 def _counted(judged: Judged, weights: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Devices and nodes for each reason; a reason names its request where there are several."""
+    """How many devices and nodes each reason concerns; it names the request if there are several."""
     found: dict[str, tuple[int, int]] = {}
     several = len(judged.reports) > 1
     for report in judged.reports:
@@ -136,7 +134,7 @@ def _counted(judged: Judged, weights: Mapping[str, int]) -> dict[str, tuple[int,
 
 
 def _reason(outcome: Outcome) -> str:
-    """Why devices are ruled out, by the groups of pods that have them instead of by claims."""
+    """Why devices are ruled out; names the groups of pods that hold them, not their claims."""
     if outcome.gate == FITS:
         return "free, but not enough on one node"
     holders = ", ".join(sorted({_holder(claim) for claim in outcome.claims}))

@@ -1,4 +1,4 @@
-"""The results of a simulation: pods, devices by tier, GPUs and their hours, and what was waited for."""
+"""The results of a simulation: pods, devices by tier, GPU-hours, and the classes that pods waited for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why the pods of a group wait, for one request: devices of the cluster that are ruled out alike.
+    """Why the pods of a group wait: a reason that rules out ``devices`` on ``nodes`` nodes.
 
-    ``devices`` of them lie on ``nodes`` nodes. A sentence about the cluster as a whole has neither.
+    Both are 0 for a reason that concerns the cluster as a whole.
     """
 
     reason: str
@@ -20,10 +20,10 @@ class Why:
 
 @dataclass(slots=True)
 class GroupResult:
-    """What became of the pods of a group; waits are simulated seconds of those that were placed.
+    """How the pods of a group fared; ``waits_seconds`` are the waits of those placed, in simulated seconds.
 
-    ``why`` is as things were at ``why_seconds``: at the end where pods still wait then, else when the first
-    of the group had to wait; both are empty where none had to.
+    ``why`` says what was in the way at ``why_seconds``: at the end if pods still wait then, else when the
+    first pod had to wait. Both are empty if none had to.
     """
 
     name: str
@@ -38,11 +38,11 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class TierResult:
-    """The devices of one tier over the cluster: those in use at the end, and at most at once.
+    """The devices of one tier in the cluster: ``allocated`` at the end, and the most at any time.
 
-    ``free`` are those that a claim could have at the end, each by itself: their GPU is not taken in another
-    form either. ``hours_in_use`` are device-hours, ``hours_idle`` the others; None where a GPU is offered in
-    several forms that exclude each other, since its devices of one form are not idle while another is in use.
+    ``free`` are those that a claim could have at the end, each considered alone: the GPU is not taken in
+    another form either. ``hours_in_use`` and ``hours_idle`` are device-hours. ``hours_idle`` is None if the
+    forms of a GPU exclude each other: devices of one form are not idle while another form is in use.
     """
 
     devices: int
@@ -61,16 +61,12 @@ class GpuResult:
     in_use: int
     hours: float
     hours_in_use: float
-
-    @property
-    def hours_idle(self) -> float:
-        """GPU-hours in which nobody had any of them."""
-        return self.hours - self.hours_in_use
+    hours_idle: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClassResult:
-    """The shortage of devices of one class: those that pods wait for at the end, and device-hours waited."""
+    """The devices of one class that pods lacked: how many at the end, and in device-hours."""
 
     waiting: int
     hours_waited: float
@@ -78,7 +74,7 @@ class ClassResult:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Of the ``free`` whole GPUs, how many a pod that wants ``gpus`` of them on one node could still use."""
+    """How many of the ``free`` whole GPUs are usable for pods that want ``gpus`` of them on one node."""
 
     gpus: int
     free: int
@@ -89,7 +85,7 @@ class Fragments:
 class Result:
     """All results of a simulation; ``ended_seconds`` is the simulated time that it covers.
 
-    ``busy_hours`` are the GPU-hours of work that pods did, None where not all of them say how much they do.
+    ``busy_hours`` are the GPU-hours of work that pods did; None if the workload does not say it of all pods.
     """
 
     groups: tuple[GroupResult, ...]
@@ -102,21 +98,21 @@ class Result:
 
     @property
     def gpu_hours(self) -> float:
-        """The hours of all GPUs."""
+        """The GPU-hours of all GPUs."""
         return sum(one.hours for one in self.gpus.values())
 
     @property
     def hours_in_use(self) -> float:
-        """The hours in which GPUs were in use."""
+        """The GPU-hours in which somebody had the GPU."""
         return sum(one.hours_in_use for one in self.gpus.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """In the currency of ``gpu_hour``, what one GPU-hour costs.
+    """What the GPUs cost, in the currency of ``gpu_hour``, the price of one GPU-hour.
 
-    ``idle`` is for GPU-hours in which nobody had the GPU; ``without_work`` for these and for those in which
-    it was in use but not busy, None where the workload does not say how busy its pods are.
+    ``idle`` is for GPU-hours in which nobody had the GPU. ``without_work`` also counts GPU-hours in which the
+    GPU was held but did nothing; None if the workload does not say how busy its pods are.
     """
 
     gpu_hour: float

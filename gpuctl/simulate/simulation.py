@@ -1,7 +1,7 @@
 """Places pods on nodes in memory with the scheduler's own allocation, over simulated time.
 
-Which of the nodes that fit is taken is chance, as in the real scheduler where nodes differ in nothing but
-devices; the same seed gives the same chances. CPU and memory are not looked at.
+A node is chosen at random among those that fit, as the real scheduler does if nodes differ only by devices.
+The same seed gives the same choices. CPU and memory are not considered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuctl.simulate.cluster import SimulatedCluster
+from gpuctl.simulate.cluster import Object, SimulatedCluster
 from gpuctl.simulate.reasons import SIMULATION, Reasons
 from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result
 from gpuctl.simulate.usage import Device, Level, Usage
@@ -23,29 +23,29 @@ from kubernetes_rules.allocator.counters import exhausted
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.taints import untolerated_taint
 
-Object = dict[str, Any]
-
 
 class Candidates:
-    """The nodes on which a group may fit: those that did not fit are out until something there ends."""
+    """The nodes on which a group may fit; a node that did not fit is out until something there ends."""
+
+    # Gaps in the list are filled from its end, so that picking, dropping and restoring take constant time.
 
     def __init__(self, nodes: int) -> None:
         self._nodes = list(range(nodes))
         self._place = {node: node for node in self._nodes}
 
     def pick(self, chance: random.Random) -> int | None:
-        """One of them, None when there is none."""
+        """A node at random; None if there is none."""
         return self._nodes[chance.randrange(len(self._nodes))] if self._nodes else None
 
     def drop(self, node: int) -> None:
-        """It does not fit there now."""
+        """Take a node out: the group does not fit there now."""
         place, last = self._place.pop(node), self._nodes.pop()
         if last != node:
             self._nodes[place] = last
             self._place[last] = place
 
     def restore(self, node: int) -> None:
-        """Something ended there."""
+        """Put a node back: something ended there."""
         if node not in self._place:
             self._place[node] = len(self._nodes)
             self._nodes.append(node)
@@ -61,7 +61,7 @@ class Simulation:
         seed: int,
         until_seconds: float | None = None,
     ) -> None:
-        """It goes on until ``until_seconds``; without, until all pods have come and none can be placed later.
+        """The run ends at ``until_seconds``; without it, when all pods have come and no more can be placed.
 
         Raises AllocationFailed for a malformed slice or claim of the cluster.
         """
@@ -83,14 +83,15 @@ class Simulation:
         self._sequence = itertools.count()
 
     def run(self, progress: Callable[[int], None]) -> Result:
-        """Play all arrivals and ends; ``progress`` is called with how many pods have come so far."""
+        """Simulate all arrivals and ends; ``progress`` is called with the number of pods that have come."""
+        # Each group's arrivals are in order; they are merged as they are needed, and not sorted all at once.
         arrivals = heapq.merge(*(_arrivals(group, index) for index, group in enumerate(self._groups)))
         now = 0.0
         for come, (now, group) in enumerate(arrivals, 1):
             self._end_until(now)
             self._waiting[group].append(now)
             self._waiting_pods[group].change(1, now)
-            if len(self._waiting[group]) == 1:  # else its elders wait for the same
+            if len(self._waiting[group]) == 1:  # else earlier pods of the group wait for the same
                 self._place_waiting(group, now)
             progress(come)
         while self._ends and (any(self._waiting) if self._until is None else self._ends[0][0] <= self._until):
@@ -116,13 +117,14 @@ class Simulation:
         )
 
     def _end_until(self, now: float) -> None:
-        """End the pods whose time is over, in order, and give what they held to those that wait."""
+        """End the pods whose time is over, in order, and place waiting pods on what they held."""
         while self._ends and self._ends[0][0] <= now:
             ended, _, group, node, claims = heapq.heappop(self._ends)
             self._running_pods[group].change(-1, ended)
             for claim in claims:
                 self._allocator.release(claim)
                 self._usage.count(claim, -1, ended)
+            # A device that several nodes can reach may have been held from any of them.
             for candidates in self._candidates:
                 for place in range(len(self._cluster.nodes)) if self._reach_across else (node,):
                     candidates.restore(place)
@@ -143,13 +145,13 @@ class Simulation:
             self._say_why(group, Reasons(self._cluster, self._allocator.held), now)
 
     def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
-        """Note why pods of a group wait as things are."""
+        """Record why pods of a group wait now."""
         wanted, result = self._groups[group], self._results[group]
         result.why = reasons.of([_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)])
         result.why_seconds = now
 
     def _place(self, group: int, now: float) -> bool:
-        """Place one pod of a group somewhere; whether that was possible."""
+        """Place one pod of a group on any node; whether that was possible."""
         candidates, wanted = self._candidates[group], self._groups[group]
         claims = [_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)]
         while (node := candidates.pick(self._chance)) is not None:
@@ -190,8 +192,9 @@ class Simulation:
         return {name: ClassResult(waiting[name], hours[name]) for name in sorted(hours)}
 
     def _busy_hours(self, now: float) -> float | None:
-        """The work of the pods; nothing is known of the work of claims that were there before."""
+        """The GPU-hours of work of all pods; None if they are not known."""
         hours = 0.0
+        # Nobody says how busy the pods are that a live cluster had before.
         if self._cluster.claims:
             return None
         for group, level in zip(self._groups, self._running_pods, strict=True):
@@ -201,7 +204,7 @@ class Simulation:
         return hours
 
     def _free(self) -> set[Device]:
-        """The devices that nobody holds, that are not tainted, and for which the counters leave room."""
+        """The devices that nobody holds, without taints, for which the counters leave room."""
         found: set[Device] = set()
         for node in self._cluster.nodes:
             view = self._allocator.view(node)
@@ -214,7 +217,7 @@ class Simulation:
         return found
 
     def _fragments(self, free_devices: Collection[Device]) -> tuple[Fragments, ...]:
-        """How far the free whole GPUs could still serve pods that want several on one node."""
+        """How many of the free whole GPUs pods could use that want several on one node."""
         free: Counter[str] = Counter()
         size: Counter[str] = Counter()
         for device, tier in self._usage.tier.items():
@@ -235,7 +238,7 @@ def _arrivals(group: PodGroup, index: int) -> list[tuple[float, int]]:
 
 
 def _claim(group: PodGroup, spec: Mapping[str, Any], number: int) -> Object:
-    """A claim of any pod of a group: the claims of its pods are all alike."""
+    """A claim of a pod of a group; all its pods have claims of the same names."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

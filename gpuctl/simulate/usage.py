@@ -1,52 +1,49 @@
-"""Counts what is in use over simulated time: devices by tier, GPUs by product, pods by group."""
+"""Measures use over simulated time: devices by tier, GPUs by product."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
-from gpuctl.fleet.devices import attribute, tier_of
+from gpuctl.fleet.devices import Object, attribute, tier_of
 from gpuctl.simulate.results import GpuResult, TierResult
 
-Object = Mapping[str, Any]
 Device = tuple[str, str, str]
 """Driver, pool and name."""
 Gpu = tuple[str, str]
 """Pool and address, or the name of a device that does not say its GPU."""
 
-_UNNAMED = "GPU of unknown product"
-
 
 class Level:
-    """A number that changes now and then, such as GPUs in use. Times are seconds and never go back."""
+    """A number that changes over time, such as GPUs in use. Times are in seconds and never go back."""
 
     __slots__ = ("_area", "_since", "most", "value")
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
-        """What it is now."""
+        """The number now."""
         self.most = value
-        """The most that it ever was."""
+        """The largest number so far."""
         self._since = 0.0
         self._area = 0.0
 
     def change(self, by: int, now: float) -> None:
-        """From now on it is so much more, or less."""
+        """Add to the number from now on."""
         self._area += self.value * (now - self._since)
         self._since = now
         self.value += by
         self.most = max(self.most, self.value)
 
     def hours(self, now: float) -> float:
-        """What it adds up to until now: GPUs in use become GPU-hours."""
+        """The number summed over time until now: GPUs in use become GPU-hours."""
         return (self._area + self.value * (now - self._since)) / 3600
 
 
 class Usage:
-    """The devices of this driver in a cluster, and who has them; those of other drivers are not counted."""
+    """The use of this driver's devices in a cluster; those of other drivers do not count."""
 
     def __init__(self, slices: Sequence[Object]) -> None:
         self.tier: dict[Device, str] = {}
@@ -70,16 +67,17 @@ class Usage:
         parsed = KINDS.parse(name)
         identity = (DRIVER_NAME, pool, name)
         self.tier[identity] = tier_of(device)
+        # Counters keep the forms of one GPU apart that exclude each other.
         if device.get("consumesCounters"):
             self._exclusive.add(self.tier[identity])
         gpus = [(pool, gpu) for gpu in parsed.gpus] if parsed else [(pool, name)]
         self._gpus[identity] = tuple(gpus)
         for gpu in gpus:
-            known = self._product.get(gpu, _UNNAMED)
+            known = self._product.get(gpu, "GPU of unknown product")
             self._product[gpu] = str(attribute(device, "productName") or known)
 
     def count(self, claim: Object, change: int, now: float) -> None:
-        """A claim gets its devices, or gives them back (-1); admin access does not count."""
+        """Count a claim that gets its devices (1), or gives them back (-1); admin access does not count."""
         for result in claim["status"]["allocation"]["devices"].get("results") or ():
             device = (result["driver"], result["pool"], result["device"])
             if device not in self.tier or result.get("adminAccess"):
@@ -106,16 +104,15 @@ class Usage:
 
     def gpus(self, now: float) -> dict[str, GpuResult]:
         """The GPUs by product."""
-        return {
-            product: GpuResult(
-                self._there[product], level.value, self._there[product] * now / 3600, level.hours(now)
-            )
-            for product, level in sorted(self._in_use.items())
-        }
+        found = {}
+        for product, level in sorted(self._in_use.items()):
+            all_hours, used = self._there[product] * now / 3600, level.hours(now)
+            found[product] = GpuResult(self._there[product], level.value, all_hours, used, all_hours - used)
+        return found
 
 
 def _crossed(holders: Counter[Any], key: Any, change: int) -> bool:
-    """Count; whether it was taken from nobody, or given back by the last."""
+    """Count a holder; whether that makes a free thing held, or a held one free."""
     before = holders[key] > 0
     holders[key] += change
     return before != (holders[key] > 0)

@@ -14,7 +14,7 @@
                   exactly: {deviceClassName: gpu.nvidia.com, count: 2}
 
 Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own. ``busy_gpus`` is
-how many GPUs' work a pod does on average, whatever it is given.
+the work that a pod does on average, in GPUs, whatever it is given.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """``count`` like pods: the first comes at ``starts_seconds``, then one ``every_seconds``.
+    """``count`` equal pods: the first comes at ``starts_seconds``, then one ``every_seconds``.
 
-    ``lasts_seconds`` is how long each runs once it was placed, None for good. ``claims`` are the specs
-    of its claims. ``busy_gpus`` is the work that each does, in GPUs, None where that is not known.
+    ``lasts_seconds`` is how long each pod runs once it is placed, None for ever. ``claims`` are the specs of
+    its claims. ``busy_gpus`` is the work that each does, in GPUs, None if that is not known.
     """
 
     name: str
@@ -84,7 +84,7 @@ class PodGroup:
         return self.starts_seconds + (self.count - 1) * self.every_seconds
 
     def devices_by_class(self) -> Counter[str]:
-        """How many devices of each class a pod asks for at least; of alternatives the first counts."""
+        """How many devices of each class a pod asks for; of alternatives only the first counts."""
         found: Counter[str] = Counter()
         for claim in self.claims:
             for request in claim["devices"].get("requests") or ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.claim_checks import CLAIM_CHECKS
 from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
 from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
@@ -12,12 +12,14 @@ from gpuctl.doctor.inside.sockets import SERVES
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 
-_SMI = "nvidia-smi"
 _NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"
 
-_NOT_SEEN = "no configuration of containerd or CRI-O is seen below {}"
 
-
+@check(
+    "driver-root",
+    "the places of the NVIDIA driver, and its libraries and programs below the one that is used",
+    "there is none; warns without nvidia-smi",
+)
 def _driver_root(seen: NodeSeen) -> Finding:
     files = seen.driver_files
     passed_over = [f"{one.path} ({one.name}): {one.reason}" for one in seen.looked if one.reason]
@@ -31,10 +33,11 @@ def _driver_root(seen: NodeSeen) -> Finding:
             passed_over,
         )
     root = next((f"{one.path} ({one.name})" for one in seen.looked if not one.reason), "the driver root")
-    programs = {path.rpartition("/")[2] for path in files.binaries}
-    if _SMI not in programs:
+    # The plugin sets time-slices and compute modes by calling nvidia-smi.
+    if "nvidia-smi" not in {path.rpartition("/")[2] for path in files.binaries}:
         return warn(
-            f"driver {files.version} below {root} has no {_SMI}, which sets time-slices and compute modes",
+            f"driver {files.version} below {root} has no nvidia-smi, which sets time-slices and compute "
+            "modes",
             "install the driver's programs, where GPUs are to be shared",
         )
     return ok(
@@ -44,6 +47,11 @@ def _driver_root(seen: NodeSeen) -> Finding:
     )
 
 
+@check(
+    "nvml",
+    "NVML: whether its library can be loaded, and what it tells of the GPUs",
+    "it cannot be loaded or asked; warns of GPUs that do not tell everything",
+)
 def _library(seen: NodeSeen) -> Finding:
     if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
         return skipped(_NO_GPU)
@@ -73,22 +81,29 @@ def _library(seen: NodeSeen) -> Finding:
     return ok(f"NVML, driver {version}, tells of {counted(len(found.gpus), 'GPU')}")
 
 
+@check("same-driver", "the version of the loaded kernel module against that of the libraries", "they differ")
 def _same_driver(seen: NodeSeen) -> Finding:
     if seen.kernel_driver is None:
         return skipped("sysfs does not tell which version of the kernel module is loaded")
-    if isinstance(seen.driver_files, Unread):
-        return skipped(seen.driver_files.why)
-    if seen.kernel_driver != seen.driver_files.version:
+    driver_files = require(seen.driver_files)
+    # The kernel module refuses libraries of any other version (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
+    if seen.kernel_driver != driver_files.version:
         return fail(
-            f"the kernel module is {seen.kernel_driver}, the libraries are {seen.driver_files.version}",
+            f"the kernel module is {seen.kernel_driver}, the libraries are {driver_files.version}",
             "end the pods with GPUs, then load the module of the installed driver, or restart the node",
         )
     return ok(f"kernel module and libraries are {seen.kernel_driver}")
 
 
+@check(
+    "device-nodes",
+    "`/dev/nvidiactl`, those of UVM, one for each GPU, and those of MIG",
+    "one of the first three kinds is missing",
+)
 def _device_nodes(seen: NodeSeen) -> Finding:
     if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
         return skipped(_NO_GPU)
+    # udev makes none of these: the NVIDIA driver's user space does, when somebody calls nvidia-modprobe.
     wanted = list(REQUIRED_CONTROL_NODES)
     if not isinstance(seen.inventory, Unread):
         wanted += [f"/dev/nvidia{gpu.minor}" for gpu in seen.inventory.gpus]
@@ -105,34 +120,7 @@ def _device_nodes(seen: NodeSeen) -> Finding:
     return ok(f"all {len(wanted)} device nodes are there, and {caps} of MIG capabilities")
 
 
-_DRIVER_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "driver-root",
-        "the places of the NVIDIA driver, and its libraries and programs below the one that is used",
-        "there is none; warns without nvidia-smi",
-        _driver_root,
-    ),
-    Check(
-        "nvml",
-        "NVML: whether its library can be loaded, and what it tells of the GPUs",
-        "it cannot be loaded or asked; warns of GPUs that do not tell everything",
-        _library,
-    ),
-    Check(
-        "same-driver",
-        "the version of the loaded kernel module against that of the libraries",
-        "they differ",
-        _same_driver,
-    ),
-    Check(
-        "device-nodes",
-        "`/dev/nvidiactl`, those of UVM, one for each GPU, and those of MIG",
-        "one of the first three kinds is missing",
-        _device_nodes,
-    ),
-)
-
-
+@check("cgroups", "the version of control groups", "never; warns of version 1")
 def _cgroups(seen: NodeSeen) -> Finding:
     if seen.cgroups is None:
         return skipped(f"no control groups are seen below {seen.places.host_root}")
@@ -144,10 +132,15 @@ def _cgroups(seen: NodeSeen) -> Finding:
     return ok("control groups are of version 2")
 
 
+@check(
+    "runtime-cdi",
+    "CDI in the configuration of containerd or CRI-O, of k3s, RKE2, k0s and MicroK8s as well",
+    "it is off; warns where it is not said, and the file is not of containerd 2",
+)
 def _runtime(seen: NodeSeen) -> Finding:
     if not seen.runtimes:
         return skipped(
-            _NOT_SEEN.format(seen.places.host_root),
+            f"no configuration of containerd or CRI-O is seen below {seen.places.host_root}",
             "run `gpuctl doctor --local` as root of the node, or give --host-root",
         )
     wrong = [f"{one.file}: {one.wrong}" for one in seen.runtimes if one.wrong]
@@ -155,6 +148,7 @@ def _runtime(seen: NodeSeen) -> Finding:
         return warn(
             "a configuration of the container runtime cannot be read", "correct it, or run as root", wrong
         )
+    # containerd 1.7 with CDI off passes over the devices without a word: the container runs, without a GPU.
     off = [one.file for one in seen.runtimes if one.cdi is False]
     if off:
         return fail(
@@ -170,18 +164,23 @@ def _runtime(seen: NodeSeen) -> Finding:
     return ok(f"CDI is on by {', '.join(one.file for one in seen.runtimes)}")
 
 
+@check(
+    "cdi-folder",
+    "the folder of CDI specs",
+    "it is missing, cannot be written to, or the runtime does not read it",
+)
 def _folder(seen: NodeSeen) -> Finding:
     folder = seen.places.cdi_dir
     if isinstance(seen.cdi_writable, Unread):
         return fail(seen.cdi_writable.why, "mount the folder that the runtime reads, and set --cdi-dir to it")
     if not seen.cdi_writable:
         return fail(f"{folder} cannot be written to", "mount it writable: no claim can be prepared")
-    told = [one for one in seen.runtimes if not one.wrong and not _reads(one, str(folder))]
-    if told:
+    elsewhere = [one for one in seen.runtimes if not one.wrong and not _reads(one, str(folder))]
+    if elsewhere:
         return fail(
             f"the container runtime does not read {folder}",
             "set --cdi-dir of the plugin to one of the folders that the runtime reads",
-            [f"{one.file}: {', '.join(one.folders or DEFAULT_FOLDERS)}" for one in told],
+            [f"{one.file}: {', '.join(one.folders or DEFAULT_FOLDERS)}" for one in elsewhere],
         )
     if not seen.runtimes:
         return ok(f"{folder} can be written to; whether the runtime reads it is not seen from here")
@@ -194,27 +193,13 @@ def _reads(runtime: RuntimeConfig, folder: str) -> bool:
 
 
 def _plain(folder: str) -> str:
-    """A folder by one of its names: /var/run is a link to /run."""
+    """One name for a folder that has two: /var/run is a link to /run."""
     return folder.rstrip("/").replace("/var/run/", "/run/", 1)
 
 
-_RUNTIME_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check("cgroups", "the version of control groups", "never; warns of version 1", _cgroups),
-    Check(
-        "runtime-cdi",
-        "CDI in the configuration of containerd or CRI-O, of k3s, RKE2, k0s and MicroK8s as well",
-        "it is off; warns where it is not said, and the file is not of containerd 2",
-        _runtime,
-    ),
-    Check(
-        "cdi-folder",
-        "the folder of CDI specs",
-        "it is missing, cannot be written to, or the runtime does not read it",
-        _folder,
-    ),
+@check(
+    "plugin", "the plugin's sockets, by grpc.health.v1", "none serves; warns of others beside it that do not"
 )
-
-
 def _plugin(seen: NodeSeen) -> Finding:
     folder = seen.places.data_dir
     lines = [f"{path}: {answer}" for path, answer in seen.plugins.items()]
@@ -229,6 +214,7 @@ def _plugin(seen: NodeSeen) -> Finding:
             "the plugin's log says what it waits for, and what the kubelet said to it",
             lines,
         )
+    # In a rolling update two plugins have a socket, each of its own name.
     silent = [line for line, answer in zip(lines, seen.plugins.values(), strict=True) if answer != SERVES]
     if silent:
         return warn(
@@ -239,6 +225,7 @@ def _plugin(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(lines), 'plugin')} serves, and the kubelet has it registered")
 
 
+@check("registration", "the kubelet's folder of registration sockets", "no socket is there")
 def _registration(seen: NodeSeen) -> Finding:
     if not seen.registrations:
         return fail(
@@ -248,22 +235,11 @@ def _registration(seen: NodeSeen) -> Finding:
     return ok(f"registration sockets: {', '.join(path.rpartition('/')[2] for path in seen.registrations)}")
 
 
-_SOCKET_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "plugin",
-        "the plugin's sockets, by grpc.health.v1",
-        "none serves; warns of others beside it that do not",
-        _plugin,
-    ),
-    Check(
-        "registration",
-        "the kubelet's folder of registration sockets",
-        "no socket is there",
-        _registration,
-    ),
+@check(
+    "fabric",
+    "the fabric manager, where it listens, and its partitions against those that the plugin activated",
+    "it cannot be asked, or a partition of a claim is not active; warns of those of others",
 )
-
-
 def _fabric(seen: NodeSeen) -> Finding:
     partitions, noted = seen.fabric.partitions, seen.fabric.noted
     if partitions is None and not noted:
@@ -274,6 +250,7 @@ def _fabric(seen: NodeSeen) -> Finding:
             f"the fabric manager cannot be asked, so GPUs get no NVLinks: {why}",
             "see that nvidia-fabricmanager runs, configured as docs/fabric-partitions.md says",
         )
+    # Somebody else may activate partitions too, with fmpm for example; the plugin has no record of these.
     active = {one.number for one in partitions if one.active}
     lost, foreign = sorted(noted - active), sorted(active - noted)
     if lost:
@@ -291,21 +268,13 @@ def _fabric(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(partitions), 'fabric partition')}, {len(active)} active, each for a claim")
 
 
-FABRIC_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "fabric",
-        "the fabric manager, where it listens, and its partitions against those that the plugin activated",
-        "it cannot be asked, or a partition of a claim is not active; warns of those of others",
-        _fabric,
-    ),
-)
+FABRIC_CHECKS = (_fabric,)
 
 INSIDE: tuple[Check[NodeSeen], ...] = (
-    *_DRIVER_CHECKS,
+    *(_driver_root, _library, _same_driver, _device_nodes),
     *FABRIC_CHECKS,
     *EDITION_CHECKS,
-    *_RUNTIME_CHECKS,
-    *_SOCKET_CHECKS,
+    *(_cgroups, _runtime, _folder, _plugin, _registration),
     *CLAIM_CHECKS,
     *MEMORY_CHECKS,
     *MACHINE_CHECKS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
@@ -12,12 +12,18 @@ from kubeletplugin.claims.journal.identity import Era
 
 
 def held_entries(seen: NodeSeen) -> list[Entry]:
-    """The entries of this boot's claims that hold devices; those of earlier boots mean nothing."""
+    """The entries of claims that hold devices now; entries of an earlier boot do not count."""
     journal = {} if isinstance(seen.journal, Unread) else seen.journal
     entries = (one for one in journal.values() if isinstance(one, Entry))
+    # A restart of the machine ends every container, and with it every claim's hold on a device.
     return [one for one in entries if standing(one, Era(seen.boot_id)).is_live]
 
 
+@check(
+    "journal",
+    "the journal of claims, with files that were put aside",
+    "a file cannot be read; warns of those put aside, and of claims that are half done",
+)
 def _journal(seen: NodeSeen) -> Finding:
     if isinstance(seen.journal, Unread):
         return skipped(f"nothing was prepared yet: {seen.journal.why}")
@@ -45,18 +51,20 @@ def _journal(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(held), 'prepared claim')} in the journal")
 
 
+@check(
+    "cdi-specs",
+    "CDI specs against the journal, and the device nodes that they name",
+    "a prepared claim has no spec, a spec no claim, or a device node is missing",
+)
 def _specs(seen: NodeSeen) -> Finding:
-    if isinstance(seen.specs, Unread):
-        return skipped(seen.specs.why)
-    if isinstance(seen.journal, Unread):
-        return skipped(seen.journal.why)
+    specs = {one.uid: one for one in require(seen.specs)}
+    journal = require(seen.journal)
     prepared = {one.uid: one for one in held_entries(seen) if one.state == "prepared"}
-    specs = {one.uid: one for one in seen.specs}
     lines = [f"{entry.owner}: it has no CDI spec" for uid, entry in prepared.items() if uid not in specs]
     for uid, spec in specs.items():
         if spec.wrong:
             lines.append(f"UID {uid}: {spec.wrong}")
-        elif uid not in seen.journal:
+        elif uid not in journal:
             lines.append(f"UID {uid}: a CDI spec without an entry in the journal")
         elif uid in prepared:
             lines += _differences(prepared[uid], spec.names, spec.missing_nodes)
@@ -70,7 +78,7 @@ def _specs(seen: NodeSeen) -> Finding:
 
 
 def _differences(entry: Entry, names: tuple[str, ...], missing: tuple[str, ...]) -> Iterator[str]:
-    """In what the spec of a claim is not as its entry, or as the node."""
+    """How the spec of a claim differs from the journal's entry, and which device nodes the node lacks."""
     lacking = sorted({device.cdi_device for device in entry.devices} - set(names))
     if lacking:
         yield f"{entry.owner}: its CDI spec lacks {', '.join(lacking)}"
@@ -78,15 +86,16 @@ def _differences(entry: Entry, names: tuple[str, ...], missing: tuple[str, ...])
         yield f"{entry.owner}: the node has no {', '.join(missing)}"
 
 
+@check(
+    "prepared-devices",
+    "GPUs and partitions of prepared claims against NVML",
+    "one is not there, or is another one",
+)
 def _hardware(seen: NodeSeen) -> Finding:
-    if isinstance(seen.inventory, Unread):
-        return skipped(seen.inventory.why)
-    if isinstance(seen.journal, Unread):
-        return skipped(seen.journal.why)
-    gpus = {str(gpu.pci): gpu.uuid for gpu in seen.inventory.gpus}
-    partitions = {
-        one.uuid for gpu in seen.inventory.gpus for one in (gpu.mig.partitions if gpu.mig is not None else ())
-    }
+    found = require(seen.inventory).gpus
+    require(seen.journal)
+    gpus = {str(gpu.pci): gpu.uuid for gpu in found}
+    partitions = {one.uuid for gpu in found if gpu.mig is not None for one in gpu.mig.partitions}
     entries = [one for one in held_entries(seen) if one.state == "prepared"]
     lines = [
         f"{entry.owner}: {why}"
@@ -104,37 +113,46 @@ def _hardware(seen: NodeSeen) -> Finding:
 
 
 def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> str:
-    """What of a device is not there; empty when all is, or when it was not recorded."""
+    """Which part of a device is missing; empty if none is, or if the entry does not say what was prepared."""
     for pci in device.gpus:
         if pci not in gpus:
             return f"{device.device}: there is no GPU at {pci}"
     if device.uuid and device.pci and gpus[device.pci] != device.uuid:
         return f"{device.device}: another GPU is at {device.pci}"
+    # A partition that was made again at the same place has another UUID.
     uuid = str(device.record.get("uuid") or "")
     if uuid.startswith("MIG-") and uuid not in partitions:
         return f"{device.device}: the partition {uuid} is not there"
     return ""
 
 
+@check(
+    "containers",
+    "devices that the kubelet knows in containers, against the journal",
+    "a container has a device that the journal does not have",
+)
 def _containers(seen: NodeSeen) -> Finding:
-    if isinstance(seen.in_containers, Unread):
-        return skipped(seen.in_containers.why)
-    if isinstance(seen.journal, Unread):
-        return skipped(seen.journal.why)
-    known = {device.cdi_device for entry in held_entries(seen) for device in entry.devices}
-    strange = sorted(seen.in_containers - known)
+    in_containers = require(seen.in_containers)
+    require(seen.journal)
+    # Names of CDI devices begin with the UID of their claim: an ended claim is never taken for a new one.
+    strange = sorted(
+        in_containers - {device.cdi_device for entry in held_entries(seen) for device in entry.devices}
+    )
     if strange:
         return fail(
             f"{counted(len(strange), 'device')} in containers that the journal does not have",
             "end these pods: their devices may be given to others; the names begin with the claim's UID",
             strange,
         )
-    return ok(f"the journal has each of {counted(len(seen.in_containers), 'device')} in containers")
+    return ok(f"the journal has each of {counted(len(in_containers), 'device')} in containers")
 
 
+@check(
+    "mps",
+    "records of sharing against what the MPS supervisor says",
+    "a record cannot be read, a daemon is missing or does not run, or nobody shares by it",
+)
 def _mps(seen: NodeSeen) -> Finding:
-    if isinstance(seen.sharing, Unread):
-        return skipped(seen.sharing.why)
     wrong = [f"{one.group}: {one.wrong}" for one in seen.sharing if one.wrong]
     if wrong:
         return fail(
@@ -164,35 +182,4 @@ def _mps(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(running), 'MPS daemon runs', 'MPS daemons run')}, as the records of sharing say")
 
 
-CLAIM_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "journal",
-        "the journal of claims, with files that were put aside",
-        "a file cannot be read; warns of those put aside, and of claims that are half done",
-        _journal,
-    ),
-    Check(
-        "cdi-specs",
-        "CDI specs against the journal, and the device nodes that they name",
-        "a prepared claim has no spec, a spec no claim, or a device node is missing",
-        _specs,
-    ),
-    Check(
-        "prepared-devices",
-        "GPUs and partitions of prepared claims against NVML",
-        "one is not there, or is another one",
-        _hardware,
-    ),
-    Check(
-        "containers",
-        "devices that the kubelet knows in containers, against the journal",
-        "a container has a device that the journal does not have",
-        _containers,
-    ),
-    Check(
-        "mps",
-        "records of sharing against what the MPS supervisor says",
-        "a record cannot be read, a daemon is missing or does not run, or nobody shares by it",
-        _mps,
-    ),
-)
+CLAIM_CHECKS = (_journal, _specs, _hardware, _containers, _mps)

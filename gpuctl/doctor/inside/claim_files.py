@@ -1,6 +1,6 @@
-"""Reads what the plugin keeps of claims on a node: journal, CDI specs, records of sharing, memory limits.
+"""Reads the plugin's files about claims on a node: journal, CDI specs, records of sharing, memory limits.
 
-Also the hooks and sockets by which containers are held to their memory. Nothing is written.
+Also the hooks and sockets by which memory limits are set. Nothing is written.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _IMAGE_HOOK = Path("/usr/local/lib/gpu-dra") / HOOK
 """The program in the driver's image, of which the plugin puts a copy on the host."""
 
 _CGROUPS = "/sys/fs/cgroup"
-"""Where NVML takes groups to lie; this process may see them elsewhere."""
+"""Where control groups lie for NVML, and in the ledger; this process may see them elsewhere."""
 
 _PRIVATE_FOLDER, _PRIVATE_SOCKET = 0o700, 0o600
 
 AskLimits = Callable[[str, str], MemoryLimits | None]
-"""What NVML says of a GPU, by its address, and a control group; None for no limits. Raises NvmlError."""
+"""The limits of a GPU, by its address, for a control group; None for no limits. Raises NvmlError."""
 
 
 def read_journal(folder: Path) -> dict[str, Entry | Unread] | Unread:
-    """The entries by claim UID; for one that cannot be read, the reason."""
+    """The entries by claim UID; for an entry that cannot be read, the reason."""
     entries: dict[str, Entry | Unread] = {}
     files = _files(folder)
     if isinstance(files, Unread):
@@ -50,7 +50,7 @@ def read_journal(folder: Path) -> dict[str, Entry | Unread] | Unread:
             continue
         try:
             entries[uid] = decode(read_bounded(file))
-        except FileNotFoundError:  # it was unprepared just now
+        except FileNotFoundError:  # the plugin removed it meanwhile: the claim was unprepared
             continue
         except MalformedEntry as error:
             entries[uid] = Unread(str(error))
@@ -60,15 +60,15 @@ def read_journal(folder: Path) -> dict[str, Entry | Unread] | Unread:
 
 
 def read_put_aside(journal: Path) -> tuple[str, ...]:
-    """The names of the files that the plugin has put aside, since it could not read them."""
+    """The names of the files that the plugin put aside because it could not read them."""
     files = _files(journal / "unreadable")
     return () if isinstance(files, Unread) else tuple(file.name for file in files)
 
 
 def read_specs(folder: Path, is_there: Callable[[str], bool]) -> tuple[SpecSeen, ...] | Unread:
-    """The CDI specs of claims in a folder that other drivers may use as well.
+    """The CDI specs of this driver's claims; other drivers may keep theirs in the same folder.
 
-    ``is_there`` says whether the host has a device node at a path of its own.
+    ``is_there`` is asked whether the host has a device node at a path of its own.
     """
     files = _files(folder)
     if isinstance(files, Unread):
@@ -78,18 +78,13 @@ def read_specs(folder: Path, is_there: Callable[[str], bool]) -> tuple[SpecSeen,
 
 
 def read_sharing(folder: Path) -> tuple[SharingSeen, ...]:
-    """The records of what was changed on GPUs so that they can be shared; none without the folder."""
-    files = _files(folder)
-    if isinstance(files, Unread):
-        return ()
-    return tuple(_record(file) for file in files if file.suffix == ".json")
+    """The records of GPUs that were changed in order to share them; none without the folder."""
+    return tuple(map(_record, _json_files(folder)))
 
 
 def read_noted_partitions(folder: Path) -> frozenset[int]:
-    """The fabric partitions that the plugin has on record, by their numbers."""
-    files = _files(folder)
-    names = () if isinstance(files, Unread) else (file.name for file in files)
-    found = (re.fullmatch(r"partition-(\d+)\.json", name, re.ASCII) for name in names)
+    """The numbers of the fabric partitions in the plugin's records."""
+    found = (re.fullmatch(r"partition-(\d+)\.json", file.name, re.ASCII) for file in _json_files(folder))
     return frozenset(int(match[1]) for match in found if match)
 
 
@@ -124,8 +119,10 @@ def _spec(file: Path, uid: str, is_there: Callable[[str], bool]) -> SpecSeen:
 def _device_paths(content: dict[str, object]) -> Iterator[str]:
     """The host's paths of the device nodes that containers get."""
     devices = content.get("devices")
+    # Edits lie at the top of a spec, for all of its devices, and in each device.
     for part in (content, *(devices if isinstance(devices, list) else ())):
         for node in (part.get("containerEdits") or {}).get("deviceNodes") or ():
+            # Without hostPath the node has the same path on the host as in the container.
             yield str(node.get("hostPath") or node["path"])
 
 
@@ -142,7 +139,7 @@ def _record(file: Path) -> SharingSeen:
 def read_ledger(
     folder: Path, boot_id: str, is_there: Callable[[Cgroup], bool], ask: AskLimits
 ) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
-    """The parts of containers that live, and the files that cannot be read; without the folder, none."""
+    """The limits of running containers, and the files that cannot be read; both empty without the folder."""
     found: list[LimitSeen] = []
     wrong: list[str] = []
     for file in _json_files(folder):
@@ -151,7 +148,7 @@ def read_ledger(
             claim_uid, _, pci = file.stem.rpartition("_")
             if content["boot_id"] == boot_id:
                 found += [_limit(claim_uid, pci, one, ask) for one in _living(content["parts"], is_there)]
-        except FileNotFoundError:  # the claim was let go just now
+        except FileNotFoundError:  # the plugin removed it meanwhile: the claim has ended
             continue
         except OSError as error:
             wrong.append(f"{file.name}: {error.strerror}")
@@ -169,32 +166,33 @@ def _living(parts: Iterable[Any], is_there: Callable[[Cgroup], bool]) -> Iterato
 def _limit(claim_uid: str, pci: str, part: Any, ask: AskLimits) -> LimitSeen:
     name = part["name"]
     words = "/".join(str(name[word]) for word in ("namespace", "pod", "container") if name[word])
-    told: MemoryLimits | Unread | None
+    in_nvml: MemoryLimits | Unread | None
     try:
-        told = ask(pci, str(part["cgroup"]["path"]))
+        in_nvml = ask(pci, str(part["cgroup"]["path"]))
     except NvmlError as error:
-        told = Unread(error.what)
-    return LimitSeen(claim_uid, pci, words or str(part["container_id"]), int(part["hard_bytes"]), told)
+        in_nvml = Unread(error.what)
+    return LimitSeen(claim_uid, pci, words or str(part["container_id"]), int(part["hard_bytes"]), in_nvml)
 
 
 def is_group(root: Path, group: Cgroup) -> bool:
-    """Whether this very control group exists on the node, whose groups lie below ``root``."""
+    """Whether a control group still exists; the node's groups lie below ``root``."""
     try:
+        # Another group may have the path by now; its folder has another inode.
         folder = root / PurePosixPath(group.path).relative_to(_CGROUPS)
         return folder.stat().st_ino == group.inode
     except (OSError, ValueError):
         return False
 
 
-def named_hooks(cdi_dir: Path, is_ours: Callable[[str], bool]) -> set[str]:
-    """The paths of the hook in CDI specs of claims, as the host has them."""
+def named_hooks(cdi_dir: Path) -> set[str]:
+    """The paths of gpu-memory-hook in CDI specs of claims, as the host has them."""
     found: set[str] = set()
     for file in _json_files(cdi_dir):
-        if is_ours(file.name):
+        if claim_of_cdi_spec(file.name) is not None:
             try:
                 found |= set(_hook_paths(decode_json(read_bounded(file))))
             except (OSError, ValueError, TypeError, AttributeError):
-                continue  # the check of CDI specs tells of it
+                continue  # the check of CDI specs reports it
     return found
 
 
@@ -212,8 +210,10 @@ def hook_seen(path: str, seen: Path, of_image: Path = _IMAGE_HOOK) -> HookSeen:
         status = seen.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o111 != 0o111:
             return HookSeen(path, "it cannot be executed")
+        # execve fails with EACCES on such a mount, whatever the mode of the file.
         if os.statvfs(seen).f_flag & os.ST_NOEXEC:
             return HookSeen(path, "its file system is mounted noexec")
+        # The name of a copy's folder ends with the digest of its programs, so a changed file shows here.
         digest = _digest(seen)
         key = hook_folder_key([_digest(one) for one in _programs(seen.parent)])
     except FileNotFoundError:
@@ -229,16 +229,17 @@ def hook_seen(path: str, seen: Path, of_image: Path = _IMAGE_HOOK) -> HookSeen:
 
 
 def _programs(folder: Path) -> list[Path]:
-    """The hooks in a folder of copies, in the order by which it is named."""
+    """The hooks in a folder of copies, in the order in which the folder's name counts them."""
     return [one for name in (DRIVER_HOOK, HOOK) if (one := folder / name).exists()]
 
 
 def sockets_seen(folder: Path, is_answered: Callable[[Path], bool]) -> HookSocketsSeen:
-    """The sockets in a folder that nobody but its owner may reach."""
+    """The sockets in a folder that only root may reach."""
     try:
         sockets = sorted(path for path in folder.iterdir() if path.suffix == ".sock")
         private = ((folder, _PRIVATE_FOLDER), *((one, _PRIVATE_SOCKET) for one in sockets))
         open_to_others = [words for path, mode in private if (words := _reach(path, mode))]
+        # A name with a dot before it is a socket that is not in place yet.
         answers = tuple((path.name, is_answered(path)) for path in sockets if path.name[0] != ".")
     except OSError:
         return HookSocketsSeen(str(folder), is_there=False)
@@ -246,7 +247,7 @@ def sockets_seen(folder: Path, is_answered: Callable[[Path], bool]) -> HookSocke
 
 
 def _reach(path: Path, mode: int) -> str:
-    """Why others than root and this process may reach a path; empty where they may not."""
+    """Why users other than root and this one may reach a path; empty if they may not."""
     status = path.lstat()
     if status.st_uid not in (0, os.geteuid()):
         return f"{path}: it belongs to user {status.st_uid}"
@@ -254,10 +255,9 @@ def _reach(path: Path, mode: int) -> str:
 
 
 def _json_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.is_file())
-    except OSError:
-        return []
+    """The records in a folder, sorted; none where it cannot be read."""
+    files = _files(folder)
+    return [] if isinstance(files, Unread) else [file for file in files if file.suffix == ".json"]
 
 
 def _digest(file: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from driver.hardware.gpu import Gpu
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.machine_files import GUEST_CLIENT, HOST_MANAGERS
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
@@ -18,10 +18,16 @@ _ENDS_SOON = timedelta(hours=4)
 _NO_VGPU = "no GPU of this node is a vGPU"
 
 
+@check(
+    "iommu",
+    "the IOMMU groups of GPUs",
+    "GPUs are offered to virtual machines, and one is in no group: kernel or firmware have no IOMMU on",
+)
 def _iommu(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if not kernel.gpus:
         return skipped("no GPU of NVIDIA is on the node's PCI bus")
+    # The kernel puts a function into a group only while an IOMMU translates for it.
     unguarded = [str(gpu.pci) for gpu in kernel.gpus if gpu.iommu_group is None]
     if not unguarded:
         return ok(f"{counted(len(kernel.gpus), 'GPU')} in IOMMU groups")
@@ -42,7 +48,14 @@ def _iommu(seen: NodeSeen) -> Finding:
     return fail("there is no IOMMU: no GPU can be given to a virtual machine", way_out, unguarded)
 
 
+@check(
+    "iommu-groups",
+    "what is in one group with a GPU",
+    "never; warns where GPUs are passed through and a group has several boards",
+)
 def _groups(seen: NodeSeen) -> Finding:
+    # The members of a group can reach each other past the IOMMU, so VFIO gives away a whole group or nothing.
+    # The functions of one board (GPU, audio, USB) share domain, bus and device number and may share a group.
     groups, offers = seen.kernel.pci.groups, seen.kernel.offers
     shared = []
     for group in groups:
@@ -64,6 +77,11 @@ def _groups(seen: NodeSeen) -> Finding:
     )
 
 
+@check(
+    "vfio-modules",
+    "the kernel modules of VFIO",
+    "GPUs are offered to virtual machines, and one is neither loaded nor installed",
+)
 def _modules(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     wanted = _VFIO if PASSTHROUGH in kernel.offers else _VGPU_VFIO if VGPU in kernel.offers else ()
@@ -88,6 +106,7 @@ def _modules(seen: NodeSeen) -> Finding:
     return ok(f"{', '.join(missing)} can be loaded, as the first claim will have done")
 
 
+@check("iommufd", "`/dev/iommu`", "never; warns where a class or a claim asks for it and it is not there")
 def _iommufd(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if kernel.pci.has_iommufd:
@@ -100,6 +119,11 @@ def _iommufd(seen: NodeSeen) -> Finding:
     )
 
 
+@check(
+    "vfio-safety",
+    "the parameters of VFIO that give up protection",
+    "it works without an IOMMU; warns of interrupts that are not remapped",
+)
 def _safety(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if kernel.without_iommu:
@@ -114,15 +138,18 @@ def _safety(seen: NodeSeen) -> Finding:
             "remove allow_unsafe_interrupts from the options of vfio_iommu_type1, and switch interrupt "
             "remapping on in the firmware (BIOS)",
         )
+    # A module that is not loaded shows no parameters in sysfs.
     if kernel.without_iommu is None:
         return skipped("VFIO is not loaded")
     return ok("VFIO hands out only what an IOMMU guards")
 
 
+@check("virtual-functions", "the SR-IOV virtual functions of GPUs", "vGPUs are offered, and a GPU has none")
 def _virtual_functions(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if VGPU not in kernel.offers:
         return skipped("no vGPUs are offered here")
+    # sriov_totalvfs of sysfs, absent on GPUs that cannot do it: before Ampere.
     able = [gpu for gpu in kernel.gpus if gpu.total_virtual]
     if not able:
         return skipped("no GPU here has SR-IOV: their vGPUs are mediated devices of the GPU itself")
@@ -136,55 +163,24 @@ def _virtual_functions(seen: NodeSeen) -> Finding:
     return ok(f"{counted(sum(len(gpu.virtual) for gpu in able), 'virtual function')} for vGPUs")
 
 
-MACHINE_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "iommu",
-        "the IOMMU groups of GPUs",
-        "GPUs are offered to virtual machines, and one is in no group: kernel or firmware have no IOMMU on",
-        _iommu,
-    ),
-    Check(
-        "iommu-groups",
-        "what is in one group with a GPU",
-        "never; warns where GPUs are passed through and a group has several boards",
-        _groups,
-    ),
-    Check(
-        "vfio-modules",
-        "the kernel modules of VFIO",
-        "GPUs are offered to virtual machines, and one is neither loaded nor installed",
-        _modules,
-    ),
-    Check(
-        "iommufd",
-        "`/dev/iommu`",
-        "never; warns where a class or a claim asks for it and it is not there",
-        _iommufd,
-    ),
-    Check(
-        "vfio-safety",
-        "the parameters of VFIO that give up protection",
-        "it works without an IOMMU; warns of interrupts that are not remapped",
-        _safety,
-    ),
-    Check(
-        "virtual-functions",
-        "the SR-IOV virtual functions of GPUs",
-        "vGPUs are offered, and a GPU has none",
-        _virtual_functions,
-    ),
+MACHINE_CHECKS = (_iommu, _groups, _modules, _iommufd, _safety, _virtual_functions)
+
+
+@check(
+    "driver-edition",
+    "which NVIDIA driver is installed: for data centers, for vGPU guests (grid), or the vGPU manager",
+    "the node has vGPUs and not their guest driver, or one that does not take them; warns of the vGPU "
+    "manager where no vGPUs are offered",
 )
-
-
 def _edition(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     managers = sorted(kernel.licenses.programs & set(HOST_MANAGERS))
-    known = 0 if isinstance(seen.inventory, Unread) else len(_vgpus(seen))
-    if kernel.vgpus and not known:
+    vgpus = len(_vgpus(seen))
+    if kernel.vgpus and not vgpus:
         return _guest_without_nvml(seen)
-    if known and GUEST_CLIENT not in kernel.licenses.programs:
+    if vgpus and GUEST_CLIENT not in kernel.licenses.programs:
         return warn(
-            f"NVML tells of {counted(known, 'vGPU')}, and {GUEST_CLIENT}, which gets licenses, is not found",
+            f"NVML tells of {counted(vgpus, 'vGPU')}, and {GUEST_CLIENT}, which gets licenses, is not found",
             "install the vGPU guest driver with all of its parts (NVIDIA-Linux-x86_64-...-grid.run)",
         )
     if managers and VGPU not in kernel.offers:
@@ -194,16 +190,16 @@ def _edition(seen: NodeSeen) -> Finding:
         )
     if managers:
         return ok(f"the vGPU manager, for {counted(len(kernel.gpus), 'GPU')}")
-    if known:
-        return ok(f"the vGPU guest driver, for {counted(known, 'vGPU')}")
+    if vgpus:
+        return ok(f"the vGPU guest driver, for {counted(vgpus, 'vGPU')}")
     if GUEST_CLIENT in kernel.licenses.programs:
         return ok("the vGPU guest driver, which works on GPUs that are passed through as well")
-    if isinstance(seen.driver_files, Unread):
-        return skipped(seen.driver_files.why)
+    require(seen.driver_files)
     return ok("the data center driver, and no vGPU")
 
 
 def _guest_without_nvml(seen: NodeSeen) -> Finding:
+    """The kernel shows vGPUs that NVML does not: which driver is missing or wrong."""
     vgpus = [str(pci) for pci in sorted(seen.kernel.vgpus)]
     if isinstance(seen.driver_files, Unread):
         return fail(
@@ -224,6 +220,9 @@ def _guest_without_nvml(seen: NodeSeen) -> Finding:
     )
 
 
+@check(
+    "one-driver", "the places where NVIDIA drivers are installed", "never; warns where drivers lie in several"
+)
 def _one_driver(seen: NodeSeen) -> Finding:
     lying = [one for one in seen.looked if one.version]
     if len(lying) < 2:
@@ -236,24 +235,27 @@ def _one_driver(seen: NodeSeen) -> Finding:
     )
 
 
+@check("vgpu-license", "the licenses of vGPUs", "one is missing; warns of those that end within four hours")
 def _license(seen: NodeSeen) -> Finding:
-    if isinstance(seen.inventory, Unread):
-        return skipped(seen.inventory.why)
+    require(seen.inventory)
     vgpus = _vgpus(seen)
     if not vgpus:
         return skipped(_NO_VGPU)
-    told = [(gpu, gpu.vgpu_license) for gpu in vgpus]
-    missing = [f"{gpu.pci}: {held.product}" for gpu, held in told if held is not None and not held.licensed]
+    licenses = [(gpu, gpu.vgpu_license) for gpu in vgpus]
+    missing = [
+        f"{gpu.pci}: {held.product}" for gpu, held in licenses if held is not None and not held.licensed
+    ]
     if missing:
         return fail(
             f"{counted(len(missing), 'vGPU')} without a license: CUDA stops to work there after a while",
             "see that nvidia-gridd runs, and what it logs (journalctl -u nvidia-gridd)",
             missing,
         )
+    # A lease is renewed while the license server answers, so one that ends soon may only be a short one.
     now = datetime.now(UTC)
     ending = [
         f"{gpu.pci}: until {held.expires:%Y-%m-%dT%H:%M:%SZ}"
-        for gpu, held in told
+        for gpu, held in licenses
         if held is not None and held.expires is not None and held.expires - now < _ENDS_SOON
     ]
     if ending:
@@ -262,13 +264,18 @@ def _license(seen: NodeSeen) -> Finding:
             "nothing where leases are as short; else see whether nvidia-gridd reaches the license server",
             ending,
         )
-    if any(held is None for _, held in told):
+    if any(held is None for _, held in licenses):
         return skipped("NVML does not tell of licenses")
     return ok(f"{counted(len(vgpus), 'vGPU')} with a license")
 
 
+@check(
+    "license-client",
+    "tokens in `/etc/nvidia/ClientConfigToken` and the server in `gridd.conf`",
+    "never; warns where the node has vGPUs and neither is there",
+)
 def _license_client(seen: NodeSeen) -> Finding:
-    if not seen.kernel.vgpus and (isinstance(seen.inventory, Unread) or not _vgpus(seen)):
+    if not seen.kernel.vgpus and not _vgpus(seen):
         return skipped(_NO_VGPU)
     servers = seen.kernel.licenses.servers
     if servers:
@@ -281,34 +288,9 @@ def _license_client(seen: NodeSeen) -> Finding:
 
 
 def _vgpus(seen: NodeSeen) -> list[Gpu]:
-    assert not isinstance(seen.inventory, Unread)  # noqa: S101 - callers have looked
-    return [gpu for gpu in seen.inventory.gpus if gpu.virtualization == "vgpu"]
+    """The vGPUs that NVML shows; none where NVML could not be read."""
+    gpus = () if isinstance(seen.inventory, Unread) else seen.inventory.gpus
+    return [gpu for gpu in gpus if gpu.virtualization == "vgpu"]
 
 
-EDITION_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "driver-edition",
-        "which NVIDIA driver is installed: for data centers, for vGPU guests (grid), or the vGPU manager",
-        "the node has vGPUs and not their guest driver, or one that does not take them; warns of the vGPU "
-        "manager where no vGPUs are offered",
-        _edition,
-    ),
-    Check(
-        "one-driver",
-        "the places where NVIDIA drivers are installed",
-        "never; warns where drivers lie in several",
-        _one_driver,
-    ),
-    Check(
-        "vgpu-license",
-        "the licenses of vGPUs",
-        "one is missing; warns of those that end within four hours",
-        _license,
-    ),
-    Check(
-        "license-client",
-        "tokens in `/etc/nvidia/ClientConfigToken` and the server in `gridd.conf`",
-        "never; warns where the node has vGPUs and neither is there",
-        _license_client,
-    ),
-)
+EDITION_CHECKS = (_edition, _one_driver, _license, _license_client)

@@ -26,6 +26,8 @@ _COMMAND_LINE = Path("/proc/cmdline")
 _ASKS = re.compile(r"(?:^|\s)(?:intel_iommu=on|amd_iommu=(?:on|force_enable))")
 _VFIO_MODULES = re.compile(r"(?:^|/)((?:vfio|iommufd)[a-z0-9_-]*)\.ko", re.MULTILINE)
 
+# Offsets in a function's config space, and the bit that says that it has a list of capabilities
+# (linux/pci_regs.h: PCI_STATUS, PCI_STATUS_CAP_LIST, PCI_CAPABILITY_LIST, PCI_CAP_ID_VNDR).
 _CAPABILITIES_BIT, _STATUS, _FIRST_CAPABILITY = 0x10, 0x06, 0x34
 _VENDOR_SPECIFIC = 0x09
 _VGPU_SIGNATURE = b"VF"
@@ -34,11 +36,11 @@ _VGPU_SIGNATURE = b"VF"
 def kernel_seen(
     places: Places, roots: Sequence[Path], journal: Mapping[str, Entry | Unread] | Unread
 ) -> KernelSeen:
-    """Look at everything; ``roots`` are where files of the NVIDIA driver are looked for, best first."""
+    """Read everything; files of the NVIDIA driver are looked for below each of ``roots``."""
     sysfs, view = places.sysfs_root, pci_view(places.sysfs_root)
-    said = frozenset(places.offers.split(",")) & frozenset(TO_MACHINES)
+    given = frozenset(places.offers.split(",")) & frozenset(TO_MACHINES)
     return KernelSeen(
-        offers=said | _offered(view, journal),
+        offers=given | _offered(view, journal),
         pci=view,
         vgpus=frozenset(
             one.pci
@@ -48,6 +50,7 @@ def kernel_seen(
         iommus=_names(sysfs / "class" / "iommu"),
         asked_iommu=_ASKS.search(read_text(_COMMAND_LINE) or "") is not None,
         loaded=frozenset(name for name in _names(sysfs / "module") if name.startswith(("vfio", "iommufd"))),
+        # A container has the host's kernel, so this release is that of the host's modules.
         installed=installed_modules(places.host_root / "lib" / "modules" / os.uname().release),
         without_iommu=_flag(sysfs / "module/vfio/parameters/enable_unsafe_noiommu_mode"),
         unsafe_interrupts=_flag(sysfs / "module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"),
@@ -56,12 +59,11 @@ def kernel_seen(
 
 
 def is_vgpu(config: bytes) -> bool:
-    """Whether a function's config space says that it is a vGPU: a capability of NVIDIA's signed ``VF``.
-
-    Only root reads more than the first 64 bytes; with those alone nothing is said.
-    """
+    """Whether the config space of a function says that it is a vGPU: a vendor capability with ``VF``."""
+    # The kernel shows only root more than the first 64 bytes, where no capability lies.
     if len(config) <= _FIRST_CAPABILITY or not config[_STATUS] & _CAPABILITIES_BIT:
         return False
+    # Each capability begins with its id and the place of the next one; a broken list may be a circle.
     place, walked = config[_FIRST_CAPABILITY], set[int]()
     while place and place not in walked and place + 4 < len(config):
         walked.add(place)
@@ -72,18 +74,20 @@ def is_vgpu(config: bytes) -> bool:
 
 
 def installed_modules(folder: Path) -> frozenset[str] | None:
-    """The modules of VFIO that the running kernel could load, or has built in; None where none are seen."""
+    """The modules of VFIO that the running kernel could load or has built in; None without a modules.dep."""
+    # depmod lists in them the files of modules; a compressed module has one more ending, .ko.zst for example.
     texts = [read_text(folder / name) for name in ("modules.dep", "modules.builtin")]
     if texts[0] is None:
         return None
     targets = (line.partition(":")[0] for text in texts for line in (text or "").splitlines())
+    # A file may be called vfio-pci.ko; in /sys/module every name has underscores.
     return frozenset(
         found[1].replace("-", "_") for target in targets if (found := _VFIO_MODULES.search(target))
     )
 
 
 def license_client(roots: Sequence[Path]) -> LicenseClient:
-    """What is there of vGPU software and of its configuration, below any of these roots."""
+    """The vGPU programs and license configuration below any of these roots."""
     programs = frozenset(
         name
         for name in (GUEST_CLIENT, *HOST_MANAGERS)
@@ -100,7 +104,7 @@ def license_client(roots: Sequence[Path]) -> LicenseClient:
 
 
 def _offered(view: PciView, journal: Mapping[str, Entry | Unread] | Unread) -> frozenset[str]:
-    """What is seen to be given to virtual machines: functions with vfio, claims that hold such devices."""
+    """What goes to virtual machines already: functions that vfio drives, and devices of prepared claims."""
     found = {PASSTHROUGH for one in view.functions if one.driver and "vfio" in one.driver}
     entries: Iterable[Entry | Unread] = () if isinstance(journal, Unread) else journal.values()
     kinds = {device.kind for entry in entries if not isinstance(entry, Unread) for device in entry.devices}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from driver.devices.memory_limits import FIRST_DRIVER
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.claim_checks import held_entries
 from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
@@ -14,6 +14,11 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 _NOTHING = "no claim is held to a part of a GPU's memory"
 
 
+@check(
+    "memory-limits",
+    "shares of GPU memory against what the node can hold: driver R615 or newer, and cgroup v2",
+    "a share was promised that cannot be held; warns of shares that nobody holds",
+)
 def _limits(seen: NodeSeen) -> Finding:
     limited, accounted = _shares(seen, limited=True), _shares(seen, limited=False)
     why = _cannot_hold(seen)
@@ -36,7 +41,7 @@ def _limits(seen: NodeSeen) -> Finding:
 
 
 def _shares(seen: NodeSeen, *, limited: bool) -> list[str]:
-    """The shares of whole GPUs that are held to their memory, or are not, in words."""
+    """The shares of whole GPUs whose memory the NVIDIA driver limits, or does not limit."""
     return [
         f"{entry.owner}: {device.device}"
         for entry in held_entries(seen)
@@ -46,13 +51,14 @@ def _shares(seen: NodeSeen, *, limited: bool) -> list[str]:
 
 
 def _is_part_of_gpu(device: HeldDevice) -> bool:
-    return device.share is not None and device.share.is_part and device.kind in ("", "whole")
+    return device.share is not None and device.share.is_part and device.kind == "whole"
 
 
 def _cannot_hold(seen: NodeSeen) -> str:
-    """Why this node cannot hold containers to memory limits; empty where it can, as far as is known."""
+    """Why this node cannot hold containers to memory limits; empty if nothing is known against it."""
     if seen.cgroups == 1:
         return "the node has control groups of version 1, and limits take version 2"
+    # What NVML takes as a container's name is the path of its cgroup v2 folder; version 1 has none.
     version = seen.kernel_driver
     if version is None and not isinstance(seen.inventory, Unread):
         version = seen.inventory.driver_version
@@ -63,7 +69,7 @@ def _cannot_hold(seen: NodeSeen) -> str:
 
 
 def _limited(seen: NodeSeen) -> list[Entry]:
-    """The prepared claims with a device that is held to its memory."""
+    """The prepared claims with a device whose memory is limited."""
     return [
         entry
         for entry in held_entries(seen)
@@ -71,8 +77,14 @@ def _limited(seen: NodeSeen) -> list[Entry]:
     ]
 
 
+@check(
+    "memory-hook",
+    "gpu-memory-hook on the host, and as CDI specs name it",
+    "a spec names one that is not there, cannot be run or is another file; warns of older ones",
+)
 def _hook(seen: NodeSeen) -> Finding:
     memory = seen.memory
+    # The runtime calls the hook before a container's first process; without the program no container starts.
     wrong = [f"{one.path}: {one.wrong}" for one in memory.named if one.wrong]
     if wrong:
         return fail(
@@ -103,6 +115,11 @@ def _hook(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(memory.copies), 'copy', 'copies')} of gpu-memory-hook can be run")
 
 
+@check(
+    "memory-sockets",
+    "the sockets at which gpu-memory-hook asks the plugin: who may reach them, and who answers",
+    "others than root may, or nobody answers while claims are held to their memory",
+)
 def _sockets(seen: NodeSeen) -> Finding:
     sockets, claims = seen.memory.sockets, _limited(seen)
     if sockets.open_to_others:
@@ -124,6 +141,11 @@ def _sockets(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(answering), 'socket')} for gpu-memory-hook, for root alone")
 
 
+@check(
+    "memory-held",
+    "the ledger of memory limits against what NVML holds live containers to",
+    "a container may have more than its part, or the containers of a claim more than the claim",
+)
 def _held(seen: NodeSeen) -> Finding:
     memory = seen.memory
     if memory.wrong:
@@ -134,6 +156,7 @@ def _held(seen: NodeSeen) -> Finding:
         )
     if not memory.limits and not _limited(seen):
         return skipped(_NOTHING)
+    # NVML limits each control group by itself, so the containers of a claim are added up here.
     loose = [words for one in memory.limits if (words := _difference(one))] + _together(seen)
     if loose:
         return fail(
@@ -142,7 +165,7 @@ def _held(seen: NodeSeen) -> Finding:
             "is in the way",
             loose,
         )
-    unknown = [f"{_who(one)}: {one.told.why}" for one in memory.limits if isinstance(one.told, Unread)]
+    unknown = [f"{_who(one)}: {one.in_nvml.why}" for one in memory.limits if isinstance(one.in_nvml, Unread)]
     if unknown:
         return warn(
             f"{counted(len(unknown), 'limit')} that NVML does not tell", "see the check nvml", unknown
@@ -155,22 +178,22 @@ def _who(one: LimitSeen) -> str:
 
 
 def _difference(one: LimitSeen) -> str:
-    """In what NVML does not hold a container to its part; empty where it does, and where nobody knows."""
-    if isinstance(one.told, Unread):
+    """How NVML's limit of a container is too loose; empty if it is not, or if NVML did not answer."""
+    if isinstance(one.in_nvml, Unread):
         return ""
-    if one.told is None:
+    if one.in_nvml is None:
         return f"{_who(one)}: it has no limit"
-    if one.told.hard_bytes > one.hard_bytes:
-        return f"{_who(one)}: it may have {one.told.hard_bytes} bytes, and is to have {one.hard_bytes}"
+    if one.in_nvml.hard_bytes > one.hard_bytes:
+        return f"{_who(one)}: it may have {one.in_nvml.hard_bytes} bytes, and is to have {one.hard_bytes}"
     return ""
 
 
 def _together(seen: NodeSeen) -> list[str]:
-    """The claims whose containers may together have more than the claim."""
+    """The claims whose containers together may use more memory than the claim has."""
     sums: Counter[tuple[str, str]] = Counter()
     for one in seen.memory.limits:
-        if one.told is not None and not isinstance(one.told, Unread):
-            sums[one.claim_uid, one.pci] += one.told.hard_bytes
+        if one.in_nvml is not None and not isinstance(one.in_nvml, Unread):
+            sums[one.claim_uid, one.pci] += one.in_nvml.hard_bytes
     most: Counter[tuple[str, str]] = Counter()
     owners = {}
     for entry in _limited(seen):
@@ -185,29 +208,4 @@ def _together(seen: NodeSeen) -> list[str]:
     ]
 
 
-MEMORY_CHECKS: tuple[Check[NodeSeen], ...] = (
-    Check(
-        "memory-limits",
-        "shares of GPU memory against what the node can hold: driver R615 or newer, and cgroup v2",
-        "a share was promised that cannot be held; warns of shares that nobody holds",
-        _limits,
-    ),
-    Check(
-        "memory-hook",
-        "gpu-memory-hook on the host, and as CDI specs name it",
-        "a spec names one that is not there, cannot be run or is another file; warns of older ones",
-        _hook,
-    ),
-    Check(
-        "memory-sockets",
-        "the sockets at which gpu-memory-hook asks the plugin: who may reach them, and who answers",
-        "others than root may, or nobody answers while claims are held to their memory",
-        _sockets,
-    ),
-    Check(
-        "memory-held",
-        "the ledger of memory limits against what NVML holds live containers to",
-        "a container may have more than its part, or the containers of a claim more than the claim",
-        _held,
-    ),
-)
+MEMORY_CHECKS = (_limits, _hook, _sockets, _held)

@@ -1,10 +1,10 @@
-"""Where the driver's processes of a node keep things: from flags, the environment, or the running plugin."""
+"""Finds where the driver's processes keep things on this node: flags, environment, or the running plugin."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,41 +17,32 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-AUTO = "auto"
-PLUGIN = "gpu-dra-kubeletplugin"
-_DEFAULTS = {
-    "driver_root": AUTO,
-    "host_driver_root": "",
-    "host_root": "/",
-    "plugins_dir": "/var/lib/kubelet/plugins",
-    "registry_dir": "/var/lib/kubelet/plugins_registry",
-    "cdi_dir": "/var/run/cdi",
-    "mps_dir": "/run/gpu.nvidia.com/mps",
-    "sysfs_root": "/sys",
-    "nvml": "real",
-    "offers": "",
+_FLAGS = {
+    "driver_root": ("auto", "where this process sees the installed NVIDIA driver, or auto."),
+    "host_driver_root": ("", "where the host has the driver root."),
+    "host_root": ("/", "where this process sees the root of the host's file system."),
+    "plugins_dir": ("/var/lib/kubelet/plugins", "the kubelet's folder for plugins."),
+    "registry_dir": ("/var/lib/kubelet/plugins_registry", "the kubelet's folder for registration sockets."),
+    "cdi_dir": ("/var/run/cdi", "the folder with the driver's CDI specs."),
+    "mps_dir": ("/run/gpu.nvidia.com/mps", "the folder of the MPS supervisor."),
+    "sysfs_root": ("/sys", "where sysfs is mounted."),
+    "nvml": ("real", "real, or fake:MACHINE[@STATE]."),
+    "offers": (
+        "",
+        "what the node configuration offers to virtual machines: `passthrough`, `vgpu`, `iommufd`.",
+    ),
 }
-_HELP = {
-    "driver_root": "Where this process sees the installed NVIDIA driver, or auto.",
-    "host_driver_root": "Where the host has the driver root.",
-    "host_root": "Where this process sees the root of the host's file system.",
-    "plugins_dir": "The kubelet's folder for plugins.",
-    "registry_dir": "The kubelet's folder for registration sockets.",
-    "cdi_dir": "The folder with the driver's CDI specs.",
-    "mps_dir": "The folder of the MPS supervisor.",
-    "sysfs_root": "Where sysfs is mounted.",
-    "nvml": "real, or fake:MACHINE[@STATE].",
-    "offers": "What the node configuration offers to virtual machines: `passthrough`, `vgpu`, `iommufd`.",
-}
+"""The default and the help of each flag. All but those of ``_METAVARS`` are paths."""
+
 _METAVARS = {"nvml": "NVML", "offers": "WORD,..."}
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths on this node, as this process sees them, and which NVML there is.
+    """The paths on this node as this process sees them, and which NVML it uses.
 
-    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where it was not given. ``offers`` is
-    what the node is said to offer to virtual machines, with commas between.
+    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty if it was not given. ``offers`` is
+    what the node offers to virtual machines according to the caller, separated by commas.
     """
 
     driver_root: str
@@ -80,50 +71,43 @@ class Places:
     @property
     def pod_resources_socket(self) -> Path:
         """The kubelet's socket that says which devices containers have."""
+        # Plugins and pod-resources are neighbours below the kubelet's root, wherever that is.
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
 
 
 def place_options(command: Command) -> Command:
     """Add the flags by which ``--local`` finds things; each is also read from the environment of the pod."""
-    for name in reversed(_DEFAULTS):
+    for name in reversed(_FLAGS):
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             metavar=_METAVARS.get(name, "PATH"),
             envvar=f"GPU_DRA_{name.upper()}",
-            help=f"With --local: {_HELP[name][0].lower()}{_HELP[name][1:]}"
-            if name != "nvml"
-            else f"With --local: {_HELP[name]}",
+            help=f"With --local: {_FLAGS[name][1]}",
         )(command)
     return command
 
 
 def read_places(given: Mapping[str, str | None], command_lines: Iterable[Sequence[str]]) -> Places:
-    """The places: what was given, else what the running plugin was given, else the defaults.
+    """The places: by the given flags, else by those of the running plugin, else by default.
 
-    ``command_lines`` are those of processes that see the same files; where not exactly one is the plugin,
-    none counts.
+    ``command_lines`` are those of processes that see the same files. They do not count unless exactly one of
+    them is the plugin's.
     """
     plugins = [line for line in command_lines if is_plugin(line)]
     running = _flags(plugins[0]) if len(plugins) == 1 else {}
-    chosen = {name: given.get(name) or running.get(name) or default for name, default in _DEFAULTS.items()}
-    return Places(
-        driver_root=chosen["driver_root"],
-        host_driver_root=chosen["host_driver_root"],
-        host_root=Path(chosen["host_root"]),
-        plugins_dir=Path(chosen["plugins_dir"]),
-        registry_dir=Path(chosen["registry_dir"]),
-        cdi_dir=Path(chosen["cdi_dir"]),
-        mps_dir=Path(chosen["mps_dir"]),
-        sysfs_root=Path(chosen["sysfs_root"]),
-        nvml=chosen["nvml"],
-        offers=chosen["offers"],
-    )
+    chosen: dict[str, Any] = {
+        name: given.get(name) or running.get(name) or default for name, (default, _) in _FLAGS.items()
+    }
+    kinds = {one.name: one.type for one in fields(Places)}
+    chosen |= {name: Path(value) for name, value in chosen.items() if kinds[name] == "Path"}
+    return Places(**chosen)
 
 
 def is_plugin(words: Sequence[str]) -> bool:
     """Whether a command line is the kubelet plugin's."""
-    if any(PurePosixPath(word).name == PLUGIN for word in words[:3]):
+    # An installed program is a script: the interpreter comes before its name.
+    if any(PurePosixPath(word).name == "gpu-dra-kubeletplugin" for word in words[:3]):
         return True
     return "kubeletplugin" in words[2:3] and words[1:2] == ["-m"]
 
@@ -132,6 +116,8 @@ def local_command_lines(proc: Path = Path("/proc")) -> list[list[str]]:
     """The command lines of the processes that have the same mounts as this one."""
     found = []
     try:
+        # Processes in one mount namespace have the same link here, mnt:[NUMBER]. The containers of a pod each
+        # have their own, even where they share the namespace of processes.
         own = os.readlink(proc / "self/ns/mnt")  # noqa: PTH115 - it points to no file
     except OSError:
         return []
@@ -140,18 +126,19 @@ def local_command_lines(proc: Path = Path("/proc")) -> list[list[str]]:
             continue
         try:
             if os.readlink(folder / "ns/mnt") == own:  # noqa: PTH115 - likewise
+                # Each word ends with a NUL, the last one too.
                 found.append((folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1])
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user: the link takes the right to trace it
             continue
     return found
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
-    """The flags that are known here, as the command line has them."""
+    """The values of our flags in a command line."""
     found: dict[str, str] = {}
     for number, word in enumerate(words):
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        if flag.startswith("--") and name in _DEFAULTS:
+        if flag.startswith("--") and name in _FLAGS:
             found[name] = value if equals else "".join(words[number + 1 : number + 2])
     return found

@@ -1,54 +1,52 @@
-"""Looks at a node: files, device nodes, sockets and GPUs. Changes nothing."""
+"""Reads a node: files, device nodes, sockets and GPUs. Changes nothing."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
+from driver.fabric.api import FabricError, NotShared
 from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import pci_view
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Watch
+from driver.nvml.api import NoMemoryLimits, Nvml, NvmlDevice
+from driver.nvml.deadline import Guard, Watch
 from driver.nvml.memory_limits import MemoryLimits
+from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.probe import loaded_version
 from driver.roots.root import Root
-from gpuctl.doctor.inside.claim_files import (
-    HOOK,
-    hook_seen,
-    is_group,
-    named_hooks,
-    read_journal,
-    read_ledger,
-    read_noted_partitions,
-    read_put_aside,
-    read_sharing,
-    read_specs,
-    sockets_seen,
-)
+from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
+from gpuctl.doctor.inside import claim_files
 from gpuctl.doctor.inside.machine_files import kernel_seen
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
-from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
+from kubeletplugin.devices.host.device_nodes import DeviceFolder
+from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
+from kubeletplugin.kubelet.podresources import devices_in_use
+from kubeletplugin.kubelet.wire.server import is_answered
 
+# Another value after each boot of the machine; the plugin writes it into its records.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def look_at_node(places: Places) -> NodeSeen:
-    """Look at everything; what cannot be looked at says why. Raises ConfigError for flags that cannot be."""
+    """Read everything; what cannot be read says why. Raises ConfigError for contradictory flags."""
     roots = places.roots()
     looked, root = roots.look(), roots.state()[0]
-    journal = read_journal(places.data_dir / "journal")
-    if root is None and len(looked) == 1:  # the one that was named, whether a driver lies there or not
+    journal = claim_files.read_journal(places.data_dir / "journal")
+    # A single place is the one of --driver-root: what lies there is shown even if it is no working driver.
+    if root is None and len(looked) == 1:
         root = roots.current()
     return NodeSeen(
         places=places,
@@ -63,9 +61,9 @@ def look_at_node(places: Places) -> NodeSeen:
         runtimes=runtime_configs(places.host_root),
         cdi_writable=_writable(places.cdi_dir),
         journal=journal,
-        put_aside=read_put_aside(places.data_dir / "journal"),
-        specs=read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
-        sharing=read_sharing(places.data_dir / "sharing"),
+        put_aside=claim_files.read_put_aside(places.data_dir / "journal"),
+        specs=claim_files.read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
+        sharing=claim_files.read_sharing(places.data_dir / "sharing"),
         daemons=mps_daemons(places.mps_dir / "supervisor.sock"),
         plugins={str(socket): plugin_health(socket) for socket in sorted(places.data_dir.glob("dra*.sock"))},
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
@@ -77,7 +75,6 @@ def look_at_node(places: Places) -> NodeSeen:
 
 
 def _driver_files(root: Root | None) -> DriverFiles | Unread:
-    from kubeletplugin.devices.host.driver_files import DriverRoot
 
     if root is None:
         return Unread("no NVIDIA driver was found on this node")
@@ -89,33 +86,37 @@ def _driver_files(root: Root | None) -> DriverFiles | Unread:
         return Unread(f"{root.seen} cannot be read: {error.strerror}")
 
 
-def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
-    """What NVML says; it is initialised once and shut down."""
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.deadline import Guard
-    from fakegpu.nvml.flag import nvml_from_flag
-
+@contextmanager
+def _discovery(places: Places, nvml: Nvml) -> Iterator[Discovery]:
+    """Asks NVML about GPUs until the block ends."""
+    # A call into a broken GPU may never return: the guard makes it in a thread and gives up waiting.
     guard = Guard()
     try:
-        discovery = Discovery(nvml_from_flag(places.nvml, roots), places.sysfs_root, guard)
+        discovery = Discovery(nvml, places.sysfs_root, guard)
         try:
-            return discovery.snapshot()
+            yield discovery
         finally:
+            # An open session keeps each GPU in use, so that nobody could reset it or unload its driver.
             discovery.close()
-    except (NvmlError, ConfigError, NodeIncomplete) as error:
-        return Unread(error.what)
     finally:
         guard.close()
 
 
-def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
-    """What the fabric manager says, and the records of the plugin."""
-    from driver.fabric.api import FabricError, NotShared
-    from fakegpu.nvml.flag import fabric_from_flag
+def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
+    """The GPUs as NVML shows them."""
+    try:
+        with _discovery(places, nvml_from_flag(places.nvml, roots)) as discovery:
+            return discovery.snapshot()
+    except (NvmlError, ConfigError, NodeIncomplete) as error:
+        return Unread(error.what)
 
-    noted = read_noted_partitions(places.data_dir / "fabric")
+
+def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
+    """The fabric manager's partitions, and the plugin's records of them."""
+    noted = claim_files.read_noted_partitions(places.data_dir / "fabric")
     try:
         manager = fabric_from_flag(places.nvml, roots)
+        # Without a fabric manager at its socket there is no instance.
         return FabricSeen(None if manager.instance() is None else manager.partitions(), noted)
     except NotShared:
         return FabricSeen(None, noted)
@@ -124,38 +125,35 @@ def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
 
 
 def _memory(places: Places, roots: DriverRoots) -> MemorySeen:
-    """What holds containers to their memory; NVML is asked for the limits of those that live."""
-    from kubeletplugin.kubelet.wire.server import is_answered
-
+    """How memory limits are enforced; NVML is asked for the limits of running containers."""
     data, host_root = places.data_dir, places.host_root
     limits, wrong = _limits(places, roots)
-    named = named_hooks(places.cdi_dir, lambda name: claim_of_cdi_spec(name) is not None)
+    named = claim_files.named_hooks(places.cdi_dir)
+    # The plugin's folder is mounted at the host's own path in its pod; elsewhere the host's root is needed.
     seen = {path: Path(path) if Path(path).exists() else host_root / path.lstrip("/") for path in named}
-    copies = sorted((data / "hook").glob(f"*/{HOOK}"))
+    copies = sorted((data / "hook").glob(f"*/{claim_files.HOOK}"))
     return MemorySeen(
         limits,
         wrong,
-        tuple(hook_seen(path, seen[path]) for path in sorted(named)),
-        tuple(hook_seen(str(copy), copy) for copy in copies),
-        sockets_seen(data / "memory" / "sockets", is_answered),
+        tuple(claim_files.hook_seen(path, seen[path]) for path in sorted(named)),
+        tuple(claim_files.hook_seen(str(copy), copy) for copy in copies),
+        claim_files.sockets_seen(data / "memory" / "sockets", is_answered),
     )
 
 
 def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
-    """The ledger of limits, with what NVML says of each; files that cannot be read."""
-    from driver.hardware.inventory import Discovery
-    from driver.nvml.api import NoMemoryLimits
-    from driver.nvml.deadline import Guard
-    from driver.nvml.pci_address import PciAddress
-    from fakegpu.nvml.flag import nvml_from_flag, pretended_cgroups
-
+    """The limits in the ledger, each with NVML's answer, and the files of the ledger that cannot be read."""
     folder = places.data_dir / "memory" / "claims"
     if not folder.is_dir():
         return (), ()
-    guard = Guard()
     try:
         nvml = nvml_from_flag(places.nvml, roots)
-        discovery, pretended = Discovery(nvml, places.sysfs_root, guard), pretended_cgroups(nvml)
+    except ConfigError as error:
+        return (), (error.what,)
+    pretended = pretended_cgroups(nvml)
+    groups = places.sysfs_root / "fs/cgroup"
+    is_there = partial(claim_files.is_group, groups) if pretended is None else pretended.is_there
+    with _discovery(places, nvml) as discovery:
 
         def ask(pci: str, cgroup: str) -> MemoryLimits | None:
             def job(device: NvmlDevice, watch: Watch) -> MemoryLimits:
@@ -166,21 +164,11 @@ def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], 
             except NoMemoryLimits:
                 return None
 
-        try:
-            groups = places.sysfs_root / "fs/cgroup"
-            is_there = partial(is_group, groups) if pretended is None else pretended.is_there
-            return read_ledger(folder, _BOOT_ID.read_text().strip(), is_there, ask)
-        finally:
-            discovery.close()
-    except ConfigError as error:
-        return (), (error.what,)
-    finally:
-        guard.close()
+        return claim_files.read_ledger(folder, _BOOT_ID.read_text().strip(), is_there, ask)
 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:
-    """The character devices of the driver below the root that has them, by the paths of containers."""
-    from kubeletplugin.devices.host.device_nodes import DeviceFolder
+    """The character devices of the NVIDIA driver, by their paths in containers."""
 
     roots = ([root.seen] if root else []) + [places.host_root]
     dev = Path(f"{DeviceFolder.below(*roots).root}/dev")
@@ -189,7 +177,8 @@ def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:
 
 
 def _host_has(places: Places, root: Root | None, path: str) -> bool:
-    """Whether the host has a character device at its path, which this process may see elsewhere."""
+    """Whether the host has a character device at a path of its own."""
+    # This process may be in a container, where the host's /dev lies below the host's root or the driver's.
     seen = [Path(path), places.host_root / path.lstrip("/")]
     if root is not None and Path(path).is_relative_to(root.on_host):
         seen.append(root.seen / Path(path).relative_to(root.on_host))
@@ -205,21 +194,20 @@ def _is_character_device(path: Path) -> bool:
 
 def _cgroups(host_root: Path) -> Literal[1, 2] | None:
     folder = host_root / "sys/fs/cgroup"
+    # Only version 2 has this file at its root; version 1 has a folder for each controller instead.
     if (folder / "cgroup.controllers").exists():
         return 2
     return 1 if (folder / "devices").is_dir() else None
 
 
 def _writable(folder: Path) -> bool | Unread:
-    """Whether files can be made in a folder by this process; no file is made to find out."""
+    """Whether this process can make files in a folder; it makes none to find out."""
     if not folder.is_dir():
         return Unread(f"there is no folder {folder}")
     return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _in_containers(places: Places) -> frozenset[str] | Unread:
-    from kubeletplugin.kubelet.podresources import devices_in_use
-
     socket = places.pod_resources_socket
     if not socket.exists():
         return Unread(f"the kubelet's socket {socket} is not seen from here")

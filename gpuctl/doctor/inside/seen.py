@@ -1,4 +1,4 @@
-"""What was seen on a node, frozen, so that checks are functions of it alone."""
+"""Holds what was read on a node; the checks are functions of it alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 PASSTHROUGH, VGPU, IOMMUFD = "passthrough", "vgpu", "iommufd"
 TO_MACHINES = (PASSTHROUGH, VGPU, IOMMUFD)
-"""What a node can offer to virtual machines, and by which way to the IOMMU."""
+"""What a node can offer to virtual machines; the last is how they reach the IOMMU."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecSeen:
-    """A CDI spec of a claim: its device names, those of its device nodes that are missing, what is wrong."""
+    """A CDI spec of a claim: its device names, its device nodes that the node lacks, and what is wrong."""
 
     uid: str
     names: tuple[str, ...] = ()
@@ -37,8 +37,8 @@ class SpecSeen:
 class RuntimeConfig:
     """A configuration file of a container runtime.
 
-    ``cdi`` says whether CDI is on, None where the file does not; ``folders`` are those that it reads specs
-    from, None for its defaults. ``since_2`` is whether the file is of containerd 2, whose default is on.
+    ``cdi`` is whether CDI is on, None if the file does not say. ``folders`` are the folders of CDI specs,
+    None for the defaults. ``since_2``: the file is written for containerd 2, where CDI is on by default.
     """
 
     file: str
@@ -51,7 +51,7 @@ class RuntimeConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharingSeen:
-    """A record of sharing: what is shared, and whether an MPS daemon is to run for it."""
+    """A record of sharing: the group of what is shared, and whether an MPS daemon has to run for it."""
 
     group: str
     daemon: bool = False
@@ -61,7 +61,7 @@ class SharingSeen:
 
 @dataclass(frozen=True, slots=True)
 class FabricSeen:
-    """The fabric manager's partitions, None without a shared fabric, and those that the plugin has noted."""
+    """The fabric manager's partitions, None without a shared fabric, and those in the plugin's records."""
 
     partitions: tuple[FabricPartition, ...] | Unread | None
     noted: frozenset[int] = frozenset()
@@ -69,24 +69,24 @@ class FabricSeen:
 
 @dataclass(frozen=True, slots=True)
 class LimitSeen:
-    """A part of a claim's memory that the ledger has for a container that lives.
+    """The memory limit that the ledger has for a running container.
 
-    ``hard_bytes`` is what it may have, ``told`` what NVML says: None for no limit.
+    ``hard_bytes`` is the limit by the ledger, ``in_nvml`` what NVML answers: None for no limit.
     """
 
     claim_uid: str
     pci: str
     container: str
     hard_bytes: int
-    told: MemoryLimits | Unread | None
+    in_nvml: MemoryLimits | Unread | None
 
 
 @dataclass(frozen=True, slots=True)
 class HookSeen:
-    """A program of the hook on the host: whether it can be run, and what it is.
+    """A copy of gpu-memory-hook on the host.
 
-    ``wrong`` says why it cannot be run, empty where it can. ``is_own`` is whether it is that of the image
-    here, None where there is no image.
+    ``wrong`` says why it cannot be run; empty if it can. ``is_own`` is whether it is the same program as in
+    this image, None outside of an image.
     """
 
     path: str
@@ -96,7 +96,11 @@ class HookSeen:
 
 @dataclass(frozen=True, slots=True)
 class HookSocketsSeen:
-    """The folder of the plugin's sockets for the hook: ``answers`` by name, and what is wrong with rights."""
+    """The folder of the plugin's sockets for gpu-memory-hook.
+
+    ``answers`` says of each socket, by name, whether the plugin answers there. ``open_to_others`` are paths
+    that other users may reach, with the reason.
+    """
 
     folder: str
     answers: tuple[tuple[str, bool], ...] = ()
@@ -106,9 +110,9 @@ class HookSocketsSeen:
 
 @dataclass(frozen=True, slots=True)
 class MemorySeen:
-    """What holds containers to their memory. ``wrong`` are files of the ledger that cannot be read.
+    """How memory limits are enforced. ``wrong`` are files of the ledger that cannot be read.
 
-    ``named`` are the hooks that CDI specs of claims name, ``copies`` those on the host.
+    ``named`` are the hooks that CDI specs of claims name, ``copies`` those that the plugin put on the host.
     """
 
     limits: tuple[LimitSeen, ...] = ()
@@ -122,14 +126,14 @@ class MemorySeen:
 class NodeSeen:
     """A node at one moment.
 
-    ``looked`` are the places where the NVIDIA driver was looked for, with what was found there.
-    ``device_nodes`` are the character devices below ``/dev`` of the driver root, by their paths.
-    ``gpus_on_bus`` is how many GPUs of NVIDIA sysfs shows, whatever their kernel driver.
+    ``looked`` are the places where the NVIDIA driver may be installed, with what was found there.
+    ``device_nodes`` are the character devices below ``/dev`` of the driver root, by their paths in
+    containers. ``gpus_on_bus`` is how many GPUs of NVIDIA sysfs shows, whatever their kernel driver.
     ``kernel_driver`` is the version of the loaded kernel module, None without one. ``cgroups`` is the
-    version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
-    ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
-    answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
-    ``kernel`` is what matters to virtual machines, ``memory`` what holds containers to their memory.
+    version of control groups. ``journal`` has the entries by claim UID, or why one cannot be read;
+    ``put_aside`` are the files that the plugin could not read. ``plugins`` has the answer at each plugin
+    socket. ``in_containers`` are the CDI devices of this driver that the kubelet has given to containers.
+    ``kernel`` concerns virtual machines, ``memory`` memory limits.
     """
 
     places: Places
@@ -146,7 +150,7 @@ class NodeSeen:
     journal: Mapping[str, Entry | Unread] | Unread
     put_aside: tuple[str, ...]
     specs: tuple[SpecSeen, ...] | Unread
-    sharing: tuple[SharingSeen, ...] | Unread
+    sharing: tuple[SharingSeen, ...]
     daemons: tuple[MpsState, ...] | Unread
     plugins: Mapping[str, str]
     registrations: tuple[str, ...]
@@ -160,8 +164,8 @@ class NodeSeen:
 class LicenseClient:
     """What is installed and configured for vGPU licenses below the driver root, or on the host.
 
-    ``programs`` are the names of programs that only NVIDIA's vGPU software has. ``servers`` are where
-    licenses come from: files with a token, and whether gridd.conf names a server.
+    ``programs`` are those found that only NVIDIA's vGPU software has. ``servers`` says where licenses come
+    from: files with a token, and gridd.conf if it names a server.
     """
 
     programs: frozenset[str] = frozenset()
@@ -170,13 +174,13 @@ class LicenseClient:
 
 @dataclass(frozen=True, slots=True)
 class KernelSeen:
-    """What the kernel says.
+    """What the kernel shows.
 
-    ``offers`` is what the node is to offer to virtual machines, as far as anybody said so or it can be seen.
-    ``vgpus`` are the functions that say of themselves, in their config space, that they are vGPUs. ``iommus``
-    are the IOMMUs that the kernel drives; ``asked_iommu`` is whether its command line asks for one.
-    ``loaded`` are modules of VFIO that are there, ``installed`` those that could be loaded, None where no
-    folder of modules is seen. The last two are parameters of VFIO, None where its module is not loaded.
+    ``offers`` is what the node offers to virtual machines: by ``--offers``, or by what is bound and prepared.
+    ``vgpus`` are the functions whose config space says that they are vGPUs. ``iommus`` are the IOMMUs that
+    the kernel drives; ``asked_iommu`` is whether its command line asks for one. ``loaded`` are the loaded
+    modules of VFIO, ``installed`` those that could be loaded, None if the folder of modules cannot be read.
+    ``without_iommu`` and ``unsafe_interrupts`` are parameters of VFIO, None if its module is not loaded.
     """
 
     offers: frozenset[str] = frozenset()
@@ -192,5 +196,5 @@ class KernelSeen:
 
     @property
     def gpus(self) -> tuple[PciFunction, ...]:
-        """The GPUs that are no virtual functions."""
+        """The GPUs, without SR-IOV virtual functions."""
         return self.pci.physical

@@ -1,4 +1,4 @@
-"""Asks the sockets of a node: the kubelet plugin's for its health, the MPS supervisor's for its daemons."""
+"""Asks at sockets of the node: the kubelet plugin for its health, the MPS supervisor for its daemons."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SERVES = "serves, and the kubelet has it registered"
 NOT_REGISTERED = "runs, and does not serve: the kubelet has it not registered, or a part of it is not up"
 ALIVE_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 TIMEOUT_SECONDS = 3.0
+# Without its own pool a channel shares its connection, and its waiting, with others to the same address.
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 
 
 def plugin_health(socket: Path) -> str:
-    """What a plugin says of itself at its socket: ``SERVES``, ``NOT_REGISTERED``, or what is wrong."""
+    """The state of the plugin at a socket: ``SERVES``, ``NOT_REGISTERED``, or what is wrong."""
     with grpc.insecure_channel(f"unix:{socket.absolute()}", _OPTIONS) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
@@ -27,6 +28,8 @@ def plugin_health(socket: Path) -> str:
             response_deserializer=health.HealthCheckResponse.FromString,
         )
         try:
+            # The empty service is the plugin as a whole: it serves only while the kubelet has it registered.
+            # The other one serves as soon as the plugin's own parts are up.
             for service, words in (("", SERVES), (ALIVE_SERVICE, NOT_REGISTERED)):
                 answer: health.HealthCheckResponse = check(
                     health.HealthCheckRequest(service=service), timeout=TIMEOUT_SECONDS
@@ -39,7 +42,7 @@ def plugin_health(socket: Path) -> str:
 
 
 def mps_daemons(socket: Path) -> tuple[MpsState, ...] | Unread:
-    """The daemons that the supervisor at this socket runs, with how they are."""
+    """The MPS daemons that the supervisor at this socket runs, with their state."""
     if not socket.exists():
         return Unread(f"no MPS supervisor runs: there is no {socket}")
     with grpc.insecure_channel(f"unix:{socket.absolute()}", _OPTIONS) as channel:
@@ -49,11 +52,12 @@ def mps_daemons(socket: Path) -> tuple[MpsState, ...] | Unread:
             response_deserializer=mps.State.FromString,
         )
         try:
+            # The stream does not end; each message has all daemons, the first as they are now.
             stream = watch(mps.WatchRequest(), timeout=TIMEOUT_SECONDS)
-            told: mps.State = next(iter(stream))
+            state: mps.State = next(iter(stream))
             stream.cancel()
         except StopIteration:
             return Unread(f"the MPS supervisor at {socket} told nothing")
         except grpc.RpcError as error:
             return Unread(f"the MPS supervisor does not answer at {socket} ({error.code().name})")
-    return tuple(MpsState(one.name, one.running, one.message) for one in told.daemons)
+    return tuple(MpsState(one.name, one.running, one.message) for one in state.daemons)

@@ -1,4 +1,4 @@
-"""Checks of what the API server asks before it stores an object: the webhook and the admission policies."""
+"""Checks what the API server asks before it stores an object: the webhook and the admission policies."""
 
 from __future__ import annotations
 
@@ -9,50 +9,53 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.webhook.certificate import expires_at
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of, namespace_of
 
 _DAY_SECONDS = 86400.0
-_SOON_DAYS = 30
 _NONE = (
     "no webhook is configured: mistakes in claims are told when they are prepared, not when they are created"
 )
 
 _NODE_POLICIES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events")
-"""Those that name the driver's service accounts."""
+"""The policies that name the driver's service accounts."""
 
 POLICIES = (*_NODE_POLICIES, "gpu-dra-claims-in-use")
-_PAGE_ACCOUNT = "gpu-dra-page"
 
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
 _WAY_OUT = "apply the admission policies that come with the driver"
+_NO_POLICIES = "there are no policies of the driver"
 
 
 def _if_configured(look: Callable[[ClusterSeen], Finding]) -> Callable[[ClusterSeen], Finding]:
-    """A check that has something to look at only where there is a webhook."""
+    """The check; skipped where no webhook is configured."""
 
     def checked(seen: ClusterSeen) -> Finding:
-        if isinstance(seen.webhooks, Unread):
-            return skipped(seen.webhooks.why)
-        return look(seen) if seen.webhooks else skipped(_NONE)
+        return look(seen) if require(seen.webhooks) else skipped(_NONE)
 
     return checked
 
 
 def _hooks(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
     """The hooks of the driver, each with its name."""
-    for item in () if isinstance(seen.webhooks, Unread) else seen.webhooks:
+    for item in items_of(seen.webhooks):
         for hook in item.get("webhooks") or ():
             yield f"{name_of(item)}/{hook['name']}", hook
 
 
+@check(
+    "webhook-authority",
+    "`caBundle`: whether it is a certificate, and until when",
+    "it is missing, is none, or has expired; warns 30 days before",
+)
+@_if_configured
 def _authority(seen: ClusterSeen) -> Finding:
     wrong, soon = [], []
     for name, hook in _hooks(seen):
         left_days, why = _bundle(hook, seen.now)
         if why or left_days <= 0:
             wrong.append(f"{name}: {why or 'its caBundle has expired'}")
-        elif left_days < _SOON_DAYS:
+        elif left_days < 30:
             soon.append(f"{name}: its caBundle expires in {left_days:.0f} days")
     if wrong:
         return fail(
@@ -70,7 +73,7 @@ def _authority(seen: ClusterSeen) -> Finding:
 
 
 def _bundle(hook: Object, now: float) -> tuple[float, str]:
-    """How many days the caBundle of a hook is good for, and what is wrong with it."""
+    """How many days the caBundle of a hook is still valid, and what is wrong with it."""
     config: Any = hook.get("clientConfig") or {}
     if not config.get("caBundle"):
         return 0.0, "it has no caBundle"
@@ -81,11 +84,14 @@ def _bundle(hook: Object, now: float) -> tuple[float, str]:
         return 0.0, f"its caBundle is no certificate ({error})"
 
 
+@check(
+    "webhook-endpoints",
+    "the webhook's Service and its endpoints",
+    "there is no Service, or none of its endpoints is ready",
+)
+@_if_configured
 def _endpoints(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.services, Unread):
-        return skipped(seen.services.why)
-    if isinstance(seen.endpoint_slices, Unread):
-        return skipped(seen.endpoint_slices.why)
+    services, endpoint_slices = require(seen.services), require(seen.endpoint_slices)
     wanted = {
         (str(service["namespace"]), str(service["name"]))
         for _, hook in _hooks(seen)
@@ -93,10 +99,10 @@ def _endpoints(seen: ClusterSeen) -> Finding:
     }
     if not wanted:
         return skipped("the webhook is called by a URL, not by a Service")
-    there = {(namespace_of(one), name_of(one)) for one in seen.services}
+    there = {(namespace_of(one), name_of(one)) for one in services}
     lines = [f"{space}/{name}: there is no such Service" for space, name in sorted(wanted - there)]
     for space, name in sorted(wanted & there):
-        if not _ready(seen.endpoint_slices, space, name):
+        if not _ready(endpoint_slices, space, name):
             lines.append(f"{space}/{name}: no endpoint is ready")
     if lines:
         return fail(
@@ -108,7 +114,8 @@ def _endpoints(seen: ClusterSeen) -> Finding:
 
 
 def _ready(slices: tuple[Object, ...], namespace: str, service: str) -> int:
-    """How many endpoints of the Service are ready; one that says nothing of it counts as ready."""
+    """How many endpoints of the Service are ready."""
+    # In discovery.k8s.io/v1 an endpoint without the condition ``ready`` counts as ready.
     return sum(
         (endpoint.get("conditions") or {}).get("ready") is not False
         for one in slices
@@ -118,6 +125,12 @@ def _ready(slices: tuple[Object, ...], namespace: str, service: str) -> int:
     )
 
 
+@check(
+    "webhook-answers",
+    "what becomes, in a dry run, of a claim that the webhook has to deny",
+    "it would be stored: the webhook does not answer, or is not believed",
+)
+@_if_configured
 def _answers(seen: ClusterSeen) -> Finding:
     answer = seen.webhook_answer
     if isinstance(answer, Unread):
@@ -130,6 +143,12 @@ def _answers(seen: ClusterSeen) -> Finding:
     )
 
 
+@check(
+    "webhook",
+    "the configuration of the driver's webhook",
+    "never; warns where claims cannot be created without it",
+)
+@_if_configured
 def _configured(seen: ClusterSeen) -> Finding:
     rules = [
         f"{name}: failurePolicy {hook.get('failurePolicy')}"
@@ -145,43 +164,20 @@ def _configured(seen: ClusterSeen) -> Finding:
     return ok(f"configured: {', '.join(name for name, _ in _hooks(seen))}")
 
 
-WEBHOOK_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "webhook",
-        "the configuration of the driver's webhook",
-        "never; warns where claims cannot be created without it",
-        _if_configured(_configured),
-    ),
-    Check(
-        "webhook-authority",
-        "`caBundle`: whether it is a certificate, and until when",
-        "it is missing, is none, or has expired; warns 30 days before",
-        _if_configured(_authority),
-    ),
-    Check(
-        "webhook-endpoints",
-        "the webhook's Service and its endpoints",
-        "there is no Service, or none of its endpoints is ready",
-        _if_configured(_endpoints),
-    ),
-    Check(
-        "webhook-answers",
-        "what becomes, in a dry run, of a claim that the webhook has to deny",
-        "it would be stored: the webhook does not answer, or is not believed",
-        _if_configured(_answers),
-    ),
+WEBHOOK_CHECKS = (_configured, _authority, _endpoints, _answers)
+
+
+@check(
+    "policies",
+    "the admission policies that keep a node's token to its own node and a claim to its pods, bound",
+    "one is missing, or not bound with Deny",
 )
-
-
 def _enforced(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.policies, Unread):
-        return skipped(seen.policies.why)
-    if isinstance(seen.bindings, Unread):
-        return skipped(seen.bindings.why)
-    there = {name_of(one) for one in seen.policies}
+    there = {name_of(one) for one in require(seen.policies)}
+    # A policy does nothing without a binding, and a binding may only warn or audit.
     bound = {
         str(one["spec"].get("policyName"))
-        for one in seen.bindings
+        for one in require(seen.bindings)
         if "Deny" in (one["spec"].get("validationActions") or ())
     }
     lines = [f"{name}: there is no such policy" for name in POLICIES if name not in there]
@@ -196,10 +192,15 @@ def _enforced(seen: ClusterSeen) -> Finding:
     return ok(f"in force: {', '.join(POLICIES)}")
 
 
+@check(
+    "policy-accounts",
+    "the service accounts that the policies name, against those of the driver's pods",
+    "a policy does not name an account that the driver has",
+)
 def _accounts(seen: ClusterSeen) -> Finding:
-    policies = _of_the_driver(seen)
-    if isinstance(policies, Finding):
-        return policies
+    policies = _own_policies(seen)
+    if not policies:
+        return skipped(_NO_POLICIES)
     lines = [
         f"{name_of(policy)} does not name {account}"
         for policy in policies
@@ -216,34 +217,37 @@ def _accounts(seen: ClusterSeen) -> Finding:
     return ok(f"they hold for {', '.join(_writers(seen))}")
 
 
-def _of_the_driver(seen: ClusterSeen) -> list[Object] | Finding:
-    """The driver's policies, or why there are none to look at."""
-    if isinstance(seen.policies, Unread):
-        return skipped(seen.policies.why)
-    found = [one for one in seen.policies if name_of(one) in POLICIES]
-    return found or skipped("there are no policies of the driver")
+def _own_policies(seen: ClusterSeen) -> list[Object]:
+    """The driver's policies."""
+    return [one for one in require(seen.policies) if name_of(one) in POLICIES]
 
 
 def _writers(seen: ClusterSeen) -> list[str]:
-    """The accounts of the driver, but for the page's, which writes nothing that a policy could narrow."""
-    return sorted(account for account in seen.account_rights if not account.endswith(f"/{_PAGE_ACCOUNT}"))
+    """The driver's accounts without that of the page, which writes nothing that a policy could restrict."""
+    return sorted(account for account in seen.account_rights if not account.endswith("/gpu-dra-page"))
 
 
 def _named_accounts(policy: Object) -> set[str]:
-    """The service accounts for which a policy holds, as ``namespace/name``."""
+    """The service accounts that a policy applies to, as ``namespace/name``."""
     conditions = policy["spec"].get("matchConditions") or ()
     text = " ".join(str(one.get("expression", "")) for one in conditions)
     return {f"{namespace}/{name}" for namespace, name in _ACCOUNT.findall(text)}
 
 
+@check(
+    "policy-expressions",
+    "what the API server says about the types in their expressions",
+    "never; warns of what it says",
+)
 def _types(seen: ClusterSeen) -> Finding:
-    policies = _of_the_driver(seen)
-    if isinstance(policies, Finding):
-        return policies
+    policies = _own_policies(seen)
+    if not policies:
+        return skipped(_NO_POLICIES)
+    # The API server compiles the expressions against the types of the kinds that the policy matches.
     lines = [
-        f"{name_of(policy)}: {told.get('fieldRef', '')}: {told.get('warning', '')}"
+        f"{name_of(policy)}: {one.get('fieldRef', '')}: {one.get('warning', '')}"
         for policy in policies
-        for told in ((policy.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or ()
+        for one in ((policy.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or ()
     ]
     if lines:
         return warn(
@@ -252,23 +256,4 @@ def _types(seen: ClusterSeen) -> Finding:
     return ok("the API server has nothing against their expressions")
 
 
-POLICY_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "policies",
-        "the admission policies that keep a node's token to its own node and a claim to its pods, bound",
-        "one is missing, or not bound with Deny",
-        _enforced,
-    ),
-    Check(
-        "policy-accounts",
-        "the service accounts that the policies name, against those of the driver's pods",
-        "a policy does not name an account that the driver has",
-        _accounts,
-    ),
-    Check(
-        "policy-expressions",
-        "what the API server says about the types in their expressions",
-        "never; warns of what it says",
-        _types,
-    ),
-)
+POLICY_CHECKS = (_enforced, _accounts, _types)

@@ -1,4 +1,4 @@
-"""Checks of DeviceClasses: whether there are any, whether their selectors work, and what they select."""
+"""Checks DeviceClasses: whether there are any, whether their selectors work, and what they select."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.publishing import current_devices
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.explain.findings import some_of
+from gpuctl.fleet.holders import request_classes
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 
 _SHOWN = 6
@@ -16,14 +18,13 @@ _TOLD_APART = ("type", "profile", "sharing", "productName", "memoryIsolation", "
 
 
 def own_classes(classes: tuple[Object, ...]) -> list[Object]:
-    """The classes that speak of this driver, in a selector or in a configuration."""
+    """The classes that name this driver, in a selector or in a configuration."""
     return [one for one in classes if DRIVER_NAME in str(one.get("spec"))]
 
 
+@check("classes", "DeviceClasses of this driver", "there are none")
 def _present(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.classes, Unread):
-        return skipped(seen.classes.why)
-    own = own_classes(seen.classes)
+    own = own_classes(require(seen.classes))
     if not own:
         return fail(
             f"no DeviceClass selects devices of {DRIVER_NAME}, so that no claim can ask for one",
@@ -32,10 +33,13 @@ def _present(seen: ClusterSeen) -> Finding:
     return ok(f"{counted(len(own), 'class', 'classes')} of this driver")
 
 
+@check(
+    "class-selectors",
+    "their selectors, evaluated for each form of published devices",
+    "one does not compile, or has no answer for a device",
+)
 def _selectors(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.classes, Unread):
-        return skipped(seen.classes.why)
-    own = own_classes(seen.classes)
+    own = own_classes(require(seen.classes))
     if not own:
         return skipped("there is no class of this driver")
     devices = distinct_devices(seen)
@@ -50,7 +54,8 @@ def _selectors(seen: ClusterSeen) -> Finding:
 
 
 def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
-    """Why a selector of the class cannot be used; empty where all can."""
+    """Why a selector of the class cannot be used; empty if all can."""
+    # A selector without an answer for one device fails the whole allocation, whatever else would fit.
     for expression in expressions(device_class):
         try:
             selector = compile_selector(expression)
@@ -61,15 +66,19 @@ def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
     return ""
 
 
+@check(
+    "class-devices",
+    "which classes select a published device",
+    "never; warns where claims wait for a class that selects none",
+)
 def _used(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.classes, Unread):
-        return skipped(seen.classes.why)
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
-    own, devices = own_classes(seen.classes), distinct_devices(seen)
+    own = own_classes(require(seen.classes))
+    require(seen.slices)
+    devices = distinct_devices(seen)
     if not own or not devices:
         return skipped("there is no class of this driver" if not own else "nothing is published")
     empty = sorted(name_of(one) for one in own if not selects(one, devices))
+    # The driver ships classes for all forms, and no cluster offers all: that matters only if a claim waits.
     asked = sorted(set(empty) & set(waited_for(seen)))
     if asked:
         return warn(
@@ -78,12 +87,9 @@ def _used(seen: ClusterSeen) -> Finding:
             asked,
         )
     if empty:
-        names = ", ".join(empty[:_SHOWN]) + (
-            f" and {len(empty) - _SHOWN} more" if len(empty) > _SHOWN else ""
-        )
         return ok(
             f"{len(own) - len(empty)} of {counted(len(own), 'class', 'classes')} select published devices; "
-            f"no node offers any for {names}, and no claim asks for one",
+            f"no node offers any for {some_of(empty, _SHOWN)}, and no claim asks for one",
             empty,
         )
     return ok(f"each of {counted(len(own), 'class', 'classes')} selects published devices")
@@ -91,22 +97,18 @@ def _used(seen: ClusterSeen) -> Finding:
 
 def waited_for(seen: ClusterSeen) -> Iterator[str]:
     """The classes that claims without an allocation ask for."""
-    for claim in () if isinstance(seen.claims, Unread) else seen.claims:
-        if (claim.get("status") or {}).get("allocation"):
-            continue
-        for request in claim["spec"].get("devices", {}).get("requests") or ():
-            for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-                if one and one.get("deviceClassName"):
-                    yield str(one["deviceClassName"])
+    for claim in items_of(seen.claims):
+        if not (claim.get("status") or {}).get("allocation"):
+            yield from (name for _, name in request_classes(claim))
 
 
 def selects(device_class: Object, devices: list[SelectorDevice]) -> bool:
-    """Whether any of the devices is of the class; so, too, where a selector has no answer."""
+    """Whether any of the devices is of the class, or a selector of the class does not work."""
     try:
         selectors = [compile_selector(expression) for expression in expressions(device_class)]
         return any(all(one.matches(device) for one in selectors) for device in devices)
     except (SelectorInvalid, SelectorFailed):
-        return True  # the check of selectors tells of it
+        return True  # the check of selectors reports it
 
 
 def expressions(device_class: Object) -> Iterator[str]:
@@ -117,14 +119,17 @@ def expressions(device_class: Object) -> Iterator[str]:
 
 
 def distinct_devices(seen: ClusterSeen) -> list[SelectorDevice]:
-    """One device of each form, that is of each kind that classes can distinguish, with its attributes."""
+    """One published device for each kind of device that classes can distinguish."""
+    # Evaluating CEL for each device of a large cluster would take too long.
     forms: dict[Any, Object] = {}
     for _, device in current_devices(seen):
         attributes = device.get("attributes") or {}
-        told = {name: str(attributes.get(name)) for name in _TOLD_APART}
         shared = bool(device.get("allowMultipleAllocations"))
         capacity = device.get("capacity") or {}
-        form = (*told.values(), shared, tuple(sorted(attributes)), tuple(map(str, sorted(capacity.items()))))
+        form = (
+            *(str(attributes.get(name)) for name in _TOLD_APART),
+            *(shared, tuple(sorted(attributes)), tuple(map(str, sorted(capacity.items())))),
+        )
         forms.setdefault(form, device)
     return [
         SelectorDevice(
@@ -137,18 +142,4 @@ def distinct_devices(seen: ClusterSeen) -> list[SelectorDevice]:
     ]
 
 
-CLASS_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check("classes", "DeviceClasses of this driver", "there are none", _present),
-    Check(
-        "class-selectors",
-        "their selectors, evaluated for each form of published devices",
-        "one does not compile, or has no answer for a device",
-        _selectors,
-    ),
-    Check(
-        "class-devices",
-        "which classes select a published device",
-        "never; warns where claims wait for a class that selects none",
-        _used,
-    ),
-)
+CLASS_CHECKS = (_present, _selectors, _used)

@@ -1,31 +1,30 @@
-"""Checks of memory limits over the cluster: classes that insist on them, and claims that are not held."""
+"""Checks memory limits in the cluster: classes that insist on them, and claims without their limit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from driver.devices.memory_limits import FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.devices.names import DRIVER_NAME
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.classes import distinct_devices, expressions, own_classes, selects, waited_for
 from gpuctl.doctor.outside.publishing import current_devices
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
+from gpuctl.fleet.devices import attribute
 
 _NOT_HELD = "MemoryLimitNotHeld"
 """The reason that the plugin gives in the status of a claim, and in its events."""
 
-_WORDS = ("memoryIsolation", MEMORY_LIMITS)
-_VERSION = "driverVersion"
 
-
+@check(
+    "class-limits",
+    "classes that insist on memory that is held, against what nodes publish",
+    "never; warns where claims wait for one that no device is of, and says why of each node",
+)
 def _classes(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.classes, Unread):
-        return skipped(seen.classes.why)
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
+    insisting = [one for one in own_classes(require(seen.classes)) if _insists(one)]
+    require(seen.slices)
     devices = distinct_devices(seen)
-    insisting = [one for one in own_classes(seen.classes) if _insists(one)]
     if not insisting:
         return ok("no class insists on memory that is held")
     if not devices:
@@ -48,43 +47,44 @@ def _classes(seen: ClusterSeen) -> Finding:
 
 
 def _insists(device_class: Object) -> bool:
-    return any(word in one for one in expressions(device_class) for word in _WORDS)
+    words = ("memoryIsolation", MEMORY_LIMITS)
+    return any(word in one for one in expressions(device_class) for word in words)
 
 
 def _reasons(seen: ClusterSeen) -> Iterator[str]:
-    """Why the nodes publish nothing whose memory is held, each once; nothing of those that do."""
+    """For each node that publishes no device with memory limits, the reasons."""
     whys: dict[str, dict[str, None]] = {}
     for node, device in current_devices(seen):
-        whys.setdefault(node, {})[_reason(device.get("attributes") or {})] = None
+        whys.setdefault(node, {})[_reason(device)] = None
     for node, found in sorted(whys.items()):
         if "" not in found:
             yield f"{node}: {'; '.join(found)}"
 
 
-def _reason(attributes: Object) -> str:
-    if _value(attributes, MEMORY_LIMITS) is not None:
+def _reason(device: Object) -> str:
+    """Why a device has no memory limits; empty if it has them."""
+    if attribute(device, MEMORY_LIMITS) is not None:
         return ""
-    withheld = _value(attributes, LIMITS_WITHHELD)
+    withheld = attribute(device, LIMITS_WITHHELD)
     if withheld is not None:
         return str(withheld)
-    version = str(_value(attributes, _VERSION) or "")
+    version = str(attribute(device, "driverVersion") or "")
     major = version.partition(".")[0]
     if major.isdecimal() and int(major) < FIRST_DRIVER:
         return f"driver {version} is older than R{FIRST_DRIVER}"
     return "it does not say why"
 
 
-def _value(attributes: Object, name: str) -> Any:
-    return next(iter((attributes.get(name) or {}).values()), None)
-
-
+@check(
+    "claim-limits",
+    "the status of claims: whether the NVIDIA driver holds them to their memory",
+    "one is not held",
+)
 def _held(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.claims, Unread):
-        return skipped(seen.claims.why)
-    told = [(claim, entry) for claim in seen.claims for entry in _entries(claim)]
+    entries = [(claim, entry) for claim in require(seen.claims) for entry in _entries(claim)]
     lines = [
         f"{namespace_of(claim)}/{name_of(claim)}, {entry.get('device')}: {condition.get('message') or '?'}"
-        for claim, entry in told
+        for claim, entry in entries
         for condition in entry.get("conditions") or ()
         if condition.get("reason") == _NOT_HELD and condition.get("status") == "False"
     ]
@@ -94,26 +94,14 @@ def _held(seen: ClusterSeen) -> Finding:
             "the plugin tries it every 15 s; `gpuctl doctor NODE` says what NVML holds there",
             lines,
         )
-    return ok(f"no claim says that its limit is not held, of {counted(len(told), 'device')} with a status")
+    return ok(f"no claim says that its limit is not held, of {counted(len(entries), 'device')} with a status")
 
 
 def _entries(claim: Object) -> Iterator[Object]:
+    """What this driver wrote into the status of a claim, an entry for each device."""
     for entry in (claim.get("status") or {}).get("devices") or ():
         if entry.get("driver") == DRIVER_NAME:
             yield entry
 
 
-MEMORY_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "class-limits",
-        "classes that insist on memory that is held, against what nodes publish",
-        "never; warns where claims wait for one that no device is of, and says why of each node",
-        _classes,
-    ),
-    Check(
-        "claim-limits",
-        "the status of claims: whether the NVIDIA driver holds them to their memory",
-        "one is not held",
-        _held,
-    ),
-)
+MEMORY_CHECKS = (_classes, _held)

@@ -1,13 +1,13 @@
-"""Checks of others on the nodes: a device plugin, and pods that see GPUs without having asked for them."""
+"""Checks for others on the nodes: a device plugin, and pods that see GPUs without having asked for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, containers_of, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, containers_of, name_of, namespace_of
 from gpuctl.fleet.pods import orphans
 
 _RESOURCES = "nvidia.com/"
@@ -16,11 +16,14 @@ _NO_DEVICES = frozenset({"", "void", "none"})
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
+@check(
+    "device-plugin",
+    "`nvidia.com/…` in the capacity of nodes, which only a device plugin puts there",
+    "it is there on a node whose devices of ours can be allocated; warns where they are tainted",
+)
 def _device_plugin(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.nodes, Unread):
-        return skipped(seen.nodes.why)
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
+    nodes, publishing = require(seen.nodes), publishing_nodes(seen)
+    require(seen.slices)
     if not publishing_nodes(seen):
         return skipped(NO_SLICES)
     free = {
@@ -29,12 +32,12 @@ def _device_plugin(seen: ClusterSeen) -> Finding:
         if not any(one.get("effect") in ("NoSchedule", "NoExecute") for one in device.get("taints") or ())
     }
     twice, beside = [], []
-    for node in seen.nodes:
-        told = _plugin_resources(node)
-        if told and name_of(node) in free:
-            twice.append(f"{name_of(node)}: {told}")
-        elif told and name_of(node) in publishing_nodes(seen):
-            beside.append(f"{name_of(node)}: {told}")
+    for node in nodes:
+        resources = _plugin_resources(node)
+        if resources and name_of(node) in free:
+            twice.append(f"{name_of(node)}: {resources}")
+        elif resources and name_of(node) in publishing:
+            beside.append(f"{name_of(node)}: {resources}")
     if twice:
         return fail(
             f"a device plugin hands out the GPUs of {counted(len(twice), 'node')} a second time",
@@ -51,21 +54,25 @@ def _device_plugin(seen: ClusterSeen) -> Finding:
 
 
 def _plugin_resources(node: Object) -> str:
-    """What a device plugin has put into the capacity of a node, empty where it has put nothing."""
+    """The resources that a device plugin offers on a node; empty without any."""
+    # The kubelet keeps a resource in the capacity, as 0, after its device plugin has gone.
     capacity = (node.get("status") or {}).get("capacity") or {}
     found = {name: amount for name, amount in capacity.items() if name.startswith(_RESOURCES)}
     return ", ".join(f"{amount} {name}" for name, amount in sorted(found.items()) if str(amount) != "0")
 
 
+@check(
+    "unasked-gpus",
+    "pods on nodes with GPUs that asked for none: `NVIDIA_VISIBLE_DEVICES`, mounts of `/dev`",
+    "never; warns of each, and says how many are privileged",
+)
 def _unasked(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.pods, Unread):
-        return skipped(seen.pods.why)
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
-    if not publishing_nodes(seen):
+    pods, nodes = require(seen.pods), publishing_nodes(seen)
+    require(seen.slices)
+    if not nodes:
         return skipped(NO_SLICES)
-    nodes, lines, privileged = publishing_nodes(seen), [], 0
-    for pod in seen.pods:
+    lines, privileged = [], 0
+    for pod in pods:
         if pod["spec"].get("nodeName") not in nodes or _asks(pod):
             continue
         ways = sorted(set(_ways_to_gpus(pod["spec"])))
@@ -85,12 +92,13 @@ def _unasked(seen: ClusterSeen) -> Finding:
     return ok(f"no pod is given GPUs past claims by its specification ({unknown})")
 
 
+@check(
+    "deleted-claims",
+    "the claims of pods that run on nodes",
+    "a claim is gone that its pod still has: somebody took its finalizer away",
+)
 def _deleted_claims(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.pods, Unread):
-        return skipped(seen.pods.why)
-    if isinstance(seen.claims, Unread):
-        return skipped(seen.claims.why)
-    found = orphans(seen.pods, seen.claims)
+    found = orphans(require(seen.pods), require(seen.claims))
     if not found:
         return ok("every pod that runs has its claims")
     return fail(
@@ -116,7 +124,8 @@ def _asks(pod: Object) -> bool:
 
 
 def _ways_to_gpus(spec: Object) -> Iterator[str]:
-    """By what a pod may see GPUs."""
+    """How a pod may see GPUs without a claim."""
+    # NVIDIA's container runtime adds the GPUs that this variable names, unless it is told to ignore it.
     for one in containers_of(spec):
         for variable in one.get("env") or ():
             if variable.get("name") == _VARIABLE and str(variable.get("value") or "") not in _NO_DEVICES:
@@ -131,23 +140,4 @@ def _is_privileged(spec: Object) -> bool:
     return any((one.get("securityContext") or {}).get("privileged") for one in containers_of(spec))
 
 
-NEIGHBOR_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "device-plugin",
-        "`nvidia.com/…` in the capacity of nodes, which only a device plugin puts there",
-        "it is there on a node whose devices of ours can be allocated; warns where they are tainted",
-        _device_plugin,
-    ),
-    Check(
-        "unasked-gpus",
-        "pods on nodes with GPUs that asked for none: `NVIDIA_VISIBLE_DEVICES`, mounts of `/dev`",
-        "never; warns of each, and says how many are privileged",
-        _unasked,
-    ),
-    Check(
-        "deleted-claims",
-        "the claims of pods that run on nodes",
-        "a claim is gone that its pod still has: somebody took its finalizer away",
-        _deleted_claims,
-    ),
-)
+NEIGHBOR_CHECKS = (_device_plugin, _unasked, _deleted_claims)

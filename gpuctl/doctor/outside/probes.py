@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound, Unauthorized
-from gpuctl.doctor.outside.seen import Right, Unread, WebhookAnswer
+from gpuctl.doctor.outside.seen import Object, Right, Unread, WebhookAnswer
 
-Object = dict[str, Any]
 T = TypeVar("T")
 
 DRY_RUN = {"dryRun": "All"}
@@ -21,12 +20,13 @@ GATES = {
     "allowMultipleAllocations": "DRAConsumableCapacity",
     "taints": "DRADeviceTaints",
 }
-"""The fields of slices that the driver needs, each with the feature gate without which a server drops it."""
+"""The fields of slices that the driver needs, each with its feature gate: a server with it off drops them."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 _FEATURE = re.compile(r'^kubernetes_feature_enabled\{name="([A-Za-z0-9]+)"[^}]*\} ([01])', re.MULTILINE)
+# Never complete, so that no scheduler would take it for a pool even if it were stored.
 _POOL = {"name": "gpuctl-doctor", "generation": 1, "resourceSliceCount": 2}
 _PROBES: tuple[Object, ...] = (
     {"sharedCounters": [{"name": "set", "counters": {"slices": {"value": "1"}}}]},
@@ -45,7 +45,7 @@ _PROBES: tuple[Object, ...] = (
 
 
 def perhaps(what: str, ask: Callable[[], T]) -> T | Unread:
-    """The answer, or why there is none; ``what`` names in words what was to be done."""
+    """The answer, or why there is none; ``what`` says in words what was asked for."""
     try:
         return ask()
     except Forbidden:
@@ -63,7 +63,7 @@ def granted(
 ) -> dict[Right, bool]:
     """Which of the rights this user has, or a service account, given as namespace and name.
 
-    Raises ApiError; ``SelfSubjectAccessReview`` and ``SubjectAccessReview`` of authorization.k8s.io/v1.
+    Asks by SelfSubjectAccessReview or SubjectAccessReview of authorization.k8s.io/v1. Raises ApiError.
     """
     return {right: _allowed(client, right, account) for right in rights}
 
@@ -81,6 +81,7 @@ def _allowed(client: KubeClient, right: Right, account: tuple[str, str] | None) 
     spec: Object = {"resourceAttributes": {name: value for name, value in attributes.items() if value}}
     kind = "SelfSubjectAccessReview"
     if account is not None:
+        # The groups that the API server gives to the token of a service account; rights may be bound to them.
         namespace, name = account
         kind = "SubjectAccessReview"
         spec["user"] = f"system:serviceaccount:{namespace}:{name}"
@@ -96,6 +97,7 @@ def _allowed(client: KubeClient, right: Right, account: tuple[str, str] | None) 
 
 def dropped_fields(client: KubeClient) -> frozenset[str]:
     """The fields of ``GATES`` that the server leaves out of a slice, in a dry run; raises ApiError."""
+    # The server drops a field whose gate is off without an error, so the answer has to be compared.
     stored: set[str] = set()
     for part in _PROBES:
         spec = {"driver": "doctor.gpu.nvidia.com", "nodeName": "gpuctl-doctor", "pool": _POOL, **part}
@@ -122,10 +124,11 @@ def read_features(metrics: str) -> dict[str, bool]:
 
 
 def asked_webhook(client: KubeClient, webhooks: Iterable[Mapping[str, Any]]) -> WebhookAnswer:
-    """What becomes of a claim, in a dry run, whose configuration one of these webhooks has to deny.
+    """Create a claim, in a dry run, whose configuration one of these webhooks has to deny.
 
-    Raises Forbidden where this user may not create claims in the namespace default.
+    Raises Forbidden if this user may not create claims in the namespace default.
     """
+    # Admission webhooks are called in a dry run too, if they are declared without side effects.
     names = [str(one["name"]) for item in webhooks for one in item.get("webhooks") or ()]
     wrong = {
         "apiVersion": "resource.nvidia.com/v1beta1",

@@ -1,4 +1,4 @@
-"""Knows the driver's processes among the workloads of a cluster: by the program that a container runs."""
+"""Finds the driver's processes among the workloads of a cluster, by the program that a container runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _MODULES: dict[str, Program] = {
 
 
 def program_of(container: Object) -> Program | None:
-    """Which of the driver's programs a container runs, None for any other."""
+    """Which of the driver's programs a container runs; None for any other program."""
+    # Names of images and labels are the installer's to choose; the command line is not.
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:
         return None
@@ -59,7 +60,7 @@ def ours(pods: Iterable[Object]) -> list[Object]:
 
 
 def workload_programs(workload: Object) -> dict[Program, Object]:
-    """As ``programs_of``, of the template of a DaemonSet or a Deployment."""
+    """The driver's containers in the pod template of a DaemonSet or a Deployment, by their programs."""
     template: Any = workload["spec"].get("template") or {}
     return programs_of(template.get("spec") or {})
 

@@ -1,15 +1,15 @@
-"""Checks of what nodes publish: slices against nodes, pools, names of pools, taints."""
+"""Checks what nodes publish: slices against nodes, pools, names of pools, taints."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from driver.devices import taints
 from driver.devices.names import DRIVER_NAME, pool_name
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 NO_SLICES = "there are no slices of this driver"
@@ -19,7 +19,7 @@ LABELS = (
     "feature.node.kubernetes.io/pci-0300_10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",
 )
-"""By these, NVIDIA's feature discovery and that of Kubernetes say that a node has a GPU of NVIDIA."""
+"""The labels by which NVIDIA's feature discovery and that of Kubernetes mark nodes with a GPU of NVIDIA."""
 
 MEANINGS = {
     taints.TAINT_LOST: "the GPU fell off the bus: restart the machine",
@@ -47,8 +47,7 @@ def has_gpu_label(node: Object) -> bool:
 
 def own_slices(seen: ClusterSeen) -> Iterator[Object]:
     """The slices of this driver."""
-    slices: Iterable[Object] = () if isinstance(seen.slices, Unread) else seen.slices
-    yield from (one for one in slices if one["spec"].get("driver") == DRIVER_NAME)
+    yield from (one for one in items_of(seen.slices) if one["spec"].get("driver") == DRIVER_NAME)
 
 
 def publishing_nodes(seen: ClusterSeen) -> frozenset[str]:
@@ -58,20 +57,23 @@ def publishing_nodes(seen: ClusterSeen) -> frozenset[str]:
 
 
 def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
-    """The devices that count, each with the name of its node."""
+    """The devices in the newest generation of their pool, each with the name of its node."""
     for members in newest_slices(own_slices(seen)).values():
         for one in members:
             for device in one["spec"].get("devices") or ():
                 yield str(one["spec"].get("nodeName") or ""), device
 
 
+@check(
+    "published",
+    "slices against nodes with GPUs, by the labels of feature discoveries and by the plugin's pods",
+    "a node with a GPU, or every node, publishes nothing; warns of nodes with the plugin and no label",
+)
 def _published(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
-    if isinstance(seen.nodes, Unread):
-        return skipped(seen.nodes.why)
+    require(seen.slices)
     publishing = publishing_nodes(seen)
-    silent = [name_of(node) for node in seen.nodes if has_gpu_label(node) and name_of(node) not in publishing]
+    gpu_nodes = [name_of(node) for node in require(seen.nodes) if has_gpu_label(node)]
+    silent = [name for name in gpu_nodes if name not in publishing]
     if silent:
         return fail(
             f"{counted(len(silent), 'node')} with a GPU, by label, publishes nothing"
@@ -96,22 +98,20 @@ def _published(seen: ClusterSeen) -> Finding:
 
 
 def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
-    pods: Iterable[Object] = () if isinstance(seen.pods, Unread) else seen.pods
     return {
         str(pod["spec"]["nodeName"])
-        for pod in pods
+        for pod in items_of(seen.pods)
         if pod["spec"].get("nodeName") and "kubeletplugin" in programs_of(pod["spec"])
     }
 
 
+@check("gone-nodes", "nodes against slices", "a slice is of a node that is not there")
 def _gone_nodes(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
-    if isinstance(seen.nodes, Unread):
-        return skipped(seen.nodes.why)
+    require(seen.slices)
+    # A slice is owned by its Node, and Kubernetes deletes it with the Node: none should be left.
+    there = {name_of(node) for node in require(seen.nodes)}
     if not publishing_nodes(seen):
         return skipped(NO_SLICES)
-    there = {name_of(node) for node in seen.nodes}
     gone = sorted(publishing_nodes(seen) - there)
     if gone:
         return fail(
@@ -125,9 +125,10 @@ def _gone_nodes(seen: ClusterSeen) -> Finding:
     return ok("every slice is of a node that is there")
 
 
+@check("pools", "the newest generation of each pool", "not all of its slices are there")
 def _pools(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
+    require(seen.slices)
+    # Only the newest generation of a pool counts, and nothing is allocated until all of its slices are there.
     newest = newest_slices(own_slices(seen))
     if not newest:
         return skipped(NO_SLICES)
@@ -146,14 +147,19 @@ def _pools(seen: ClusterSeen) -> Finding:
     return ok(f"{counted(len(newest), 'pool is', 'pools are')} complete")
 
 
+@check(
+    "pool-names",
+    "the names of pools and their drivers",
+    "another driver of the same name publishes; warns where another driver's pool has our name",
+)
 def _pool_names(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
+    slices = require(seen.slices)
     if next(own_slices(seen), None) is None:
         return skipped(NO_SLICES)
+    # Another driver of the same name cannot be seen by its slices alone, but its pools have other names.
     foreign, twins = set(), set()
     pools = {str(one["spec"]["pool"]["name"]) for one in own_slices(seen)}
-    for one in seen.slices:
+    for one in slices:
         spec = one["spec"]
         name, node = str(spec["pool"]["name"]), spec.get("nodeName")
         if spec.get("driver") != DRIVER_NAME:
@@ -177,11 +183,12 @@ def _pool_names(seen: ClusterSeen) -> Finding:
     return ok("all pools of this driver are its own, and no other driver has their names")
 
 
+@check("taints", "taints of devices, with what each means", "never; warns where there are any")
 def _taints(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.slices, Unread):
-        return skipped(seen.slices.why)
+    require(seen.slices)
     if not publishing_nodes(seen):
         return skipped(NO_SLICES)
+    # A GPU is published as many devices, which mostly have the same taints: they are counted together.
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node, device in current_devices(seen):
         for taint in device.get("taints") or ():
@@ -201,20 +208,4 @@ def _taints(seen: ClusterSeen) -> Finding:
     )
 
 
-PUBLISHING_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "published",
-        "slices against nodes with GPUs, by the labels of feature discoveries and by the plugin's pods",
-        "a node with a GPU, or every node, publishes nothing; warns of nodes with the plugin and no label",
-        _published,
-    ),
-    Check("gone-nodes", "nodes against slices", "a slice is of a node that is not there", _gone_nodes),
-    Check("pools", "the newest generation of each pool", "not all of its slices are there", _pools),
-    Check(
-        "pool-names",
-        "the names of pools and their drivers",
-        "another driver of the same name publishes; warns where another driver's pool has our name",
-        _pool_names,
-    ),
-    Check("taints", "taints of devices, with what each means", "never; warns where there are any", _taints),
-)
+PUBLISHING_CHECKS = (_published, _gone_nodes, _pools, _pool_names, _taints)

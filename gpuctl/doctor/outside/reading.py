@@ -1,4 +1,4 @@
-"""Looks at a cluster over the API server: what may not be read stays unread, with the reason."""
+"""Reads a cluster over the API server; what may not be read is kept as ``Unread``, with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
 from gpuctl.doctor.outside.probes import perhaps
-from gpuctl.doctor.outside.programs import Program, account_of, ours, workload_programs
+from gpuctl.doctor.outside.programs import Program, account_of, programs_of
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
 from gpuctl.doctor.outside.seen import (
     ClusterSeen,
@@ -27,13 +27,15 @@ from gpuctl.doctor.outside.seen import (
     Right,
     Unread,
     WebhookAnswer,
+    items_of,
     name_of,
     namespace_of,
 )
+from gpuctl.fleet.devices import attribute
 
 DEFAULT_NAMESPACE = "gpu-dra"
 COMPONENTS = ("gpu-dra-controller", "gpu-dra-kubeletplugin")
-"""The components that report the driver's events."""
+"""The names under which the driver's processes report events."""
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PATHS = {
@@ -51,11 +53,12 @@ _PATHS = {
 
 CONFIG_MAP = "gpu-dra-node-config"
 _TYPES = {"vfio": PASSTHROUGH, "vgpu": VGPU}
-"""The attribute ``type`` of devices for virtual machines -> what it is to offer them."""
+"""The attribute ``type`` of devices for virtual machines -> the word for what the node offers."""
 
 
 def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
-    """Look at everything; raises Unreachable, Unauthorized, and ConfigError for a node that is not there."""
+    """Read everything; raises Unreachable, Unauthorized, and ConfigError for a node that does not exist."""
+    # Every user may read this path: an error here means that there is no way to the API server at all.
     served = client.get("/version")
     view = ClusterView(client)
     listed = {name: _listed(view, path) for name, path in _PATHS.items()}
@@ -64,7 +67,7 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     resources = perhaps("read the resources of resource.k8s.io/v1", partial(client.get, DRA))
     webhooks = _ours(listed["webhooks"])
     accounts = driver_accounts(listed["daemon_sets"], listed["pods"])
-    namespaces = tuple(sorted({namespace for namespace, _ in accounts.values()})) or (DEFAULT_NAMESPACE,)
+    namespaces = tuple(sorted({namespace for namespace, _ in accounts.values()}))
     return ClusterSeen(
         gpuctl_version=version("gpu-dra"),
         server_version=served,
@@ -78,11 +81,15 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
         account_rights=_account_rights(client, accounts),
         **{name: items for name, items in listed.items() if name != "webhooks"},
         webhooks=webhooks,
-        services=_listed_in(view, namespaces, "/api/v1/namespaces/{}/services"),
-        endpoint_slices=_listed_in(
-            view, namespaces, "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+        services=_together(_listed(view, f"/api/v1/namespaces/{one}/services") for one in namespaces),
+        endpoint_slices=_together(
+            _listed(view, f"/apis/discovery.k8s.io/v1/namespaces/{one}/endpointslices") for one in namespaces
         ),
-        events=_events(view),
+        # The API server filters by these fields itself: a cluster may have very many events.
+        events=_together(
+            _listed(view, "/api/v1/events", fieldSelector=f"reportingComponent={one},type=Warning")
+            for one in COMPONENTS
+        ),
         webhook_answer=_webhook_answer(client, webhooks),
         now=time.time(),
         node=node,
@@ -91,23 +98,18 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
 
 
 def driver_accounts(daemon_sets: Listed, pods: Listed) -> dict[Program, tuple[str, str]]:
-    """The service accounts of the driver's processes as namespace and name; without any, the usual ones.
+    """The service accounts of the driver's processes, as namespace and name.
 
-    What runs nowhere as a pod may still run: outside of pods, or where this user may not look.
+    A process that is in no pod may run outside of pods, or this user may not see its pod: it counts with the
+    usual account.
     """
     found: dict[Program, tuple[str, str]] = {}
-    for workload in () if isinstance(daemon_sets, Unread) else daemon_sets:
-        spec = (workload["spec"].get("template") or {}).get("spec") or {}
-        for program in workload_programs(workload):
-            found.setdefault(program, (namespace_of(workload), account_of(spec)))
-    for pod in ours(() if isinstance(pods, Unread) else pods):
-        for program in workload_programs({"spec": {"template": pod}}):
-            found.setdefault(program, (namespace_of(pod), account_of(pod["spec"])))
-    usual: dict[Program, tuple[str, str]] = {
-        program: (DEFAULT_NAMESPACE, f"gpu-dra-{program}") for program in NEEDED
-    }
+    specs = [(one, (one["spec"].get("template") or {}).get("spec") or {}) for one in items_of(daemon_sets)]
+    for item, spec in (*specs, *((pod, pod["spec"]) for pod in items_of(pods))):
+        for program in programs_of(spec):
+            found.setdefault(program, (namespace_of(item), account_of(spec)))
     return {
-        program: found.get(program, usual[program])
+        program: found.get(program, (DEFAULT_NAMESPACE, f"gpu-dra-{program}"))
         for program in NEEDED
         if program in found or program not in WHERE_IT_RUNS
     }
@@ -116,11 +118,12 @@ def driver_accounts(daemon_sets: Listed, pods: Listed) -> dict[Program, tuple[st
 def _account_rights(
     client: KubeClient, accounts: Mapping[Program, tuple[str, str]]
 ) -> dict[str, Mapping[Right, bool] | Unread]:
-    answers: dict[str, Mapping[Right, bool] | Unread] = {}
-    for program, account in accounts.items():
-        ask = partial(probes.granted, client, NEEDED[program], account)
-        answers["/".join(account)] = perhaps("ask for the rights of others", ask)
-    return answers
+    return {
+        "/".join(account): perhaps(
+            "ask for the rights of others", partial(probes.granted, client, NEEDED[program], account)
+        )
+        for program, account in accounts.items()
+    }
 
 
 def _check_node(node: str | None, nodes: Listed) -> None:
@@ -130,25 +133,15 @@ def _check_node(node: str | None, nodes: Listed) -> None:
 
 
 def _listed(view: ClusterView, path: str, **params: str) -> Listed:
+    # The last part of a collection's path is the plural name of its kind.
     kind = path.rpartition("/")[2]
     return perhaps(f"list {kind}", lambda: tuple(view.listed(path, **params)))
 
 
-def _listed_in(view: ClusterView, namespaces: tuple[str, ...], path: str) -> Listed:
+def _together(lists: Iterable[Listed]) -> Listed:
+    """The objects of all lists; if one of them could not be read, none."""
     found: list[Object] = []
-    for namespace in namespaces:
-        items = _listed(view, path.format(namespace))
-        if isinstance(items, Unread):
-            return items
-        found += items
-    return tuple(found)
-
-
-def _events(view: ClusterView) -> Listed:
-    """The warnings that the driver's processes have reported."""
-    found: list[Object] = []
-    for component in COMPONENTS:
-        items = _listed(view, "/api/v1/events", fieldSelector=f"reportingComponent={component},type=Warning")
+    for items in lists:
         if isinstance(items, Unread):
             return items
         found += items
@@ -162,7 +155,7 @@ def _names(answer: dict[str, Any] | Unread, items: str, name: str) -> tuple[str,
 
 
 def _ours(webhooks: Listed) -> Listed:
-    """The configurations of the driver's webhook: those with a hook named below gpu.nvidia.com."""
+    """The configurations of the driver's webhook; its hooks have names below gpu.nvidia.com."""
     if isinstance(webhooks, Unread):
         return webhooks
     return tuple(
@@ -177,12 +170,13 @@ def _webhook_answer(client: KubeClient, webhooks: Listed) -> WebhookAnswer | Unr
         return webhooks
     if not webhooks:
         return Unread("no webhook is configured")
+    # Claims are namespaced, and default is the one namespace that every cluster has for users.
     ask = partial(probes.asked_webhook, client, webhooks)
     return perhaps("create claims in the namespace default, which a dry run takes", ask)
 
 
 def read_configurations(client: KubeClient, namespaces: Iterable[str]) -> tuple[str, ...]:
-    """The node configurations of the driver; none where there are none, or this user may not read them."""
+    """The driver's node configurations that this user may read."""
     found = []
     for namespace in namespaces:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{CONFIG_MAP}"
@@ -193,21 +187,22 @@ def read_configurations(client: KubeClient, namespaces: Iterable[str]) -> tuple[
 
 
 def offered_to_machines(seen: ClusterSeen, node: str, configurations: Iterable[str]) -> tuple[str, ...]:
-    """What the node is to offer to virtual machines, sorted as TO_MACHINES.
+    """What a node offers to virtual machines, in the order of TO_MACHINES.
 
-    The rules of its pool count, whichever GPU they are for; so does what it publishes. IOMMUFD is asked for
-    by classes and claims.
+    The rules of its pool count, whichever GPU they are for, and so do its published devices. Classes and
+    claims ask for IOMMUFD.
     """
     labels = _labels(seen.nodes, node)
     found = {word for text in configurations for word in _configured(text, labels)}
     found |= set(_published(seen.slices, node))
-    if found & {PASSTHROUGH} and any(map(_asks_for_iommufd, _parameters(seen))):
+    if PASSTHROUGH in found and any(map(_asks_for_iommufd, _parameters(seen))):
         found.add(IOMMUFD)
     return tuple(word for word in TO_MACHINES if word in found)
 
 
 def _configured(text: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """What the rules say; nothing where they cannot be used, which the controller reports itself."""
+    """What the rules of a node's pool offer; nothing if they are invalid, which the controller reports."""
+    # A node belongs to a pool of the configuration by its labels.
     try:
         rules: NodeConfig = parse_file(text, CONFIG_MAP).pool_of(labels).rules
     except ConfigError:
@@ -219,26 +214,23 @@ def _configured(text: str, labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def _published(slices: Listed, node: str) -> Iterator[str]:
-    for stored in () if isinstance(slices, Unread) else slices:
+    for stored in items_of(slices):
         spec = stored["spec"]
-        if (spec.get("driver"), spec.get("nodeName")) != (DRIVER_NAME, node):
-            continue
-        for device in spec.get("devices") or ():
-            told = (device.get("attributes") or {}).get("type") or {}
-            if told.get("string") in _TYPES:
-                yield _TYPES[told["string"]]
+        if (spec.get("driver"), spec.get("nodeName")) == (DRIVER_NAME, node):
+            kinds = (attribute(device, "type") for device in spec.get("devices") or ())
+            yield from (_TYPES[kind] for kind in kinds if kind in _TYPES)
 
 
 def _labels(nodes: Listed, node: str) -> Mapping[str, str]:
-    found = () if isinstance(nodes, Unread) else nodes
-    stored: Object = next((one for one in found if name_of(one) == node), {"metadata": {}})
+    stored: Object = next((one for one in items_of(nodes) if name_of(one) == node), {"metadata": {}})
     return stored["metadata"].get("labels") or {}
 
 
 def _parameters(seen: ClusterSeen) -> Iterator[Any]:
     """The opaque configurations of classes and claims for this driver."""
     for listed in (seen.classes, seen.claims):
-        for stored in () if isinstance(listed, Unread) else listed:
+        for stored in items_of(listed):
+            # A class has its configuration in its spec, a claim one level deeper, in devices.
             spec = stored["spec"]
             for one in (spec.get("devices") or spec).get("config") or ():
                 opaque = one.get("opaque") or {}
@@ -247,6 +239,6 @@ def _parameters(seen: ClusterSeen) -> Iterator[Any]:
 
 
 def _asks_for_iommufd(parameters: Any) -> bool:
-    """Whether a VfioDeviceConfig prefers IOMMUFD; it is a user's, so it may be anything."""
+    """Whether a VfioDeviceConfig prefers IOMMUFD; users write it, so it may have any shape."""
     iommu = parameters.get("iommu") if isinstance(parameters, dict) else None
     return isinstance(iommu, dict) and iommu.get("backendPolicy") == "PreferIommuFD"

@@ -1,8 +1,8 @@
-"""The rights that the driver's service accounts and this command need, and the check that they have them."""
+"""Lists the rights that the driver's service accounts and this command need, and checks them."""
 
 from __future__ import annotations
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import Program
 from gpuctl.doctor.outside.seen import ClusterSeen, Right, Unread
 
@@ -18,6 +18,8 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
     "kubeletplugin": (
         Right("get", DRA, "resourceclaims"),
         *(Right(verb, DRA, "resourceclaims/status") for verb in ("patch", "update")),
+        # Since 1.36 the API server asks for this, too, for each driver whose entries in status.devices of a
+        # claim are changed.
         *(
             Right(f"associated-node:{verb}", DRA, "resourceclaims/driver", name="gpu.nvidia.com")
             for verb in ("patch", "update")
@@ -41,10 +43,10 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
         Right("list", "", "resourcequotas"),
     ),
 }
-"""What ``deploy/rbac.yaml`` and the chart's page grant, by the process whose account needs it."""
+"""The rights that ``deploy/rbac.yaml`` and the chart's page grant, by the process that needs them."""
 
 WHERE_IT_RUNS = frozenset({"page"})
-"""The processes that a cluster may well be without: their rights are asked for where they run."""
+"""The optional processes: their rights are only checked where they run."""
 
 TO_LOOK = (
     Right("list", "", "nodes"),
@@ -61,13 +63,17 @@ TO_LOOK = (
     Right("create", "authorization.k8s.io", "subjectaccessreviews"),
     Right("create", DRA, "resourceslices"),
 )
-"""What every check from outside needs; slices are only created in a dry run."""
+"""The rights that the checks from outside need; slices are only created in a dry run."""
 
 
+@check(
+    "own-rights",
+    "this user's rights, by SelfSubjectAccessReview",
+    "never; warns of rights that lack for looking",
+)
 def _own_rights(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.own_rights, Unread):
-        return skipped(seen.own_rights.why)
-    missing = [str(right) for right, is_granted in seen.own_rights.items() if not is_granted]
+    # By default every authenticated user may ask for their own rights.
+    missing = [str(right) for right, is_granted in require(seen.own_rights).items() if not is_granted]
     if missing:
         return warn(
             f"this user lacks {counted(len(missing), 'right')}, so that not everything is looked at",
@@ -77,6 +83,11 @@ def _own_rights(seen: ClusterSeen) -> Finding:
     return ok("this user may look at everything")
 
 
+@check(
+    "driver-rights",
+    "the rights of the driver's service accounts, by SubjectAccessReview",
+    "one lacks a right that its process needs",
+)
 def _driver_rights(seen: ClusterSeen) -> Finding:
     missing, unread = [], []
     for account, rights in sorted(seen.account_rights.items()):
@@ -95,17 +106,4 @@ def _driver_rights(seen: ClusterSeen) -> Finding:
     return ok(f"the service accounts have what they need: {', '.join(sorted(seen.account_rights))}")
 
 
-RIGHTS_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "own-rights",
-        "this user's rights, by SelfSubjectAccessReview",
-        "never; warns of rights that lack for looking",
-        _own_rights,
-    ),
-    Check(
-        "driver-rights",
-        "the rights of the driver's service accounts, by SubjectAccessReview",
-        "one lacks a right that its process needs",
-        _driver_rights,
-    ),
-)
+RIGHTS_CHECKS = (_own_rights, _driver_rights)

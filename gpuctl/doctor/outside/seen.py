@@ -1,4 +1,4 @@
-"""What was seen of a cluster, frozen, so that checks are functions of it alone."""
+"""Holds what was read of a cluster; the checks are functions of it alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Something that could not be looked at, and why."""
+    """Something that could not be read, and why."""
 
     why: str
 
@@ -22,7 +22,7 @@ Listed = tuple[Object, ...] | Unread
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One thing that RBAC may allow; ``name`` and ``namespace`` are empty for all."""
+    """One thing that RBAC may allow; an empty ``name`` or ``namespace`` means all."""
 
     verb: str
     group: str
@@ -38,9 +38,9 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class WebhookAnswer:
-    """What became of a claim that the webhook has to deny, in a dry run.
+    """The API server's answer to a dry run that creates a claim which the webhook has to deny.
 
-    ``denied_by_it`` is whether the webhook denied it; ``message`` is what the API server said.
+    ``denied_by_it`` is whether the webhook denied it; ``message`` is the answer's text.
     """
 
     denied_by_it: bool
@@ -49,11 +49,11 @@ class WebhookAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """A cluster at one moment; ``now`` is in seconds since 1970, ``node`` the one that was asked about.
+    """A cluster at one moment; ``now`` is in seconds since 1970, ``node`` is the node that the user named.
 
-    ``features`` are the feature gates of the API server by name. ``dropped_fields`` are those that it left
-    out of slices in a dry run. ``own_rights`` are this user's, ``account_rights`` those of the driver's
-    accounts, as ``namespace/name``; a right is True where it is granted.
+    ``features`` are the feature gates of the API server by name. ``dropped_fields`` are the fields that it
+    left out of slices in a dry run. ``own_rights`` are this user's rights, ``account_rights`` those of the
+    driver's service accounts by ``namespace/name``; a right is True if it is granted.
     """
 
     gpuctl_version: str
@@ -84,9 +84,14 @@ class ClusterSeen:
 
 
 def containers_of(pod_spec: Object) -> Iterator[Object]:
-    """All containers of a pod's spec, the first ones to run included."""
+    """All containers of a pod's spec, init containers included."""
     yield from pod_spec.get("initContainers") or ()
     yield from pod_spec.get("containers") or ()
+
+
+def items_of(listed: Listed) -> tuple[Object, ...]:
+    """The objects; none where they could not be listed."""
+    return () if isinstance(listed, Unread) else listed
 
 
 def name_of(item: Object) -> str:

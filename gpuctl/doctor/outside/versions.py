@@ -1,13 +1,13 @@
-"""Checks of versions: the API server, its API and feature gates, kubelets and container runtimes."""
+"""Checks versions: the API server, its API and feature gates, kubelets and container runtimes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.probes import GATES
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
+from gpuctl.doctor.outside.publishing import has_gpu_label, publishing_nodes
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of
 
 FLOOR = (1, 36)
 """The oldest version of Kubernetes that is supported."""
@@ -15,7 +15,7 @@ FLOOR = (1, 36)
 _RESOURCES = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
 HEALTH_GATE = "ResourceHealthStatus"
 _LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
-"""Gates that a server can have off only where it is old, or by hand."""
+"""Gates that are on by default, and that newer servers do not let anybody switch off."""
 
 _SERVE_V1 = "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)"
 _NO_NODE = "no node publishes GPUs, or says by a label that it has one"
@@ -28,15 +28,14 @@ _CDI_BY_DEFAULT = (2, 0)
 
 
 def parsed(version: str) -> tuple[int, int] | None:
-    """Major and minor of a version, None where it is none."""
+    """Major and minor number of a version; None if the text is not a version."""
     found = _NUMBERS.match(version)
     return (int(found[1]), int(found[2])) if found else None
 
 
+@check("server-version", "the version of the API server", "it is older than 1.36")
 def _server_version(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.server_version, Unread):
-        return skipped(seen.server_version.why)
-    text = str(seen.server_version.get("gitVersion", ""))
+    text = str(require(seen.server_version).get("gitVersion", ""))
     number = parsed(text)
     floor = ".".join(map(str, FLOOR))
     if number is None:
@@ -49,16 +48,14 @@ def _server_version(seen: ClusterSeen) -> Finding:
     return ok(f"API server {text}, gpuctl {seen.gpuctl_version}")
 
 
+@check("kubelets", "the kubelets of nodes with GPUs", "one is older than 1.36")
 def _kubelets(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.nodes, Unread):
-        return skipped(seen.nodes.why)
-    if not _gpu_nodes(seen):
+    require(seen.nodes)
+    nodes = _gpu_nodes(seen)
+    if not nodes:
         return skipped(_NO_NODE)
-    old = [
-        f"{name_of(node)}: kubelet {told}"
-        for node in _gpu_nodes(seen)
-        if (number := parsed(told := _node_info(node, "kubeletVersion"))) is not None and number < FLOOR
-    ]
+    versions = [(name_of(node), _node_info(node, "kubeletVersion")) for node in nodes]
+    old = [f"{name}: kubelet {version}" for name, version in versions if (parsed(version) or FLOOR) < FLOOR]
     if old:
         return fail(
             f"{counted(len(old), 'node')} with GPUs {'has a kubelet' if len(old) == 1 else 'have kubelets'} "
@@ -66,37 +63,42 @@ def _kubelets(seen: ClusterSeen) -> Finding:
             "upgrade these nodes; the kubelet may not be older than what is supported",
             old,
         )
-    return ok(f"kubelets of {counted(len(_gpu_nodes(seen)), 'node')} with GPUs are new enough")
+    return ok(f"kubelets of {counted(len(nodes), 'node')} with GPUs are new enough")
 
 
+@check(
+    "runtimes",
+    "the container runtimes of nodes with GPUs, as their kubelets tell",
+    "one knows no CDI; warns where CDI may be off",
+)
 def _runtimes(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.nodes, Unread):
-        return skipped(seen.nodes.why)
+    require(seen.nodes)
     nodes = _gpu_nodes(seen)
     if not nodes:
         return skipped(_NO_NODE)
-    judged = [(name_of(node), _node_info(node, "containerRuntimeVersion")) for node in nodes]
-    unfit = [f"{name}: {told or 'not told'}" for name, told in judged if _knows_cdi(told) is False]
+    runtimes = [(name_of(node), _node_info(node, "containerRuntimeVersion")) for node in nodes]
+    unfit = [f"{name}: {one or 'not told'}" for name, one in runtimes if _knows_cdi(one) is False]
     if unfit:
         return fail(
             f"{counted(len(unfit), 'container runtime')} without CDI, by which containers get GPUs",
             "use containerd 2.0 or newer, or CRI-O 1.23 or newer, on these nodes",
             unfit,
         )
-    asks = [f"{name}: {told}" for name, told in judged if _knows_cdi(told) is None]
-    if asks:
+    unclear = [f"{name}: {one}" for name, one in runtimes if _knows_cdi(one) is None]
+    if unclear:
         return warn(
-            f"{counted(len(asks), 'container runtime')} may have CDI off",
+            f"{counted(len(unclear), 'container runtime')} may have CDI off",
             "containerd 1.7 needs enable_cdi = true; `gpuctl doctor NODE` looks at its configuration",
-            asks,
+            unclear,
         )
     return ok(f"container runtimes of {counted(len(nodes), 'node')} with GPUs read CDI specs by default")
 
 
-def _knows_cdi(told: str) -> bool | None:
-    """Whether a runtime such as ``containerd://2.1.4`` reads CDI specs; None where that is not known."""
-    kind, _, version = told.partition("://")
+def _knows_cdi(runtime: str) -> bool | None:
+    """Whether a runtime such as ``containerd://2.1.4`` reads CDI specs; None if its configuration decides."""
+    kind, _, version = runtime.partition("://")
     first, number = _RUNTIMES.get(kind), parsed(version)
+    # cri-dockerd calls itself docker, and hands no CDI devices on.
     if first is None or number is None:
         return False if kind == "docker" else None
     if number < first:
@@ -104,7 +106,9 @@ def _knows_cdi(told: str) -> bool | None:
     return True if kind != "containerd" or number >= _CDI_BY_DEFAULT else None
 
 
+@check("api", "the versions and resources of resource.k8s.io", "v1 or one of its resources is not served")
 def _api(seen: ClusterSeen) -> Finding:
+    # A server can serve the group without this version, and the version without one of its resources.
     versions, resources = seen.dra_versions, seen.dra_resources
     if isinstance(versions, Unread):
         return fail(f"resource.k8s.io/v1 is not served: {versions.why}", _SERVE_V1)
@@ -117,23 +121,32 @@ def _api(seen: ClusterSeen) -> Finding:
     return ok(f"resource.k8s.io serves {', '.join(versions)}")
 
 
+@check(
+    "slice-fields",
+    "what becomes of a slice in a dry run",
+    "the API server leaves out counters, shared devices or taints",
+)
 def _dropped_fields(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.dropped_fields, Unread):
-        return skipped(seen.dropped_fields.why)
-    if not seen.dropped_fields:
+    dropped_fields = require(seen.dropped_fields)
+    if not dropped_fields:
         return ok("slices are stored with counters, shared devices and taints")
-    gates = sorted({GATES[field] for field in seen.dropped_fields})
+    gates = sorted({GATES[field] for field in dropped_fields})
     return fail(
-        f"the API server stores slices without {', '.join(sorted(seen.dropped_fields))}",
+        f"the API server stores slices without {', '.join(sorted(dropped_fields))}",
         f"enable the feature gate {', '.join(gates)} in the API server, the scheduler and the controllers",
     )
 
 
+@check(
+    "feature-gates",
+    "`kubernetes_feature_enabled` in the metrics of the API server that answers",
+    "a gate is off that the driver needs; warns for ResourceHealthStatus",
+)
 def _feature_gates(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.features, Unread):
-        return skipped(seen.features.why)
+    features = require(seen.features)
     wanted = (*sorted(set(GATES.values())), *_LOCKED_GATES, HEALTH_GATE)
-    known = {name: seen.features[name] for name in wanted if name in seen.features}
+    # A gate that is locked on disappears from the metrics some releases later, and no longer matters.
+    known = {name: features[name] for name in wanted if name in features}
     if not known:
         return skipped("the metrics of the API server tell of none of the feature gates")
     off = [name for name, on in known.items() if not on]
@@ -151,53 +164,13 @@ def _feature_gates(seen: ClusterSeen) -> Finding:
 
 
 def _gpu_nodes(seen: ClusterSeen) -> list[Object]:
-    """The nodes that publish something of this driver, or that say that they have GPUs."""
-    from gpuctl.doctor.outside.publishing import has_gpu_label, publishing_nodes
-
+    """The nodes that publish something of this driver, or have the label of a GPU."""
     publishing = publishing_nodes(seen)
-    nodes: Iterable[Object] = () if isinstance(seen.nodes, Unread) else seen.nodes
-    return [node for node in nodes if name_of(node) in publishing or has_gpu_label(node)]
+    return [node for node in items_of(seen.nodes) if name_of(node) in publishing or has_gpu_label(node)]
 
 
 def _node_info(node: Object, field: str) -> str:
     return str(((node.get("status") or {}).get("nodeInfo") or {}).get(field) or "")
 
 
-VERSION_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "server-version",
-        "the version of the API server",
-        "it is older than 1.36",
-        _server_version,
-    ),
-    Check(
-        "kubelets",
-        "the kubelets of nodes with GPUs",
-        "one is older than 1.36",
-        _kubelets,
-    ),
-    Check(
-        "runtimes",
-        "the container runtimes of nodes with GPUs, as their kubelets tell",
-        "one knows no CDI; warns where CDI may be off",
-        _runtimes,
-    ),
-    Check(
-        "api",
-        "the versions and resources of resource.k8s.io",
-        "v1 or one of its resources is not served",
-        _api,
-    ),
-    Check(
-        "slice-fields",
-        "what becomes of a slice in a dry run",
-        "the API server leaves out counters, shared devices or taints",
-        _dropped_fields,
-    ),
-    Check(
-        "feature-gates",
-        "`kubernetes_feature_enabled` in the metrics of the API server that answers",
-        "a gate is off that the driver needs; warns for ResourceHealthStatus",
-        _feature_gates,
-    ),
-)
+VERSION_CHECKS = (_server_version, _kubelets, _runtimes, _api, _dropped_fields, _feature_gates)

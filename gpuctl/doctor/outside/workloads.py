@@ -1,4 +1,4 @@
-"""Checks of the driver's own pods: workloads, images, restarts, and what they have warned of."""
+"""Checks the driver's own pods: workloads, images, restarts, and the warnings that they reported."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
 from gpuctl.explain.snapshot import event_time
 
 RECENT_SECONDS = 3600.0
-NEEDED = ("controller", "kubeletplugin")
 _SHOWN_CHARACTERS = 200
 _STUCK = frozenset(
     {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
@@ -21,14 +20,16 @@ _STUCK = frozenset(
 )
 
 
+@check(
+    "workloads",
+    "DaemonSets and Deployments that run the driver's programs",
+    "there are none and nothing is published, or not all of their pods are ready",
+)
 def _workloads(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.daemon_sets, Unread):
-        return skipped(seen.daemon_sets.why)
-    if isinstance(seen.deployments, Unread):
-        return skipped(seen.deployments.why)
-    own = [one for one in (*seen.daemon_sets, *seen.deployments) if workload_programs(one)]
+    workloads = (*require(seen.daemon_sets), *require(seen.deployments))
+    own = [one for one in workloads if workload_programs(one)]
     running = {program for one in own for program in workload_programs(one)}
-    missing = [name for name in NEEDED if name not in running]
+    missing = [name for name in ("controller", "kubeletplugin") if name not in running]
     if missing:
         what = f"no DaemonSet runs {' and '.join(f'gpu-dra-{name}' for name in missing)}"
         if publishing_nodes(seen):
@@ -45,9 +46,9 @@ def _workloads(seen: ClusterSeen) -> Finding:
 
 
 def _behind(workload: Object) -> Iterator[str]:
-    """What is missing of a DaemonSet or a Deployment."""
+    """How many pods of a DaemonSet or a Deployment are not ready; nothing if all are."""
     status, name = workload.get("status") or {}, f"{namespace_of(workload)}/{name_of(workload)}"
-    if "desiredNumberScheduled" in status or workload.get("kind") == "DaemonSet":
+    if workload.get("kind") == "DaemonSet":
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     else:
         wanted, ready = workload["spec"].get("replicas", 1), status.get("readyReplicas", 0)
@@ -55,11 +56,10 @@ def _behind(workload: Object) -> Iterator[str]:
         yield f"{name}: {ready} of {wanted} pods are ready"
 
 
+@check("images", "the images of the driver's pods", "never; warns where there are several")
 def _images(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.pods, Unread):
-        return skipped(seen.pods.why)
     images: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for pod in ours(seen.pods):
+    for pod in ours(require(seen.pods)):
         for program, container in programs_of(pod["spec"]).items():
             images[str(container.get("image"))][program] += 1
     if not images:
@@ -78,10 +78,13 @@ def _images(seen: ClusterSeen) -> Finding:
     return ok(f"all pods of the driver run {next(iter(images))}")
 
 
+@check(
+    "restarts",
+    "containers of the driver that wait to run, or have ended within the last hour",
+    "one cannot run; warns of those that restarted",
+)
 def _restarts(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.pods, Unread):
-        return skipped(seen.pods.why)
-    pods = ours(seen.pods)
+    pods = ours(require(seen.pods))
     if not pods:
         return skipped("no pods of the driver were seen")
     stuck, restarted = [], []
@@ -110,7 +113,8 @@ def _restarts(seen: ClusterSeen) -> Finding:
 
 
 def _ended_lately(status: Object, now: float) -> str:
-    """How a container ended within the last hour; empty where it did not."""
+    """How a container ended within the last hour; empty if it did not."""
+    # restartCount alone does not say when; lastState is how the run before this one ended.
     ended = (status.get("lastState") or {}).get("terminated") or {}
     finished = _seconds(str(ended.get("finishedAt") or ""))
     if not status.get("restartCount") or finished is None or now - finished > RECENT_SECONDS:
@@ -120,16 +124,16 @@ def _ended_lately(status: Object, now: float) -> str:
     )
 
 
+@check("warnings", "Warning events by the driver's processes within the last hour", "never; warns of each")
 def _warnings(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.events, Unread):
-        return skipped(seen.events.why)
     recent = [
         one
-        for one in sorted(seen.events, key=event_time)
+        for one in sorted(require(seen.events), key=event_time)
         if (when := _seconds(event_time(one))) is not None and seen.now - when <= RECENT_SECONDS
     ]
     if not recent:
         return ok("the driver's processes have reported no warning within the last hour")
+    # Sorted by time: a later event about the same thing replaces an earlier one.
     newest: dict[tuple[str, str], str] = {}
     for one in recent:
         about = one.get("involvedObject") or {}
@@ -143,11 +147,10 @@ def _warnings(seen: ClusterSeen) -> Finding:
     )
 
 
+@check("releases", "the namespaces in which the driver is installed", "there are several")
 def _releases(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.daemon_sets, Unread):
-        return skipped(seen.daemon_sets.why)
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for one in seen.daemon_sets:
+    for one in require(seen.daemon_sets):
         for program in workload_programs(one):
             found[program].append(f"{namespace_of(one)}/{name_of(one)}: {program}")
     spaces = {line.partition("/")[0] for lines in found.values() for line in lines}
@@ -163,37 +166,11 @@ def _releases(seen: ClusterSeen) -> Finding:
 
 
 def _seconds(time: str) -> float | None:
-    """A time of the API in seconds since 1970, None for none."""
+    """A time of the API in seconds since 1970; None for an empty text, or one that is not a time."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
         return None
 
 
-WORKLOAD_CHECKS: tuple[Check[ClusterSeen], ...] = (
-    Check(
-        "workloads",
-        "DaemonSets and Deployments that run the driver's programs",
-        "there are none and nothing is published, or not all of their pods are ready",
-        _workloads,
-    ),
-    Check(
-        "releases",
-        "the namespaces in which the driver is installed",
-        "there are several",
-        _releases,
-    ),
-    Check("images", "the images of the driver's pods", "never; warns where there are several", _images),
-    Check(
-        "restarts",
-        "containers of the driver that wait to run, or have ended within the last hour",
-        "one cannot run; warns of those that restarted",
-        _restarts,
-    ),
-    Check(
-        "warnings",
-        "Warning events by the driver's processes within the last hour",
-        "never; warns of each",
-        _warnings,
-    ),
-)
+WORKLOAD_CHECKS = (_workloads, _releases, _images, _restarts, _warnings)

@@ -20,7 +20,7 @@ _SANDBOX = "PodReadyToStartContainers"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The verdict about a pod that waits for no devices."""
+    """The verdict about a pod that does not wait for devices."""
 
     verdict: Verdict
     summary: str
@@ -28,7 +28,7 @@ class Placed:
 
 
 def placed(pod: Object, events: Sequence[Object]) -> Placed | None:
-    """What becomes of a pod that has a node, or has ended; None while it waits for a place."""
+    """The state of a pod that has a node or has ended; None while it waits for a node."""
     status, node = pod.get("status") or {}, pod["spec"].get("nodeName")
     phase = status.get("phase", "Pending")
     where = f" on {node}" if node else ""
@@ -38,31 +38,32 @@ def placed(pod: Object, events: Sequence[Object]) -> Placed | None:
         return Placed("failed", f"it has failed{where}", tuple(_ends(status)))
     if not node:
         return Placed("runs", f"its phase is {phase}") if phase == "Running" else None
-    told = not_prepared(pod, events)
-    if told is not None:
+    message = _not_prepared(pod, events)
+    if message is not None:
         summary = f"it is placed on {node}, which cannot prepare its claims"
-        return Placed("fails", summary, (Finding("prepare", told),))
+        return Placed("fails", summary, (Finding("prepare", message),))
     return Placed(
         "runs", f"it runs on {node}" if phase == "Running" else f"it is placed on {node} and starts"
     )
 
 
-def not_prepared(pod: Object, events: Sequence[Object]) -> str | None:
-    """The kubelet's last word on claims that cannot be prepared, None if they could be since.
+def _not_prepared(pod: Object, events: Sequence[Object]) -> str | None:
+    """The kubelet's last message that claims cannot be prepared; None if they were prepared since.
 
-    ``events`` are the pod's, the newest last. An event stays for an hour, whatever became of the pod.
+    ``events`` are about the pod, the newest last.
     """
-    told = [event for event in events if event.get("reason") == _NOT_PREPARED]
-    if not told:
+    failed = [event for event in events if event.get("reason") == _NOT_PREPARED]
+    if not failed:
         return None
+    # An event stays for an hour, whatever became of the pod meanwhile.
     since = max(_prepared_at(pod.get("status") or {}), default="")
-    # Times are RFC 3339 in UTC: seconds tell the order, and an event of the same second came before.
-    passed = since and event_time(told[-1])[:19] <= since[:19]
-    return None if passed else str(told[-1].get("message", ""))
+    # Times are RFC 3339 in UTC, so the first 19 characters sort; an event of the same second came before.
+    passed = since and event_time(failed[-1])[:19] <= since[:19]
+    return None if passed else str(failed[-1].get("message", ""))
 
 
 def _prepared_at(status: Object) -> Iterator[str]:
-    """When its claims were prepared, as far as the pod's status shows it."""
+    """Times by which the pod's claims were prepared, from its status."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == _SANDBOX and condition.get("status") == "True":
             yield str(condition.get("lastTransitionTime") or "")
@@ -73,7 +74,7 @@ def _prepared_at(status: Object) -> Iterator[str]:
 
 
 def _ends(status: Object) -> Iterator[Finding]:
-    """Why a pod failed: what its status says, then what became of its containers."""
+    """Why a pod failed: what its status says, then how its containers ended."""
     said = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
     if said:
         yield Finding("failed", said)

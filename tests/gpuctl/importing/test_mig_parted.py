@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from driver.errors import ConfigError
 from driver.policy.config import load_config, parse_config
 from gpuctl.__main__ import commands
-from gpuctl.importing.mig_parted import Entry, load_mig_parted
-from gpuctl.importing.mig_parted_import import imported
+from gpuctl.importing.mig_parted import Entry, imported, load_mig_parted
 from gpuctl.node.planned import plan_node
 
 FILE = """\

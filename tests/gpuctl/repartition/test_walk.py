@@ -20,9 +20,9 @@ from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
-from gpuctl.repartition.in_the_way import NodeChanges, PodInTheWay, claims_in_the_way
+from gpuctl.repartition.in_the_way import PodInTheWay, claims_using, evict, set_cordon
 from gpuctl.repartition.node_gpus import node_gpus
-from gpuctl.repartition.run import Outcome, Walk
+from gpuctl.repartition.run import Plan, carry_out
 from gpuctl.repartition.wanted import commands_text, wanted_of
 from tests import fork_server
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
@@ -48,15 +48,15 @@ class Walked:
         self.said: list[str] = []
         self._acts = list(acts)
         self._scene = scene
-        client = connect_client(scene.kubeconfig)
         gpus = [gpu for gpu in scene.gpus() if str(gpu.pci) == FIRST]
         self.wanted = wanted_of(gpus, tuple(layout.split(",")), None)
         self.commands = commands_text(self.wanted, layout)
-        changes = NodeChanges(client, "node-a")
-        self._walk = Walk(ClusterView(client), changes, "node-a", self.wanted, self.said.append, self._pause)
 
-    def run(self, *, cordoned: bool = False, timeout_seconds: float = 60.0) -> Outcome:
-        return self._walk.run(self.commands, cordoned, timeout_seconds)
+    def run(self, *, cordoned: bool = False, timeout_seconds: float = 60.0) -> tuple[str, ...]:
+        """What is missing at the end."""
+        plan = Plan("node-a", cordoned, (), self.wanted, (), self.commands)
+        client = connect_client(self._scene.kubeconfig)
+        return carry_out(client, plan, timeout_seconds, self.said.append, self._pause)
 
     def _pause(self, _seconds: float) -> None:
         act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
@@ -78,9 +78,7 @@ def test_a_walk_ends_when_the_slices_show_the_partitions(scene: Scene) -> None:
     scene.claim("mine", "gpu-0000-1b-00-0", scene.pod("web"))
     walked = Walked(scene, scene.end_pods, cut_and_publish(scene, lambda: walked))
 
-    outcome = walked.run()
-
-    assert outcome == Outcome((), cordoned=False)
+    assert walked.run() == ()
     assert scene.node == {}
     assert [line.split(":")[0] for line in walked.said] == [
         "node-a is cordoned",
@@ -112,9 +110,7 @@ def test_a_pod_disruption_budget_is_waited_for(scene: Scene) -> None:
     fault = scene.server.fail("create", "eviction", code=429, times=2)
     walked = Walked(scene, lambda: None, lambda: None, scene.end_pods, cut_and_publish(scene, lambda: walked))
 
-    outcome = walked.run()
-
-    assert outcome.missing == ()
+    assert walked.run() == ()
     assert fault.times == 0
     assert scene.server.count("create", "pods") == 3
     (refused,) = walked.said_about("cannot be evicted")
@@ -124,9 +120,9 @@ def test_a_pod_disruption_budget_is_waited_for(scene: Scene) -> None:
 def test_a_claim_that_outlives_its_pods_is_waited_for(scene: Scene) -> None:
     scene.claim("idle", "gpu-0000-1b-00-0")
 
-    outcome = Walked(scene, lambda: None).run(timeout_seconds=0)
+    missing = Walked(scene, lambda: None).run(timeout_seconds=0)
 
-    assert outcome.missing == ("claim default/idle still has gpu-0000-1b-00-0",)
+    assert missing == ("claim default/idle still has gpu-0000-1b-00-0",)
 
 
 def test_when_the_time_is_over_the_node_stays_cordoned_and_what_is_there_is_told(scene: Scene) -> None:
@@ -166,9 +162,7 @@ def test_scripts_are_told_the_outcome_and_people_the_steps_on_stderr(scene: Scen
 def test_a_node_that_was_cordoned_before_stays_so(scene: Scene) -> None:
     walked = Walked(scene, cut_and_publish(scene, lambda: walked))
 
-    outcome = walked.run(cordoned=True)
-
-    assert outcome == Outcome((), cordoned=True)
+    assert walked.run(cordoned=True) == ()
     assert scene.server.count("patch", "nodes") == 0
 
 
@@ -199,7 +193,7 @@ def test_partitions_that_are_not_the_wanted_ones_do_not_count(scene: Scene) -> N
 
     walked = Walked(scene, others, incomplete, rest)
 
-    assert walked.run().missing == ()
+    assert walked.run() == ()
     assert walked.said_about("published is whole, wanted 2 x 3g.40gb")
     assert walked.said_about("published is 3g.40gb, wanted 2 x 3g.40gb")
     assert walked.said_about("the slices of node-a are not complete")
@@ -209,7 +203,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again(scene: Scene) -> None
     scene.server.fail("list", "resourceslices", code=503, times=1)
     walked = Walked(scene, lambda: None, cut_and_publish(scene, lambda: walked))
 
-    assert walked.run().missing == ()
+    assert walked.run() == ()
     assert walked.said_about("was answered 503")
 
 
@@ -230,9 +224,9 @@ def test_a_pod_that_took_the_name_of_another_is_not_evicted(scene: Scene) -> Non
     new = scene.pod("web")
     client = connect_client(scene.kubeconfig)
 
-    (claim,) = claims_in_the_way(ClusterView(client), "node-a", {PciAddress.parse(FIRST)})
+    (claim,) = claims_using(ClusterView(client), "node-a", {PciAddress.parse(FIRST)})
     gone = PodInTheWay("default", "web", old["metadata"]["uid"], None, ends=False)
-    answer = NodeChanges(client, "node-a").evict(gone)
+    answer = evict(client, gone)
 
     assert claim.pods == ()
     assert answer is None
@@ -240,7 +234,7 @@ def test_a_pod_that_took_the_name_of_another_is_not_evicted(scene: Scene) -> Non
     assert stored["metadata"]["uid"] == new["metadata"]["uid"]
     assert "deletionTimestamp" not in stored["metadata"]
     with pytest.raises(NotFound):
-        NodeChanges(client, "node-z").cordon()
+        set_cordon(client, "node-z", cordoned=True)
 
 
 def test_a_running_pod_makes_room_for_partitions_on_a_cluster_with_the_driver() -> None:

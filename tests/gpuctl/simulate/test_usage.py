@@ -27,7 +27,7 @@ def test_hours_are_counted_until_the_given_end() -> None:
     result = run(group("train", 3, wants(2), lasts_seconds=2 * HOUR), hours=10)
 
     assert result.ended_seconds == 10 * HOUR
-    assert result.gpus == {A30: GpuResult(gpus=8, in_use=0, hours=80, hours_in_use=12)}
+    assert result.gpus == {A30: GpuResult(gpus=8, in_use=0, hours=80, hours_in_use=12, hours_idle=68)}
     assert (result.gpu_hours, result.hours_in_use, result.gpus[A30].hours_idle) == (80, 12, 68)
     assert (result.tiers["whole"].hours_in_use, result.tiers["whole"].hours_idle) == (12, 68)
 
@@ -35,7 +35,7 @@ def test_hours_are_counted_until_the_given_end() -> None:
 def test_pods_that_run_on_at_the_end_are_counted_until_then() -> None:
     result = run(group("serve", 2), group("train", 1, wants(4), lasts_seconds=99 * HOUR), hours=3)
 
-    assert result.gpus[A30] == GpuResult(gpus=8, in_use=6, hours=24, hours_in_use=18)
+    assert result.gpus[A30] == GpuResult(gpus=8, in_use=6, hours=24, hours_in_use=18, hours_idle=6)
 
 
 def test_pods_take_over_from_others_also_after_all_have_come() -> None:

@@ -128,8 +128,8 @@ def limited(**fields: Any) -> dict[str, Any]:
     return {**LIMITED, "memory": memory_seen(**fields)}
 
 
-NO_LIMIT = dataclasses.replace(limit(), told=None)
-NOT_TOLD = dataclasses.replace(limit(), told=Unread("it hangs"))
+NO_LIMIT = dataclasses.replace(limit(), in_nvml=None)
+NOT_TOLD = dataclasses.replace(limit(), in_nvml=Unread("it hangs"))
 ACCOUNTED = {UID: shared(limited=False)}
 PRIVATE = "/var/lib/kubelet/plugins/gpu.nvidia.com/memory/sockets: mode 0755"
 
@@ -391,6 +391,6 @@ def test_containerd_2_has_cdi_on_without_being_told() -> None:
 
 
 def test_a_record_of_this_boot_is_compared() -> None:
-    twice = (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT)) if WELL.sharing else ()  # type: ignore[misc] # it was read
+    twice = (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT))
 
     assert "gpu-y: it has no daemon" in look("mps", sharing=twice).details

@@ -21,7 +21,7 @@ from gpuctl.doctor.inside.claim_files import (
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.cdi.hooks import HookCopies
 from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.gpuctl.doctor.nodes import BOOT, UID
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 
@@ -65,9 +65,9 @@ def test_the_limits_of_containers_that_live_are_compared_with_nvml(tmp_path: Pat
     ((one,), wrong) = read(folder, MemoryLimits(0, 90))
 
     assert (one.claim_uid, one.pci, one.container) == (UID, PCI, "team/train-0/main")
-    assert (one.hard_bytes, one.told, wrong) == (100, MemoryLimits(0, 90), ())
-    assert read(folder)[0][0].told is None
-    assert read(folder, NvmlError("it hangs"))[0][0].told == Unread("it hangs")
+    assert (one.hard_bytes, one.in_nvml, wrong) == (100, MemoryLimits(0, 90), ())
+    assert read(folder)[0][0].in_nvml is None
+    assert read(folder, NvmlError("it hangs"))[0][0].in_nvml == Unread("it hangs")
 
 
 def test_a_container_without_names_is_called_by_its_id(tmp_path: Path) -> None:
@@ -108,15 +108,12 @@ def spec(path: str) -> dict[str, Any]:
 
 
 def test_the_hooks_that_claims_name_are_found(tmp_path: Path) -> None:
-    def is_ours(name: str) -> bool:
-        return claim_of_cdi_spec(name) is not None
-
     (tmp_path / cdi_spec_file_name(UID)).write_text(json.dumps(spec(f"/hook/{HOOK}")))
     (tmp_path / "of-others.json").write_text(json.dumps(spec(f"/elsewhere/{HOOK}")))
     (tmp_path / cdi_spec_file_name("no-spec")).write_text("[]")
 
-    assert named_hooks(tmp_path, is_ours) == {f"/hook/{HOOK}"}
-    assert named_hooks(tmp_path / "missing", is_ours) == set()
+    assert named_hooks(tmp_path) == {f"/hook/{HOOK}"}
+    assert named_hooks(tmp_path / "missing") == set()
 
 
 def copy(folder: Path, *others: str) -> Path:
@@ -191,5 +188,5 @@ def test_the_ledger_that_the_plugin_writes_is_read(tmp_path: Path) -> None:
     assert wrong == ()
     (one,) = limits
     assert (one.claim_uid, one.pci, one.container) == (UID, node.pci(), "team/pod/main")
-    assert isinstance(one.told, MemoryLimits)
-    assert one.hard_bytes == one.told.hard_bytes > 0
+    assert isinstance(one.in_nvml, MemoryLimits)
+    assert one.hard_bytes == one.in_nvml.hard_bytes > 0
