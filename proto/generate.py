@@ -1,7 +1,7 @@
-"""Makes the stubs of every .proto file in this folder, or checks that they are what it would make.
+"""Generates the stubs of all .proto files in this folder, or checks that they are up to date.
 
-``python -m proto.generate`` writes them, ``python -m proto.generate --check`` exits with 1 when
-one is missing, stale or left over. Needs grpcio-tools.
+``python -m proto.generate`` writes them. ``python -m proto.generate --check`` exits with 1 if one is missing,
+stale or left over. Needs grpcio-tools.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ PROTO_FOLDER = Path(__file__).resolve().parent
 def compile_into(target: Path, folder: Path = PROTO_FOLDER) -> None:
     """Compile all .proto files of ``folder`` into ``target``, below a folder of the same name.
 
-    The descriptors are registered as ``proto/<file>``: upstream calls all its files api.proto,
-    which would collide in the descriptor pool. Raises RuntimeError when protoc refuses a file.
+    Raises RuntimeError if protoc refuses a file.
     """
     from grpc_tools import protoc
 
+    # With paths from the folder above, the descriptors are registered as proto/<file>. Kubernetes calls all
+    # of its files api.proto, and two files of one name cannot be in the descriptor pool of one process.
     sources = [f"{folder.name}/{path.name}" for path in sorted(folder.glob("*.proto"))]
     arguments = ["protoc", f"-I{folder.parent}", f"--python_out={target}", f"--pyi_out={target}", *sources]
     if protoc.main(arguments) != 0:
@@ -29,12 +30,12 @@ def compile_into(target: Path, folder: Path = PROTO_FOLDER) -> None:
 
 
 def stubs(folder: Path) -> dict[str, bytes]:
-    """The generated files of a folder by their names, with their contents."""
+    """The generated files of a folder: name -> content."""
     return {path.name: path.read_bytes() for path in folder.glob("*_pb2.py*")}
 
 
 def stale(folder: Path = PROTO_FOLDER) -> list[str]:
-    """The names of stubs in ``folder`` that are missing, differ from a fresh run, or have no source."""
+    """The names of stubs in ``folder`` that are missing, out of date, or without a .proto file."""
     with tempfile.TemporaryDirectory() as scratch:
         compile_into(Path(scratch), folder)
         fresh, present = stubs(Path(scratch) / folder.name), stubs(folder)

@@ -1,7 +1,7 @@
-"""Makes the virtual environment of a checkout, and says what it does while that takes minutes.
+"""Makes the virtual environment of a checkout, and shows its progress, since that takes minutes.
 
-Runs on the Python that is there, with its standard library alone, and says so where that is too old. uv is
-used where it is installed.
+Runs on the Python of the system, with the standard library alone, and says so if that Python is too old. It
+uses uv if that is installed.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from pathlib import Path
 
 OLDEST = (3, 11)
 LOCK = "requirements.lock"
-_WIDE = 79
-_TOLD = ("Collecting ", "Downloading ", "Building wheel", "Installing collected packages")
+_WIDTH = 79
+# The beginnings of pip's lines that are shown.
+_SHOWN = ("Collecting ", "Downloading ", "Building wheel", "Installing collected packages")
 
 
 class Progress:
-    """Steps in lines of their own; on a terminal, where in a step it is, in a line that is written over."""
+    """Shows a line for each step, and on a terminal a line below it that is overwritten with the progress."""
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()
         self._collected = 0
 
     def step(self, text: str) -> None:
-        """A new step begins, or all are done."""
+        """Show that a step begins, or that all are done."""
+        # A carriage return and the control sequence that clears the line.
         self._write(f"\r\033[K{text}\n" if self._live else f"{text}\n")
 
-    def hear(self, line: str) -> None:
-        """A line that pip wrote."""
+    def show(self, line: str) -> None:
+        """Show a line that pip or uv wrote, if it says something about the progress."""
         if line.startswith("Collecting "):
             self._collected += 1
-        if self._live and line.startswith(_TOLD):
+        if self._live and line.startswith(_SHOWN):
             words = line.split(" (from ", maxsplit=1)[0]
-            self._write(f"\r\033[K  {self._collected}: {words}"[: _WIDE + 4])
+            # The control characters in front take no room on the line.
+            self._write(f"\r\033[K  {self._collected}: {words}"[: _WIDTH + 4])
 
     @staticmethod
     def _write(text: str) -> None:
@@ -45,7 +48,7 @@ class Progress:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the environment; returns the exit code, 1 where a step failed."""
+    """Make the environment; returns the exit code, 1 if a step failed."""
     parser = argparse.ArgumentParser(description="Make the virtual environment of this checkout.")
     parser.add_argument("folder", type=Path, help="where it shall be")
     parser.add_argument("--python", default=sys.executable, help="the Python for it")
@@ -70,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def with_pip(folder: Path, python: str) -> list[tuple[str, list[str]]]:
-    """What pip has to do, step by step."""
+    """The steps with pip: words and command of each."""
     install = [str(folder / "bin" / "python"), "-m", "pip", "install"]
     install += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     return [
@@ -81,7 +84,7 @@ def with_pip(folder: Path, python: str) -> list[tuple[str, list[str]]]:
 
 
 def with_uv(uv: str, folder: Path, python: str) -> list[tuple[str, list[str]]]:
-    """What uv has to do; it finds a Python that is new enough, or downloads one."""
+    """The steps with uv, which finds a Python that is new enough, or downloads one."""
     chosen = python if sys.version_info >= OLDEST else ".".join(map(str, OLDEST))
     install = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python")]
     return [
@@ -92,12 +95,13 @@ def with_uv(uv: str, folder: Path, python: str) -> list[tuple[str, list[str]]]:
 
 
 def run(command: list[str], progress: Progress) -> bool:
-    """Run one step; whether it worked. What it wrote is shown where it did not, its errors at once."""
+    """Run one step; returns whether it succeeded. If it failed, the end of its output is shown."""
     wrote = []
+    # stderr is not captured, so errors are shown at once.
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
         for line in process.stdout or ():
             wrote.append(line)
-            progress.hear(line.strip())
+            progress.show(line.strip())
     if process.returncode:
         progress.step("".join(wrote[-20:]).rstrip())
         print(f"`{' '.join(command)}` failed with exit code {process.returncode}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Builds what a fake machine's node would have: a driver root whose containers start, and its sysfs."""
+"""Builds the files of a fake machine's node: a driver root with which containers start, and sysfs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fakegpu.smi.listing import SMI, list_lines
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 CALL_LOG = "var/log/nvidia-calls.log"
-"""Below the driver root: one line for each run of a binary of it, its name and its arguments."""
+"""Below the driver root: a line for each run of one of its programs, with name and arguments."""
 
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 LIBRARIES = {
@@ -36,17 +36,17 @@ STUBS = ("nvidia-debugdump", "nvidia-persistenced")
 MPS_CONTROL, MPS_SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 CDI_HOOK = "nvidia-cdi-hook"
 HOOK_CALLS = ("update-ldcache", "create-symlinks", "chmod", "enable-cuda-compat")
-"""What the stub of the hook says that it knows; those of an older release."""
+"""The commands that the stub of nvidia-cdi-hook lists, as an older release of the real one does."""
 
 _REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """How containers see a driver root whose programs they run: where it is, the machine, and this package.
+class ContainerView:
+    """Where containers that run the programs of a driver root find it, the machine and this package.
 
-    ``machine`` is as ``FakeMachine.open`` takes it, with paths that the containers have; ``python`` is an
-    interpreter that finds this package by itself.
+    ``machine`` is as in ``FakeMachine.open``, with paths inside the containers. ``python`` is an interpreter
+    that finds this package without PYTHONPATH.
     """
 
     root: Path
@@ -55,45 +55,40 @@ class Seen:
 
 
 def build_driver_root(
-    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, seen: Seen | None = None
+    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, view: ContainerView | None = None
 ) -> Path:
     """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
 
-    Device nodes are real character devices (the null device) where this process may make them, else
-    links to /dev/null. Libraries are ELF files of the driver's version. nvidia-smi lists the GPUs
-    whose nodes it sees: inside a container those of the container. Every binary logs its calls
-    in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
-    nvidia-cuda-mps-control also change it (fakegpu.smi.program, fakegpu.mps.program); elsewhere, and
-    in containers that cannot reach the file, they refuse that. ``cdi_hook`` adds nvidia-cdi-hook. The
-    capability files of MIG follow the machine from then on, whoever changes it
-    (fakegpu.machine.capabilities). With ``seen`` the programs are for containers,
-    and change the machine there.
+    Libraries are ELF files of the driver's version. nvidia-smi lists the GPUs whose device nodes it sees; in
+    a container those are the container's. Every program logs its calls in CALL_LOG if it can reach that file.
+    If the machine's state is in a file, nvidia-smi and nvidia-cuda-mps-control also change it
+    (fakegpu.smi.program, fakegpu.mps.program); otherwise, and in containers without that file, they refuse.
+    With ``view`` the programs are for containers, and change the machine there. ``cdi_hook`` adds
+    nvidia-cdi-hook.
     """
-    build_device_nodes(folder, machine, seen)
-    build_driver_files(folder, machine, cdi_hook=cdi_hook, seen=seen)
+    build_device_nodes(folder, machine, view)
+    build_driver_files(folder, machine, cdi_hook=cdi_hook, view=view)
     return folder
 
 
-def build_device_nodes(folder: Path, machine: FakeMachine, seen: Seen | None = None) -> None:
-    """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG.
-
-    Both follow the machine from then on.
-    """
+def build_device_nodes(folder: Path, machine: FakeMachine, view: ContainerView | None = None) -> None:
+    """Build the device nodes and the capability files of MIG; from then on they follow the machine."""
     for name in CONTROL_NODES:
         null_device(folder / "dev" / name)
     (folder / "dev" / "dri" / "by-path").mkdir(parents=True, exist_ok=True)
-    machine.attach_driver_root(folder, seen.root if seen else None)
+    machine.attach_driver_root(folder, view.root if view else None)
 
 
 def build_driver_files(
-    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, seen: Seen | None = None
+    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, view: ContainerView | None = None
 ) -> None:
     """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     lists = list_lines(folder, machine.spec, machine.state)
-    _script(folder, SMI, _program(folder, machine, "smi.program", seen) + lists + _REFUSAL)
-    _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", seen) + _REFUSAL)
+    # The program of this package runs if it can be reached; otherwise the shell lines below it answer.
+    _script(folder, SMI, _program(folder, machine, "smi.program", view) + lists + _REFUSAL)
+    _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", view) + _REFUSAL)
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
     for name in STUBS:
         _script(folder, name)
@@ -105,9 +100,9 @@ def build_driver_files(
 
 
 def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
-    """Build what the machine's kernel shows below ``folder/sys``; returns that, to be given as --sysfs-root.
+    """Build the sysfs of the machine's kernel below ``folder/sys``; returns that folder, for --sysfs-root.
 
-    It follows the machine from then on, as ``fakegpu.sysfs.kernel.FakeKernel`` changes it.
+    From then on it follows the machine, also when ``fakegpu.sysfs.kernel.FakeKernel`` changes it.
     """
     root = folder / "sys"
     root.mkdir(parents=True, exist_ok=True)
@@ -116,7 +111,7 @@ def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
 
 
 def _libraries(folder: Path, version: str) -> None:
-    """The libraries of one version; those of another one are removed, as a driver upgrade does."""
+    """Install the libraries of one version and remove those of another, as an upgrade of the driver does."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("lib*.so*"):
         old.unlink()
@@ -137,26 +132,24 @@ def _script(root: Path, name: str, body: str = "") -> None:
     path = root / "usr" / "bin" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     log = shlex.quote(str((root / CALL_LOG).absolute()))
-    # Inside a container the log's folder is not there: then nothing is noted.
+    # In a container the log's folder does not exist, and nothing is logged.
     note = f'[ -d {shlex.quote(str((root / CALL_LOG).absolute().parent))} ] && echo "{name} $*" >>{log}'
     path.write_text(f"#!/bin/sh\n{note}\n{body}exit 0\n")
     path.chmod(0o755)
 
 
-def _program(root: Path, machine: FakeMachine, module: str, seen: Seen | None) -> str:
-    """Shell lines that become a program of this package, where the machine's state can be reached."""
-    if seen is not None:
-        return _become(seen, module, "")
-    if machine.flag is None:
-        return ""
-    packages = f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[2]))}\n"
-    return _become(Seen(root.absolute(), machine.flag, Path(sys.executable)), module, packages)
-
-
-def _become(seen: Seen, module: str, before: str) -> str:
-    state = seen.machine.rpartition("@")[2]
-    words = (str(seen.python), "-P", "-m", f"fakegpu.{module}", seen.machine, str(seen.root))
+def _program(root: Path, machine: FakeMachine, module: str, view: ContainerView | None) -> str:
+    """Shell lines that run a module of this package if it and the machine's state file can be reached."""
+    packages = ""
+    if view is None:
+        # A machine that lives in this process alone cannot be changed by a program.
+        if machine.flag is None:
+            return ""
+        packages = f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[2]))}\n"
+        view = ContainerView(root.absolute(), machine.flag, Path(sys.executable))
+    state = view.machine.rpartition("@")[2]
+    words = (str(view.python), "-P", "-m", f"fakegpu.{module}", view.machine, str(view.root))
     return (
-        f"if [ -x {shlex.quote(str(seen.python))} ] && [ -f {shlex.quote(state)} ]; then\n"
-        f'{before}exec {shlex.join(words)} "$0" "$@"\nfi\n'
+        f"if [ -x {shlex.quote(str(view.python))} ] && [ -f {shlex.quote(state)} ]; then\n"
+        f'{packages}exec {shlex.join(words)} "$0" "$@"\nfi\n'
     )

@@ -1,4 +1,8 @@
-"""Makes shared libraries without code: ldconfig and whatever else reads ELF takes them for real ones."""
+"""Makes shared libraries without code, which ldconfig and other readers of ELF take for real ones.
+
+Names and numbers are those of <elf.h>; the layout is header, two segments, hash table, symbols, strings,
+dynamic section, three section headers.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,12 @@ _NO_SYMBOLS = struct.pack("<IIII", 1, 1, 0, 0)
 
 def elf_library(soname: str, machine: str = "x86_64") -> bytes:
     """A library of 64 bits that has this soname and nothing else (System V ABI, chapters 4 and 5)."""
+    # One string table for the soname, which is at offset 1, and for the names of the sections.
     strings = b"\0" + soname.encode() + b"\0.dynstr\0.dynamic\0"
     at_hash = _HEADER + 2 * _SEGMENT
     at_symbols = at_hash + len(_NO_SYMBOLS)
     at_strings = at_symbols + _SYMBOL
+    # The dynamic section has to be aligned to 8 bytes.
     strings += bytes(-(at_strings + len(strings)) % 8)
     at_dynamic = at_strings + len(strings)
     entries = (
@@ -47,6 +53,7 @@ def elf_library(soname: str, machine: str = "x86_64") -> bytes:
         *(_SHARED, _MACHINES[machine], _CURRENT, 0, _HEADER, at_sections, 0),
         *(_HEADER, _SEGMENT, 2, _SECTION, 3, 1),
     )
+    # One segment maps the whole file, so that addresses are offsets in the file.
     whole = _segment(_LOAD, 0, at_sections + len(sections), 0x1000)
     segments = whole + _segment(_DYNAMIC_SEGMENT, at_dynamic, len(dynamic), 8)
     return head + segments + _NO_SYMBOLS + bytes(_SYMBOL) + strings + dynamic + sections

@@ -1,7 +1,7 @@
-"""Lays an NVIDIA driver below the root of a pretend host, as each distribution or installer lays it.
+"""Installs an NVIDIA driver below the root of a pretend host, where each distribution or installer puts it.
 
-Only what differs between layouts: libraries with their links, nvidia-smi, and the links that lead there. The
-sources of the layouts are named in docs/driver-root.md.
+Only the files that differ between layouts: libraries with their links, nvidia-smi, and links to them. The
+sources of the layouts are in docs/driver-root.md.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SMI = "nvidia-smi"
 
 @dataclass(frozen=True, slots=True)
 class HostLayout:
-    """Where a driver lies: its ``root`` on the host, and below that the folders of libraries and programs.
+    """Where a driver is: its ``root`` on the host, and below that the folders of libraries and programs.
 
-    ``container_libraries`` and ``container_programs`` are where containers have to get the two. ``links`` are
-    further links below the host's root, absolute where they are so on a real node. ``real_root`` is the
-    folder that the root is a link to.
+    ``container_libraries`` and ``container_programs`` are the folders that containers need them in. ``links``
+    are further links below the host's root: path and target, which is absolute if it is so on a real node.
+    ``real_root`` is the folder that the root is a link to.
     """
 
     root: str
@@ -38,7 +38,8 @@ def _usual(root: str, libraries: str, *links: tuple[str, str]) -> HostLayout:
 
 
 def _debian(root: str, prefix: str) -> HostLayout:
-    """Links of the alternatives system lead to the files; they are absolute, and meant below the root."""
+    """A layout of Debian, whose alternatives system adds links; ``prefix`` is where they are on the host."""
+    # The links are absolute: below a driver root they lead to nowhere, unless they are resolved below it.
     current, folder = "usr/lib/x86_64-linux-gnu/nvidia/current", f"{prefix}usr/lib/x86_64-linux-gnu"
     alternatives = f"{prefix}etc/alternatives"
     return HostLayout(
@@ -98,7 +99,7 @@ HOST_LAYOUTS = {
 
 
 def lay_driver(host: Path, layout: HostLayout, version: str) -> Path:
-    """Install the driver below a pretend host's root; another version that lay there goes.
+    """Install the driver below a pretend host's root in place of another version.
 
     Returns the folder of the libraries.
     """
@@ -123,7 +124,7 @@ def lay_driver(host: Path, layout: HostLayout, version: str) -> Path:
 
 
 def remove_driver(host: Path, layout: HostLayout) -> None:
-    """Take the driver's root away, as a driver container does that ends; its folder stays, empty."""
+    """Empty the driver's root, as a driver container does when it ends; the folder stays."""
     root = host / layout.root.lstrip("/")
     shutil.rmtree(root)
     root.mkdir()

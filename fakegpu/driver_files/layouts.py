@@ -1,4 +1,4 @@
-"""Installs all that a driver package has for containers, where distributions and driver containers put it.
+"""Installs all files of a driver that containers get, where distributions and driver containers put them.
 
 The libraries are real ELF files without code: ldconfig and NVIDIA's own tools take them for the driver's.
 """
@@ -47,8 +47,9 @@ LIBRARIES = {
     "libnvidia-vulkan-producer.so": (),
     "libnvoptix.so": ("libnvoptix.so.1",),
 }
-"""Library without its version -> the links beside it, of which the first is its soname."""
+"""Library without its version -> the links to it in the same folder, of which the first is its soname."""
 
+# Libraries whose version is not that of the driver, and their sonames.
 OWN_VERSIONS = {
     "libnvidia-egl-gbm.so.1.1.2": "libnvidia-egl-gbm.so.1",
     "libnvidia-egl-wayland.so.1.1.20": "libnvidia-egl-wayland.so.1",
@@ -56,7 +57,8 @@ OWN_VERSIONS = {
     "libnvidia-egl-xlib.so.1.0.3": "libnvidia-egl-xlib.so.1",
     "libnvidia-nvvm70.so.4": "",
 }
-_NARROW = ("libcuda.so", "libnvidia-ml.so")
+_OF_32_BITS = ("libcuda.so", "libnvidia-ml.so")
+# Libraries in the same folder that are not the driver's, one of them of another version.
 OF_OTHERS = ("libssl.so.3", "libcuda.so.550.163.01", "libGL.so.1.7.0")
 PROGRAMS = (
     "nvidia-smi",
@@ -80,11 +82,11 @@ SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a driver lies below its root; paths have no slash at either end.
+    """Where the files of a driver are below its root; paths have no slash at either end.
 
-    ``xorg`` are the folders of the X.Org driver and of its GLX module, ``files`` the settings by their path,
-    ``links`` folders that are links to others, ``sockets`` those that services of the host listen on,
-    ``narrow_libraries`` the folder of libraries for programs of 32 bits.
+    ``xorg`` are the folders of the X.Org driver and of its GLX module, ``files`` configuration files,
+    ``links`` folders that are links to others, ``sockets`` those of services on the host, and
+    ``libraries_of_32_bits`` the folder of libraries for 32-bit programs.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Layout:
     files: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     sockets: tuple[str, ...] = ()
-    narrow_libraries: str = ""
+    libraries_of_32_bits: str = ""
 
 
 def _below(folder: str, names: tuple[str, ...] = SHARED) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ LAYOUTS = (
         ),
         links={"lib": "usr/lib", "lib64": "usr/lib64", "var/run": "../run"},
         sockets=("run/nvidia-persistenced/socket",),
-        narrow_libraries="usr/lib",
+        libraries_of_32_bits="usr/lib",
     ),
     Layout(
         "driver-container",
@@ -170,8 +172,10 @@ def install_driver(root: Path, layout: Layout, version: str = VERSION) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(target)
     _install_libraries(root / layout.libraries, version)
-    for library in _NARROW if layout.narrow_libraries else ():
-        _file(root / layout.narrow_libraries / f"{library}.{version}", b"\x7fELF\x01\x01\x01" + bytes(57))
+    for library in _OF_32_BITS if layout.libraries_of_32_bits else ():
+        # The byte after the magic number of ELF is the class: 1 for 32 bits.
+        content = b"\x7fELF\x01\x01\x01" + bytes(57)
+        _file(root / layout.libraries_of_32_bits / f"{library}.{version}", content)
     for name in PROGRAMS:
         program = _file(root / layout.programs / name, b"#!/bin/sh\n")
         program.chmod(0o755)
@@ -213,8 +217,10 @@ def _install_xorg(root: Path, layout: Layout, version: str) -> None:
 
 
 def _listen_once(path: Path) -> None:
-    """Leave a socket as a service that listens has it, below a folder whose name may be too long for one."""
+    """Leave the socket of a service; its file stays when the socket is closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The path of a unix socket has at most 107 bytes, and that of a test's folder may be longer. The kernel
+    # follows the short path of the descriptor.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as listening:

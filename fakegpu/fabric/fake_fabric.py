@@ -1,7 +1,4 @@
-"""The fabric manager of a fake machine, and what an admin, a fault or a reboot does to its NVLink fabric.
-
-Of the partitions in the machine file no two that share a GPU are active at the same time.
-"""
+"""The fabric manager of a fake machine, and what an admin, a fault or a reboot does to its NVLink fabric."""
 
 # ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
 from __future__ import annotations
@@ -11,28 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.fabric.api import (
-    CALLS,
-    FabricCode,
-    FabricGpu,
-    FabricPartition,
-    FabricTimeout,
-    NoFabricManager,
-    fabric_failure,
-)
+from driver.fabric import api
 from driver.nvml.api import FabricInfoState
 from fakegpu.fabric.state import FabricFault, FabricState
 from fakegpu.machine.spec import FabricSpec, MachineSpec
 from fakegpu.machine.state import MachineState, StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     _Edit = Callable[[FabricState, str], FabricState]
 
 
 class FakeFabricManager:
-    """The fabric manager of a fake machine, as one process asks it."""
+    """The fabric manager of a fake machine, as one process sees it."""
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
         self._spec = spec
@@ -42,11 +29,11 @@ class FakeFabricManager:
         fabric = self._store.read().fabric
         return fabric.session if fabric.running else None
 
-    def partitions(self) -> tuple[FabricPartition, ...]:
+    def partitions(self) -> tuple[api.FabricPartition, ...]:
         with_faults = self._enter("partitions")
         state = self._store.read()
         found = tuple(
-            FabricPartition(
+            api.FabricPartition(
                 number,
                 tuple(self._gpu(state, module) for module in sorted(modules)),
                 number in state.fabric.active,
@@ -59,8 +46,9 @@ class FakeFabricManager:
     def activate(self, partition: int) -> None:
         def edit(fabric: FabricState, call: str) -> FabricState:
             modules = self._modules(call, partition)
+            # Partitions that share a GPU cannot be active at the same time.
             if any(modules & self._modules(call, other) for other in fabric.active):
-                raise fabric_failure(call, FabricCode.IN_USE, f"partition {partition}")
+                raise api.fabric_failure(call, api.FabricCode.IN_USE, f"partition {partition}")
             numbers = tuple(sorted({*fabric.active, partition}))
             return replace(fabric, active=numbers, connected=tuple(sorted({*fabric.connected, partition})))
 
@@ -70,7 +58,7 @@ class FakeFabricManager:
         def edit(fabric: FabricState, call: str) -> FabricState:
             self._modules(call, partition)
             if partition not in fabric.active:
-                raise fabric_failure(call, FabricCode.UNINITIALIZED, f"partition {partition}")
+                raise api.fabric_failure(call, api.FabricCode.UNINITIALIZED, f"partition {partition}")
             return replace(
                 fabric,
                 active=tuple(one for one in fabric.active if one != partition),
@@ -82,11 +70,12 @@ class FakeFabricManager:
     def set_activated(self, partitions: tuple[int, ...]) -> None:
         self._shared("set_activated")
         with_faults = self._enter("set_activated")
-        call = CALLS["set_activated"]
+        call = api.CALLS["set_activated"]
 
         def edit(state: MachineState) -> MachineState:
+            # Only a fabric manager that was started with FABRIC_MODE_RESTART=1 takes this list, only once.
             if not state.fabric.waits:
-                raise fabric_failure(call, FabricCode.NOT_SUPPORTED)
+                raise api.fabric_failure(call, api.FabricCode.NOT_SUPPORTED)
             for partition in partitions:
                 self._modules(call, partition)
             fabric = replace(state.fabric, waits=False, active=tuple(sorted(set(partitions))))
@@ -98,11 +87,11 @@ class FakeFabricManager:
     def _change(self, method: str, partition: int, edit: _Edit) -> None:
         self._shared(method)
         with_faults = self._enter(method)
-        call = CALLS[method]
+        call = api.CALLS[method]
 
         def change(state: MachineState) -> MachineState:
             if state.fabric.waits:
-                raise fabric_failure(call, FabricCode.NOT_CONFIGURED, f"partition {partition}")
+                raise api.fabric_failure(call, api.FabricCode.NOT_CONFIGURED, f"partition {partition}")
             return replace(state, fabric=edit(state.fabric, call))
 
         self._store.change(change)
@@ -111,38 +100,41 @@ class FakeFabricManager:
     def _modules(self, call: str, partition: int) -> frozenset[int]:
         partitions = self._shared("partitions").partitions
         if partition not in range(len(partitions)):
-            raise fabric_failure(call, FabricCode.BADPARAM, f"partition {partition}")
+            raise api.fabric_failure(call, api.FabricCode.BADPARAM, f"partition {partition}")
         return partitions[partition]
 
     def _shared(self, method: str) -> FabricSpec:
+        """The fabric partitions of the machine; raises unless the fabric manager runs in shared mode."""
         fabric = self._store.read().fabric
         if not fabric.running:
-            raise NoFabricManager("the fabric manager has no socket for commands on this node")
+            raise api.NoFabricManager("the fabric manager has no socket for commands on this node")
         if self._spec.fabric_manager is None or not fabric.shared:
-            raise fabric_failure(CALLS[method], FabricCode.NOT_SUPPORTED)
+            raise api.fabric_failure(api.CALLS[method], api.FabricCode.NOT_SUPPORTED)
         return self._spec.fabric_manager
 
-    def _gpu(self, state: MachineState, module: int) -> FabricGpu:
+    def _gpu(self, state: MachineState, module: int) -> api.FabricGpu:
         slot = next(slot for slot in self._spec.slots if slot.module_id == module)
         gpu = state.gpus[slot.pci]
         if not gpu.present or not self._shared("partitions").tells_identities:
-            return FabricGpu(module)
-        return FabricGpu(module, self._spec.board_uuid(slot.pci, gpu.board), slot.pci)
+            return api.FabricGpu(module)
+        return api.FabricGpu(module, self._spec.board_uuid(slot.pci, gpu.board), slot.pci)
 
     def _enter(self, method: str) -> tuple[FabricFault, ...]:
         """Apply the rules that spoil the call before its work; returns those that spoil it afterwards."""
         hits = tuple(fault for fault in self._store.read().fabric.faults if fault.call == method)
         for fault in hits:
             if not fault.after:
-                self._suffer(method, "", fault)
+                self._fail(method, "", fault)
         return tuple(fault for fault in hits if fault.after)
 
     def _leave(self, method: str, subject: str, faults: tuple[FabricFault, ...]) -> None:
         for fault in faults:
-            self._suffer(method, subject, fault)
+            self._fail(method, subject, fault)
 
-    def _suffer(self, method: str, subject: str, fault: FabricFault) -> None:
-        def spend(state: MachineState) -> MachineState:
+    def _fail(self, method: str, subject: str, fault: FabricFault) -> None:
+        """Count a hit of a rule and raise what it makes of the call."""
+
+        def count_hit(state: MachineState) -> MachineState:
             left = [
                 replace(one, times=one.times - 1) if one == fault and one.times is not None else one
                 for one in state.fabric.faults
@@ -150,10 +142,10 @@ class FakeFabricManager:
             faults = tuple(one for one in left if one.times is None or one.times > 0)
             return replace(state, fabric=replace(state.fabric, faults=faults))
 
-        self._store.change(spend)
+        self._store.change(count_hit)
         if fault.code is None:
-            raise FabricTimeout(f"{CALLS[method]} did not return in time")
-        raise fabric_failure(CALLS[method], fault.code, subject)
+            raise api.FabricTimeout(f"{api.CALLS[method]} did not return in time")
+        raise api.fabric_failure(api.CALLS[method], fault.code, subject)
 
 
 class FakeFabric:
@@ -164,7 +156,7 @@ class FakeFabric:
         self._store = store
 
     def manager(self) -> FakeFabricManager:
-        """The fabric manager as one process asks it."""
+        """The fabric manager as one process sees it."""
         return FakeFabricManager(self._spec, self._store)
 
     @property
@@ -173,14 +165,14 @@ class FakeFabric:
         return self._store.read().fabric
 
     def stop(self) -> None:
-        """End the fabric manager; the switches go on as they are."""
+        """Stop the fabric manager; the NVSwitches keep what is connected."""
         self._change(lambda fabric: replace(fabric, running=False))
 
     def start(self, *, keeps: bool = True, shared: bool | None = None) -> None:
-        """Restart the fabric manager, with FABRIC_MODE_RESTART=1 if it ``keeps`` what is connected.
+        """Start the fabric manager again, with FABRIC_MODE_RESTART=1 if it ``keeps`` what is connected.
 
-        It then waits for the list of active partitions; otherwise it disconnects everything. ``shared`` is
-        its mode, None for the previous one.
+        It then waits for the list of active partitions. Otherwise it disconnects everything. ``shared`` is
+        whether it runs in shared NVSwitch mode, None for the previous mode.
         """
         self._change(
             lambda fabric: replace(
@@ -195,15 +187,15 @@ class FakeFabric:
         )
 
     def register(self, gpus: FabricInfoState) -> None:
-        """Say how far the GPUs have come with their registration in the fabric."""
+        """Set how far the GPUs' registration in the fabric has come, as NVML reports it."""
         self._change(lambda fabric: replace(fabric, gpus=gpus))
 
     def fail(
         self, call: str, code: int | None = None, times: int | None = None, *, after: bool = False
     ) -> None:
-        """Spoil a call: it ends with ``code``, or is overdue without one; raises ConfigError."""
-        if call not in CALLS:
-            raise ConfigError(f"there is no call {call!r}", f"name one of {', '.join(sorted(CALLS))}")
+        """Make a call fail with ``code``, or time out without one; raises ConfigError for an unknown call."""
+        if call not in api.CALLS:
+            raise ConfigError(f"there is no call {call!r}", f"name one of {', '.join(sorted(api.CALLS))}")
         fault = FabricFault(call, code, times, after)
         self._change(lambda fabric: replace(fabric, faults=(*fabric.faults, fault)))
 

@@ -1,10 +1,9 @@
-"""What changes of the NVLink fabric of a fake machine, and what spoils calls of its fabric manager."""
+"""The state of a fake machine's NVLink fabric, and the rules that spoil calls of its fabric manager."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from driver.nvml.api import FabricInfoState
 
@@ -13,8 +12,8 @@ from driver.nvml.api import FabricInfoState
 class FabricFault:
     """A rule that spoils calls of the fabric manager: those of the method ``call`` of FabricManager.
 
-    ``code`` is what it answers; without one it does not answer in time. ``times`` counts down with each call
-    that it hits; None never ends. With ``after`` the call has done its work before.
+    ``code`` is the error that they end with; without one they time out. ``times`` counts down with each call
+    that the rule hits; None never ends. With ``after`` a call does its work before it fails.
     """
 
     call: str
@@ -25,11 +24,12 @@ class FabricFault:
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """The fabric now. ``connected`` is what the switches do, ``active`` what the fabric manager believes.
+    """The fabric. ``connected`` are the partitions that the NVSwitches connect.
 
-    ``session`` counts its starts. ``shared`` is whether it runs in shared NVSwitch mode. ``waits`` is whether
-    it was started with FABRIC_MODE_RESTART=1 and has no list of active partitions yet. ``gpus`` is how far
-    the registration of GPUs has come, as NVML says it; if empty, the machine file says it.
+    The rest is about the fabric manager: ``active`` are the partitions that it takes to be active,
+    ``session`` counts its starts, ``shared`` is whether it runs in shared NVSwitch mode, and ``waits``
+    whether it was started with FABRIC_MODE_RESTART=1 and has no list of active partitions yet. ``gpus`` is
+    how far the registration of GPUs has come, as NVML reports it; empty for the value of the machine file.
     """
 
     running: bool = True
@@ -42,16 +42,5 @@ class FabricState:
     gpus: FabricInfoState | Literal[""] = ""
 
     def after_boot(self) -> FabricState:
-        """Nothing is connected, and the fabric manager was started in the same mode."""
+        """The state after a reboot: nothing is connected; the fabric manager has started in the same mode."""
         return FabricState(session=self.session + 1, shared=self.shared)
-
-    def to_document(self) -> dict[str, Any]:
-        """As a state file has it."""
-        return asdict(self)
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> FabricState:
-        """Read what ``to_document`` gives; raises TypeError for anything else."""
-        lists = {name: tuple(document[name]) for name in ("active", "connected") if name in document}
-        faults = tuple(FabricFault(**fault) for fault in document.get("faults", ()))
-        return cls(**{**document, **lists, "faults": faults})

@@ -1,9 +1,12 @@
-"""What a test or a demo does to the health of a fake machine's GPUs."""
+"""What a test or a demo does to the health of a fake machine's GPUs.
+
+The methods set what NVML answers from then on; a GPU is given as in GpuSelector.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from driver.errors import ConfigError
 from driver.nvml.health.calls import (
@@ -15,45 +18,36 @@ from driver.nvml.health.calls import (
     RemappedRows,
     Severity,
 )
-from driver.nvml.pci_address import PciAddress
 from fakegpu.health.calls import FIRST_WITH_STRUCTURED_EVENTS, release
-from fakegpu.health.state import GpuHealth
-from fakegpu.machine.spec import MachineSpec
-from fakegpu.machine.state import GpuState, MachineState, StateStore, with_gpu
+from fakegpu.machine.controls import Controls, GpuSelector
+from fakegpu.machine.state import MachineState, with_gpu
 
-_FELL_OFF = 79
+_FELL_OFF_BUS_XID = 79
 
 
-class FaultInjection:
-    """The part of FakeMachine about health. A GPU is its index, its UUID, or its address."""
-
-    spec: MachineSpec
-    _store: StateStore
-
-    def pci(self, gpu: int | str | PciAddress) -> PciAddress:
-        """The address of a GPU of the machine."""
-        raise NotImplementedError
+class FaultInjection(Controls):
+    """The part of FakeMachine about health."""
 
     def xid(
         self,
-        gpu: int | str | PciAddress,
+        gpu: GpuSelector,
         code: int,
         *,
         gpu_instance: int | None = None,
         compute_instance: int | None = None,
         times: int = 1,
     ) -> None:
-        """Let the driver report an XID, in the old form; ``times`` is how often, one after the other.
+        """Make the driver report an XID ``times`` times, in the form without severity and containment.
 
-        XID 79 says that the GPU fell off the bus, which it does. What others leave behind (rows, errors, a
-        recovery action) is set by the other methods.
+        With XID 79 the GPU also falls off the bus. Other XIDs change nothing: the other methods set replaced
+        rows, errors and the recovery action.
         """
         event = GpuEvent("xid", "", code, gpu_instance, compute_instance)
         self._add_event(gpu, event, times)
 
     def event(
         self,
-        gpu: int | str | PciAddress,
+        gpu: GpuSelector,
         *,
         kind: EventKind = "operational",
         xid: int | None = None,
@@ -67,10 +61,10 @@ class FaultInjection:
         incident: str = "",
         times: int = 1,
     ) -> None:
-        """Let the driver report another event, or one in the structured form; see GpuEvent.
+        """Make the driver report an event that is not a plain XID; see GpuEvent.
 
-        With an XID the kind is that. Raises ConfigError where a driver before R615 should tell what only
-        structured events do.
+        ``kind`` does not count if ``xid`` is given. Raises ConfigError for fields of structured events with
+        a driver before R615.
         """
         structured = (severity, contained, recovered, component_reset, dropped, incident)
         if structured != (None, None, False, False, False, ""):
@@ -88,46 +82,41 @@ class FaultInjection:
                 f"give the machine driver {FIRST_WITH_STRUCTURED_EVENTS} or newer",
             )
 
-    def recovery_action(self, gpu: int | str | PciAddress, action: RecoveryAction | None) -> None:
-        """Say what makes the GPU well again; None is an answer that this driver does not know."""
-        self._change_health(gpu, lambda health: replace(health, recovery_action=action))
+    def recovery_action(self, gpu: GpuSelector, action: RecoveryAction | None) -> None:
+        """Set the recovery action; None is a value that this project's binding does not know."""
+        self._change_health(gpu, recovery_action=action)
 
-    def rows(self, gpu: int | str | PciAddress, rows: RemappedRows) -> None:
-        """Say which rows of the memory were replaced."""
-        self._change_health(gpu, lambda health: replace(health, rows=rows))
+    def rows(self, gpu: GpuSelector, rows: RemappedRows) -> None:
+        """Set which rows of the memory were replaced."""
+        self._change_health(gpu, rows=rows)
 
-    def page_pending(self, gpu: int | str | PciAddress, pending: bool) -> None:
-        """Say whether a page waits for its retirement, as on GPUs before Ampere."""
-        self._change_health(gpu, lambda health: replace(health, page_pending=pending))
+    def page_pending(self, gpu: GpuSelector, pending: bool) -> None:
+        """Set whether a memory page is to be retired at the next reset, as on GPUs before Ampere."""
+        self._change_health(gpu, page_pending=pending)
 
-    def unrepairable(self, gpu: int | str | PciAddress, unrepairable: bool) -> None:
-        """Say whether the memory has what no reset repairs."""
-        self._change_health(gpu, lambda health: replace(health, unrepairable=unrepairable))
+    def unrepairable(self, gpu: GpuSelector, unrepairable: bool) -> None:
+        """Set whether the memory has a defect that no reset repairs."""
+        self._change_health(gpu, unrepairable=unrepairable)
 
-    def ecc(self, gpu: int | str | PciAddress, errors: EccErrors) -> None:
-        """Count errors of the memory."""
-        self._change_health(gpu, lambda health: replace(health, ecc=errors))
+    def ecc(self, gpu: GpuSelector, errors: EccErrors) -> None:
+        """Set the counts of memory errors."""
+        self._change_health(gpu, ecc=errors)
 
-    def fabric_health(self, gpu: int | str | PciAddress, fabric: FabricHealth) -> None:
-        """Say how the GPU's part of the fabric is."""
-        self._change_health(gpu, lambda health: replace(health, fabric=fabric))
+    def fabric_health(self, gpu: GpuSelector, fabric: FabricHealth) -> None:
+        """Set the health of the GPU's part of the fabric."""
+        self._change_health(gpu, fabric=fabric)
 
-    def _change_health(self, gpu: int | str | PciAddress, edit: Callable[[GpuHealth], GpuHealth]) -> None:
+    def _change_health(self, gpu: GpuSelector, **changes: Any) -> None:
+        """Replace fields of a GPU's GpuHealth."""
+        self._change_gpu(gpu, lambda old: replace(old, health=replace(old.health, **changes)))
+
+    def _add_event(self, gpu: GpuSelector, event: GpuEvent, times: int) -> None:
         pci = self.pci(gpu)
 
         def edit_state(state: MachineState) -> MachineState:
             old = state.gpus[pci]
-            return with_gpu(state, pci, replace(old, health=edit(old.health)))
-
-        self._store.change(edit_state)
-
-    def _add_event(self, gpu: int | str | PciAddress, event: GpuEvent, times: int) -> None:
-        pci = self.pci(gpu)
-
-        def edit_state(state: MachineState) -> MachineState:
-            old: GpuState = state.gpus[pci]
             named = replace(event, uuid=self.spec.board_uuid(pci, old.board))
-            new = replace(old, lost=True) if event.xid == _FELL_OFF else old
+            new = replace(old, lost=True) if event.xid == _FELL_OFF_BUS_XID else old
             return replace(with_gpu(state, pci, new), events=state.events.with_event(pci, named, times))
 
         self._store.change(edit_state)

@@ -1,7 +1,7 @@
-"""The files in which a fake kernel driver shows its MIG instances: capabilities and their device nodes.
+"""The files in which the fake NVIDIA driver shows its MIG instances: capabilities and their device nodes.
 
-As the real driver has it, a capability is a file below ``/proc/driver/nvidia/capabilities`` that names
-the minor of a node in ``/dev/nvidia-caps``. The file goes with its instance, the node stays.
+As with the real driver, a capability is a file below ``/proc/driver/nvidia/capabilities`` that names the
+minor of a node in ``/dev/nvidia-caps``. The file is removed with its instance; the node stays.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ CAPABILITIES = "proc/driver/nvidia/capabilities"
 CAPABILITY_NODES = "dev/nvidia-caps"
 
 _CONFIG_MINOR, _MONITOR_MINOR, _FIRST_ACCESS_MINOR = 1, 2, 3
+# The most instances for which the driver reserves minors: 15 of a GPU, 8 of a GPU instance.
 _GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
 _OWNER_READS, _ALL_READ = 0o400, 0o444
+# The numbers of /dev/null.
 _NULL_DEVICE = os.makedev(1, 3)
 
 
 def access_minor(gpu_minor: int, gpu_instance_id: int, compute_instance_id: int | None = None) -> int:
-    """The minor of the node that gives access to a GPU instance, or to a compute instance inside."""
+    """The minor of the node that gives access to a GPU instance, or to a compute instance in it."""
+    # Minors are fixed by GPU and ids, as /proc/driver/nvidia-caps/mig-minors lists them: one for the GPU
+    # instance, followed by those of its compute instances.
     per_instance = 1 + _COMPUTE_INSTANCES
     minor = _FIRST_ACCESS_MINOR + per_instance * (_GPU_INSTANCES * gpu_minor + gpu_instance_id)
     return minor if compute_instance_id is None else minor + 1 + compute_instance_id
 
 
 def update_capabilities(before: MachineState, after: MachineState) -> None:
-    """Make the capability files of all driver roots that follow the machine those of the state after."""
+    """Make the capability files below all of the machine's driver roots show the new state."""
     if after.driver_roots:
         old, new = _capabilities(before), _capabilities(after)
         for root in map(Path, after.driver_roots):
@@ -39,20 +43,21 @@ def update_capabilities(before: MachineState, after: MachineState) -> None:
 
 
 def write_capabilities(root: Path, state: MachineState) -> None:
-    """Make the capability files below a driver root those of the state, whatever is there."""
+    """Make the capability files below a driver root show the state, whatever is there."""
     folder = root / CAPABILITIES
     there = {path.relative_to(folder).as_posix(): (-1, 0) for path in folder.rglob("*") if path.is_file()}
     _update(root, there, _capabilities(state))
 
 
 def null_device(path: Path) -> None:
-    """Make a character device that is the null device; a link to it where this process may make none."""
+    """Make a character device that is the null device, or a link to it if the process may make none."""
     if path.is_char_device():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mknod(path, 0o666 | stat.S_IFCHR, _NULL_DEVICE)
-        path.chmod(0o666)  # mknod's mode is cut by the umask
+        # The umask took bits away from the mode of mknod.
+        path.chmod(0o666)
     except PermissionError:
         path.symlink_to("/dev/null")
 
@@ -72,22 +77,23 @@ def _capabilities(state: MachineState) -> dict[str, tuple[int, int]]:
 
 
 def _update(root: Path, before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> None:
-    """Remove the files that are no more, write those that are new, and make their nodes."""
+    """Remove the files that no longer exist, write those that are new or different, and make their nodes."""
     folder = root / CAPABILITIES
     for name in before.keys() - after.keys():
         path = folder / name
         path.unlink(missing_ok=True)
-        _remove_empty_folders(path.parent, folder)
+        remove_empty_folders(path.parent, folder)
     for name in after.keys() - {name for name, node in before.items() if after.get(name) == node}:
         minor, mode = after[name]
         null_device(root / CAPABILITY_NODES / f"nvidia-cap{minor}")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The mode is in decimal, as the driver prints it.
         path.write_text(f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
 
 
-def _remove_empty_folders(path: Path, top: Path) -> None:
-    """Remove a folder and those above it, as far as they hold nothing."""
+def remove_empty_folders(path: Path, top: Path) -> None:
+    """Remove a folder and those above it up to ``top``, as far as they are empty."""
     while path != top and path.is_dir() and not any(path.iterdir()):
         path.rmdir()
         path = path.parent

@@ -1,6 +1,6 @@
 """Pretended control groups: folders below a root of the fake machine, made by the pretended runtime.
 
-What NVML knows as /sys/fs/cgroup/a/b is <root>/a/b, on a machine with cgroup v1 as well.
+The group that NVML takes as /sys/fs/cgroup/a/b is the folder <root>/a/b, on a machine with cgroup v1 as well.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 """Where cgroup v2 is mounted; NVML takes no other place."""
 
 _ROOT_INODE = 1
-_NUMBER = ".inode"
-"""A link to the inode of a pretended group: a file system gives that of a removed folder to the next."""
 
+# A link in the folder of a pretended group, whose target is the group's inode number. The folder's own number
+# does not do: a file system gives that of a removed folder to the next one.
+_NUMBER = ".inode"
+
+# Controllers and path in a line of /proc/PID/cgroup. On cgroup v2 the only line is 0::/path, without
+# controllers. The path has more than a slash: no container is in the root group.
 _LINE = re.compile(r"^\d+:([^:\n]*):(/[^\n]+)$", re.MULTILINE)
-"""Controllers and path of a line of /proc/PID/cgroup; no container lies in the root."""
 
 
 class FakeCgroups:
     """The groups below ``root``.
 
-    ``followed`` is where this machine has the memory groups of cgroup v1. A process that lies in one of those
-    has a group at the same path, for as long as the real one is there.
+    ``followed`` is where this machine mounts the memory controller of cgroup v1. A process in one of its
+    groups has a pretended group at the same path, for as long as the real group exists.
     """
 
     def __init__(self, root: Path, followed: Path = Path("/sys/fs/cgroup/memory")) -> None:
@@ -40,9 +43,9 @@ class FakeCgroups:
         self._followed = followed
 
     def make(self, path: str) -> Cgroup:
-        """Make a group, as a runtime does before a container starts; once there, it is left as it is.
+        """Make a group and those above it, as a runtime does before a container starts, unless they exist.
 
-        ``path`` is as /proc/PID/cgroup has it, or as NVML takes it.
+        ``path`` is as in /proc/PID/cgroup, or as NVML takes it.
         """
         folder = self._folder(path)
         self._root.mkdir(parents=True, exist_ok=True)
@@ -52,9 +55,10 @@ class FakeCgroups:
         return self._found(_nvml_path(path))
 
     def remove(self, path: str) -> None:
-        """Remove a group and all below it, as a runtime does when a container has ended."""
+        """Remove a group and all groups below it, as a runtime does when a container has ended."""
         folder = self._folder(path)
         with suppress(FileNotFoundError):
+            # A link to a real group of cgroup v1: only the link may be removed.
             if folder.is_symlink():
                 folder.unlink()
             else:
@@ -66,10 +70,7 @@ class FakeCgroups:
             self.remove(f"/{child.name}")
 
     def of_process(self, text: str) -> Cgroup:
-        """The group that a process lies in, from the text of its /proc/PID/cgroup.
-
-        Raises ClaimBlocked where there is no such group (any more).
-        """
+        """The group of a process, from the text of its /proc/PID/cgroup; raises ClaimBlocked without one."""
         for controllers, path in _LINE.findall(text):
             if not controllers or "memory" in controllers.split(","):
                 self._follow(path)
@@ -80,7 +81,7 @@ class FakeCgroups:
         )
 
     def is_there(self, cgroup: Cgroup) -> bool:
-        """Whether this very group still exists."""
+        """Whether this group still exists, and is not another group with the same path."""
         return _inode_of(self._root, cgroup.path) == cgroup.inode
 
     def _folder(self, path: str) -> Path:
@@ -96,35 +97,39 @@ class FakeCgroups:
         return Cgroup(path, inode)
 
     def _follow(self, path: str) -> None:
-        """Have a real group of cgroup v1 at its path, unless a pretended one is there."""
+        """Make a link to a real group of cgroup v1 at its path, unless a pretended group is there."""
         real, folder = _folder_of(self._followed, _nvml_path(path)), _folder_of(self._root, _nvml_path(path))
         if real is None or folder is None or folder == self._root or not real.is_dir() or folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # A link that is still there leads to a group that was removed.
         with suppress(FileNotFoundError):
-            folder.unlink()  # it followed a group that is gone
-        with suppress(FileExistsError):  # another process was faster
+            folder.unlink()
+        # Another process may be faster.
+        with suppress(FileExistsError):
             folder.symlink_to(real)
 
 
 def _folder_of(root: Path, path: str) -> Path | None:
-    """The folder below ``root`` that stands for a group's path as NVML takes it; None for no such path."""
+    """The folder below ``root`` of a group's path as NVML takes it; None for one outside /sys/fs/cgroup."""
     parts = PurePosixPath(path)
+    # PurePosixPath does not resolve "..", so it could lead out of the root.
     if not parts.is_relative_to(CGROUP_ROOT) or ".." in parts.parts or "\0" in path:
         return None
     return root / parts.relative_to(CGROUP_ROOT)
 
 
 def _inode_of(root: Path, path: str) -> int | None:
-    """The inode of the group at a path as NVML takes it, None without one; the root has always one."""
+    """The inode of the group at a path as NVML takes it; None if there is none. The root always has one."""
     folder = _folder_text(str(root), path)
     if not folder:
         return None
     if folder == str(root):
         return _ROOT_INODE
     try:
-        return int(os.readlink(f"{folder}/{_NUMBER}"))  # noqa: PTH115 - asked for each group at each call
-    except OSError:  # it was not made here
+        return int(os.readlink(f"{folder}/{_NUMBER}"))  # noqa: PTH115 - read for each group at each call
+    except OSError:
+        # A folder that ``make`` did not make: a link to a real group.
         with suppress(OSError):
             return os.stat(folder).st_ino  # noqa: PTH116 - likewise
     return None
@@ -132,7 +137,7 @@ def _inode_of(root: Path, path: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _folder_text(root: str, path: str) -> str:
-    """The same as ``_folder_of`` in text, empty for no such path."""
+    """The same as ``_folder_of`` as text, which is faster to use; empty for a path outside /sys/fs/cgroup."""
     return str(_folder_of(Path(root), path) or "")
 
 
@@ -142,20 +147,22 @@ def _nvml_path(path: str) -> str:
 
 
 def _make_group(folder: Path) -> None:
-    """Make the folder of a group whole, with its number; one that is there stays."""
+    """Make the folder of a group with its inode number, unless it exists."""
     if folder.is_dir():
         return
+    # Made aside and renamed, so that no process sees a group without its number.
     made = folder.parent / f".{os.urandom(6).hex()}"
     made.mkdir()
-    (made / _NUMBER).symlink_to(str(int.from_bytes(os.urandom(6)) + 2))
+    (made / _NUMBER).symlink_to(str(int.from_bytes(os.urandom(6)) + _ROOT_INODE + 1))
     try:
         made.rename(folder)
-    except OSError:  # another process was faster
+    except OSError:
+        # Another process was faster: a folder cannot replace one that is not empty.
         shutil.rmtree(made)
 
 
 def group_at(state: MachineState, path: str) -> Cgroup | None:
-    """The group at a path as NVML takes it, None where there is none; raises ValueError for no such path."""
+    """The group at a path as NVML takes it; None if there is none, ValueError for a path outside the root."""
     root = _root(state)
     folder = _folder_of(root, path)
     if folder is None:
@@ -165,11 +172,11 @@ def group_at(state: MachineState, path: str) -> Cgroup | None:
 
 
 def without_dead_groups(state: MachineState, gpu: GpuState) -> GpuState:
-    """A GPU without the limits and the clients of groups that are gone."""
+    """A GPU without the limits and clients of removed groups: the NVIDIA driver ends both with the group."""
     if not gpu.memory.limits and not gpu.memory.clients:
         return gpu
     root = _root(state)
-    memory = gpu.memory.of_living_groups(lambda group: _inode_of(root, group.path) == group.inode)
+    memory = gpu.memory.of_existing_groups(lambda group: _inode_of(root, group.path) == group.inode)
     return gpu if memory is gpu.memory else replace(gpu, memory=memory)
 
 

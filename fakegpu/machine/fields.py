@@ -18,7 +18,7 @@ _NOWHERE = PciAddress(0, 0, 0, 0)
 class Fields:
     """One mapping of the file; all mappings of a file share one list of ``errors``.
 
-    A wrong field is noted there and read as an empty value, so that one look finds all of them.
+    A wrong field adds an error and is read as an empty value, so that one reading finds all errors.
     """
 
     def __init__(self, document: object, path: str = "", errors: list[str] | None = None) -> None:
@@ -33,17 +33,17 @@ class Fields:
         return key in self._fields
 
     def refuse(self, key: str, demand: str) -> None:
-        """Note what the field should have been."""
+        """Add an error that says what the field has to be."""
         self.errors.append(f"{self._at(key)}: {demand}")
 
     def refuse_unknown(self) -> None:
-        """Note every field that nobody took: a misspelled one must not pass silently."""
+        """Add an error for every field that was not read: a misspelled one must not pass silently."""
         for key in self._fields:
             if key not in self._taken:
                 self.refuse(str(key), "is no known field")
 
     def text(self, key: str, pattern: str = r".+", what: str = "text, in quotes if it is a number") -> str:
-        """A required text that matches the whole pattern; ``what`` says to people what that is."""
+        """A required text that matches the whole pattern; ``what`` describes it in the error message."""
         value = self._take(key)
         if isinstance(value, str) and re.fullmatch(pattern, value):
             return value
@@ -51,7 +51,7 @@ class Fields:
         return ""
 
     def name(self, key: str, names: Collection[str]) -> str:
-        """One of these names; required."""
+        """A required text, one of these names."""
         value = self._take(key)
         if isinstance(value, str) and value in names:
             return value
@@ -59,10 +59,11 @@ class Fields:
         return ""
 
     def number(self, key: str, minimum: int, default: int | None = None) -> int:
-        """A whole number; required where there is no default."""
+        """A whole number; required if there is no default."""
         if key not in self and default is not None:
             return default
         value = self._take(key)
+        # bool is a subclass of int, and YAML reads "yes" and "on" as bools.
         if isinstance(value, int) and not isinstance(value, bool) and value >= minimum:
             return value
         self.refuse(key, f"must be a whole number from {minimum}")
@@ -134,7 +135,7 @@ class Fields:
             return _NOWHERE
 
     def fabric(self) -> FabricInfo:
-        """This mapping as the place in an NVLink fabric."""
+        """This mapping as the machine's place in an NVLink fabric."""
         cluster = self.text(
             "cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID in small letters"
         )

@@ -1,6 +1,6 @@
-"""Which functions of a fake machine are open: a driver releases none that is held.
+"""Which PCI functions of a fake machine are held open: a kernel driver releases none of those.
 
-A hold ends with its holder, which is an object or a process.
+A hold ends with the object or process that has it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from driver.nvml.pci_address import PciAddress
 
 
 class Hold(Protocol):
-    """One function held open; it is let go of by ``release``, and when the object goes."""
+    """One function that is held open, until ``release`` or until the object is deleted."""
 
     def release(self) -> None:
-        """Let go; once more does nothing."""
+        """Close the function; a second call does nothing."""
         ...
 
 
@@ -33,7 +33,7 @@ class Holds(Protocol):
         ...
 
     def is_held(self, pci: PciAddress) -> bool:
-        """Whether anybody holds a function open, this process included."""
+        """Whether any process holds a function open, this one included."""
         ...
 
 
@@ -50,7 +50,7 @@ class MemoryHolds:
         return _Counted(self, pci)
 
     def is_held(self, pci: PciAddress) -> bool:
-        """Whether anybody holds a function open."""
+        """Whether a function is held open."""
         return self._counts[pci] > 0
 
     def count(self, pci: PciAddress, more: int) -> None:
@@ -74,10 +74,7 @@ class _Counted:
 
 
 class FileHolds:
-    """The holds on a machine that processes share: locks on a file for each function.
-
-    The kernel ends a lock with its process, so that one which is killed holds nothing.
-    """
+    """The holds on a machine that processes share: file locks, one file for each function."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,6 +83,8 @@ class FileHolds:
         """Hold a function open; raises OSError where the process may open no more files."""
         self._folder.mkdir(exist_ok=True)
         descriptor = os.open(self._folder / str(pci), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # Shared, so that several processes can hold one function. The kernel releases the lock with the last
+        # copy of the descriptor: a process that is killed holds nothing.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return _Locked(descriptor)
 
@@ -96,6 +95,8 @@ class FileHolds:
         except FileNotFoundError:
             return False
         try:
+            # An exclusive lock is refused while anybody has a shared one. Locks belong to the open file, not
+            # to the process, so a hold of this process counts too.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -118,9 +119,9 @@ class _Locked:
 
 
 class GpuHold:
-    """A GPU held open through its device node: the node is open below each device root, where it is one.
+    """A GPU that is held open through its device nodes below the device roots, as NVML holds it.
 
-    So a search through /proc for processes that have the node open finds this one.
+    A search through /proc for the processes that have a node open finds this process.
     """
 
     def __init__(self, hold: Hold, device_roots: Iterable[str], minor: int) -> None:
@@ -129,11 +130,12 @@ class GpuHold:
         for root in device_roots:
             node = Path(root, "dev", f"nvidia{minor}")
             if not node.is_symlink() and node.is_char_device():
-                with suppress(PermissionError):  # a file system on which no device can be opened
+                # On a file system that is mounted nodev no device can be opened.
+                with suppress(PermissionError):
                     self._descriptors.append(os.open(node, os.O_RDWR | os.O_CLOEXEC))
 
     def release(self) -> None:
-        """Let go; once more does nothing."""
+        """Close the GPU; a second call does nothing."""
         self._hold.release()
         for descriptor in self._descriptors:
             os.close(descriptor)

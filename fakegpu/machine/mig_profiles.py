@@ -1,4 +1,4 @@
-"""Reads MIG catalogues: which instances a kind of GPU offers and where they can lie, as YAML."""
+"""Reads MIG catalogues: the MIG profiles and placements of one model of GPU, as YAML."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from fakegpu.machine.fields import Fields
 CATALOGUES = Path(__file__).parents[1] / "mig_profiles"
 """The catalogues that machine files name, ``<name>.yaml``."""
 
+# Indexes of GPU instance profiles in nvml.h: 1_SLICE_REV2, which is 1g with double memory, and the profiles
+# without attributes, which are 1g, 2g, 3g, 4g and 7g.
 _DOUBLE_MEMORY = 0x9
-_PLAIN_PROFILES = range(5)  # the indexes of the profiles without attributes: 1g, 2g, 3g, 4g, 7g
+_PLAIN_PROFILES = range(5)
 
+# Slices of a compute instance -> index of its profile in nvml.h; the id is the same number. The profile in a
+# 1g with double memory is 1_SLICE_REV1.
 _COMPUTE_INDEXES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 _DOUBLE_MEMORY_COMPUTE_INDEX = 7
+# Slices of a GPU instance -> slices that a compute instance in it can have.
 _COMPUTE_SIZES = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}
-"""Compute slices of a GPU instance -> how many of them a compute instance can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigCatalogue:
-    """What one kind of GPU offers, sorted by index; ``placements`` are by profile id."""
+    """The profiles of one model of GPU, sorted by index; ``placements`` are by profile id."""
 
     name: str
     memory_slices: int
@@ -40,18 +44,19 @@ class MigCatalogue:
         return max(self.profiles, key=lambda profile: profile.slices)
 
     def profile(self, profile_id: int) -> GpuInstanceProfile:
-        """The profile of an id; raises KeyError when the GPU has none such."""
+        """The profile with an id; raises KeyError if the GPU has no such profile."""
         for profile in self.profiles:
             if profile.id == profile_id:
                 return profile
         raise KeyError(profile_id)
 
     def instance_id(self, placement: Placement) -> int:
-        """The id of the instance at a placement: 0 is the whole, 1 and 2 the halves, then the quarters."""
+        """The id of the GPU instance at a placement."""
+        # The hardware fixes it by the memory span: 0 is the whole GPU, 1 and 2 are its halves, then quarters.
         return self.memory_slices // placement.size - 1 + placement.start // placement.size
 
     def compute_profiles(self, profile_id: int) -> tuple[ComputeInstanceProfile, ...]:
-        """What a GPU instance of a profile offers, in the order of indexes; raises KeyError."""
+        """The compute instance profiles in a GPU instance of a profile, sorted by index; raises KeyError."""
         return tuple(self._compute_profiles(self.profile(profile_id)))
 
     def _compute_profiles(self, inside: GpuInstanceProfile) -> Iterator[ComputeInstanceProfile]:
@@ -75,7 +80,8 @@ class MigCatalogue:
 
 
 def compute_placements(inside_slices: int, slices: int) -> tuple[Placement, ...]:
-    """Where compute instances of some slices can lie in a GPU instance: three slices start as four do."""
+    """The placements of compute instances with so many slices in a GPU instance."""
+    # Three slices start where four do.
     step = 4 if slices == 3 else slices
     return tuple(Placement(start, slices) for start in range(0, inside_slices - slices + 1, step))
 
@@ -87,7 +93,7 @@ def known_catalogues() -> tuple[str, ...]:
 
 @cache
 def load_catalogue(name: str) -> MigCatalogue:
-    """Read a catalogue of CATALOGUES; raises ConfigError with everything that is wrong in the file."""
+    """Read a catalogue in CATALOGUES; raises ConfigError with everything that is wrong in the file."""
     path = CATALOGUES / f"{name}.yaml"
     fields = Fields(yaml.safe_load(path.read_text(encoding="utf-8")))
     memory_slices = fields.number("memory_slices", minimum=1)
@@ -106,7 +112,8 @@ def load_catalogue(name: str) -> MigCatalogue:
         fields.refuse("profiles", "needs profiles, each with an id of its own")
     if fields.errors:
         raise ConfigError(f"the catalogue {path} cannot be used", "; ".join(fields.errors))
-    return MigCatalogue(name, memory_slices, tuple(sorted(profiles, key=_index)), placements)
+    by_index = sorted(profiles, key=lambda profile: profile.index)
+    return MigCatalogue(name, memory_slices, tuple(by_index), placements)
 
 
 def _profile(fields: Fields) -> GpuInstanceProfile:
@@ -124,7 +131,3 @@ def _profile(fields: Fields) -> GpuInstanceProfile:
         engines=Engines(*engines),
         most_instances=fields.number("most", minimum=1),
     )
-
-
-def _index(profile: GpuInstanceProfile) -> int:
-    return profile.index

@@ -1,4 +1,4 @@
-"""What changes on a fake GPU in MIG mode, and the rules of hardware that changes must keep."""
+"""The MIG state of a fake GPU, and the hardware's rules for changing it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
 from operator import attrgetter
-from typing import Any
 
 from driver.nvml.api import Code
 from driver.nvml.mig import Engines, GpuInstanceProfile, MigDevice, MigProcess, Placement
@@ -15,13 +14,14 @@ from fakegpu.machine.mig_profiles import MigCatalogue, compute_placements
 _UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")
 _MOST_COMPUTE_INSTANCES = 8
 
+# The engines as a tuple. dataclasses.astuple would copy them deeply, which is slow, and this runs for every
+# set of partitions that is tried.
 _engines = attrgetter(*(field.name for field in fields(Engines)))
-"""The engines as a tuple; ``astuple`` copies them deeply, and every possible set of partitions comes here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeInstanceState:
-    """One compute instance and the processes that use it; while there are any, it cannot be destroyed."""
+    """One compute instance. It cannot be destroyed while processes use it."""
 
     id: int
     profile_id: int
@@ -31,7 +31,7 @@ class ComputeInstanceState:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceState:
-    """One GPU instance and what is inside, in the order of ids."""
+    """One GPU instance and its compute instances, in the order of ids."""
 
     id: int
     profile_id: int
@@ -39,33 +39,24 @@ class GpuInstanceState:
     compute_instances: tuple[ComputeInstanceState, ...] = ()
 
     def compute_instance(self, compute_instance_id: int) -> ComputeInstanceState | None:
-        """One compute instance; None when there is none of that id."""
+        """The compute instance with an id; None if there is none."""
         return next((ci for ci in self.compute_instances if ci.id == compute_instance_id), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MigState:
-    """MIG mode of one GPU now and after its next reset, and its instances in the order of ids."""
+    """MIG mode of one GPU, now and after its next reset; its GPU instances in the order of ids."""
 
     enabled: bool = False
     pending: bool = False
     instances: tuple[GpuInstanceState, ...] = ()
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> MigState:
-        """Read what ``dataclasses.asdict`` made of a state; raises KeyError or TypeError when it is none."""
-        return cls(
-            enabled=bool(document["enabled"]),
-            pending=bool(document["pending"]),
-            instances=tuple(_gpu_instance(instance) for instance in document["instances"]),
-        )
-
     def instance(self, gpu_instance_id: int) -> GpuInstanceState | None:
-        """One GPU instance; None when there is none of that id."""
+        """The GPU instance with an id; None if there is none."""
         return next((gi for gi in self.instances if gi.id == gpu_instance_id), None)
 
     def processes(self) -> tuple[MigProcess, ...]:
-        """Who uses which instance, sorted by process and place."""
+        """Which process uses which instance, sorted by process and instance."""
         found = [
             MigProcess(pid, gi.id, ci.id)
             for gi in self.instances
@@ -75,7 +66,7 @@ class MigState:
         return tuple(sorted(found, key=astuple))
 
     def with_instance(self, gpu_instance_id: int, new: GpuInstanceState | None) -> MigState:
-        """The state with one GPU instance added, replaced, or taken away."""
+        """The state with one GPU instance added or replaced, or removed with None."""
         kept = [gi for gi in self.instances if gi.id != gpu_instance_id]
         added = [] if new is None else [new]
         return replace(self, instances=tuple(sorted(kept + added, key=lambda gi: gi.id)))
@@ -90,27 +81,11 @@ NO_MIG = MigState()
 """A GPU as it comes from the factory: MIG mode off."""
 
 
-def _placement(document: dict[str, int]) -> Placement:
-    return Placement(document["start"], document["size"])
-
-
-def _gpu_instance(document: dict[str, Any]) -> GpuInstanceState:
-    inside = tuple(
-        ComputeInstanceState(
-            ci["id"], ci["profile_id"], _placement(ci["placement"]), tuple(ci["process_ids"])
-        )
-        for ci in document["compute_instances"]
-    )
-    return GpuInstanceState(document["id"], document["profile_id"], _placement(document["placement"]), inside)
-
-
 def gpu_instance_refusal(
     catalogue: MigCatalogue, mig: MigState, profile_id: int, placement: Placement
 ) -> Code | None:
-    """Why the hardware refuses a GPU instance at a place; None when it does not.
-
-    Memory slices and engines decide: compute slices and a profile's greatest number follow from them.
-    """
+    """Why the hardware refuses a GPU instance at a placement; None if it does not."""
+    # Memory slices and engines decide. Compute slices and the most instances of a profile follow from them.
     if placement not in catalogue.placements.get(profile_id, ()):
         return Code.INVALID_ARGUMENT
     if any(placement.overlaps(instance.placement) for instance in mig.instances):
@@ -131,7 +106,7 @@ def _fits(profiles: list[GpuInstanceProfile], whole: GpuInstanceProfile) -> bool
 def with_gpu_instance(
     catalogue: MigCatalogue, mig: MigState, profile_id: int, placement: Placement
 ) -> tuple[MigState, GpuInstanceState]:
-    """The state with an instance that was not refused, and the instance."""
+    """The state with a new instance, and the instance; ``gpu_instance_refusal`` has to be None for it."""
     new = GpuInstanceState(catalogue.instance_id(placement), profile_id, placement)
     return mig.with_instance(new.id, new), new
 
@@ -139,7 +114,7 @@ def with_gpu_instance(
 def new_compute_instance(
     catalogue: MigCatalogue, inside: GpuInstanceState, profile_id: int
 ) -> ComputeInstanceState | Code:
-    """The compute instance that NVML would make in the first free place, or why it refuses."""
+    """The compute instance that NVML makes at the first free placement, or the code with which it refuses."""
     offered = {profile.id: profile for profile in catalogue.compute_profiles(inside.profile_id)}
     if profile_id not in offered:
         return Code.INVALID_ARGUMENT

@@ -1,4 +1,4 @@
-"""Reads machine files: what a fake machine is made of, as YAML, checked strictly with every error's path."""
+"""Reads machine files, YAML that describes fake machines, and reports every error in them with its path."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fakegpu.machine.fields import Fields
 from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from fakegpu.machine.vgpu_types import VgpuHost, read_vgpu_host
 
-_BESIDE = ("audio", "usb", "ucsi")
-"""The functions that a board may have beside the GPU, as a machine file names them."""
+_OTHER_FUNCTIONS = ("audio", "usb", "ucsi")
+"""The functions that a board may have besides the GPU, as a machine file names them."""
 
 MACHINES = Path(__file__).parents[1] / "machines"
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -32,11 +32,12 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 
 @dataclass(frozen=True, slots=True)
 class IommuSpec:
-    """What the kernel can do for virtual machines.
+    """What the kernel supports for virtual machines.
 
-    ``iommufd`` is whether it offers /dev/iommu and a device node for each function. ``unsafe_noiommu`` is
-    vfio's parameter enable_unsafe_noiommu_mode: it then invents groups where there is no IOMMU.
-    ``variant_drivers`` are vfio drivers for some device ids, such as nvgrace-gpu-vfio-pci.
+    ``present`` is whether there is an IOMMU. ``iommufd`` is whether the kernel has /dev/iommu and a device
+    node for each function. ``unsafe_noiommu`` is vfio's parameter enable_unsafe_noiommu_mode: without an
+    IOMMU vfio then makes up groups. ``variant_drivers`` are vfio drivers for some device ids, such as
+    nvgrace-gpu-vfio-pci.
     """
 
     present: bool = True
@@ -46,7 +47,7 @@ class IommuSpec:
 
 
 _USUAL_IOMMU = IommuSpec()
-"""What a machine has whose file says nothing of it."""
+"""The IOMMU of a machine whose file has no field ``iommu``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,12 @@ def _sriov_spec(fields: Fields) -> SriovSpec:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
+    """What all GPUs of a machine have in common. NVML answers NOT_SUPPORTED for values that are None.
 
-    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
-    a host can make of it. ``license`` is the product that a vGPU guest takes a license for, None where the
-    machine knows no licensing; ``licensed`` is whether it has one when the machine is looked at first.
-    ``reserved_bytes`` is what the NVIDIA driver keeps of the memory for itself.
+    ``device_id`` is the PCI device id; ``mig`` are the MIG profiles of the GPU, ``vgpu`` the vGPUs that a
+    host can make of it. ``license`` is the product that a vGPU guest needs a license for, None if there is
+    no licensing; ``licensed`` is whether it has one at first. ``reserved_bytes`` is the memory that the
+    NVIDIA driver keeps for itself.
     """
 
     name: str
@@ -112,14 +113,14 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
+    """One slot of the machine, with its GPU.
 
-    ``numa_node`` is None where the firmware reports none; ``cpus`` are those near the GPU, None likewise.
-    ``links`` are the active NVLinks. ``mig_enabled``: MIG mode is on when the machine is looked at first, and
-    so many ``virtual_functions`` are there then.
-    ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
-    is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
-    ``module_id`` is the place on a baseboard.
+    ``switches`` are the PCIe switches between root and GPU, from the root down. ``numa_node`` and ``cpus``,
+    the CPUs near the GPU, are None if the firmware reports none. ``links`` are the NVLinks. ``mig_enabled``
+    and ``virtual_functions`` are MIG mode and the number of virtual functions at first. ``beside`` are the
+    other functions of the board, from .1 on. Slots with the same ``iommu_group`` share it; None is a group of
+    its own. With ``bridge_in_group`` the bridge above the GPU is in its group, too. ``module_id`` is the
+    place on a baseboard.
     """
 
     pci: PciAddress
@@ -139,10 +140,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """The fabric partitions of a machine, each a set of modules; their ids count from 0.
+    """The fabric partitions of a machine, each a set of module ids; their own ids count from 0.
 
-    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it reports
-    UUID and address of each GPU that the NVIDIA driver has.
+    ``shared``: the fabric manager is started in shared NVSwitch mode at first. ``tells_identities``: it
+    reports UUID and address of each GPU that the NVIDIA driver is bound to.
     """
 
     partitions: tuple[frozenset[int], ...]
@@ -152,10 +153,11 @@ class FabricSpec:
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
+    """A machine as it was built, slots sorted by PCI address; MachineState has what changes later.
 
-    ``fabric_manager`` is what the fabric manager has in shared NVSwitch mode, None without such a mode.
-    ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
+    ``fabric`` is the place in a multi-node NVLink fabric. ``fabric_manager`` are the fabric partitions of the
+    shared NVSwitch mode, None without that mode. ``p2p`` is whether GPUs can read each other's memory.
+    ``links_end_with_mig``: the NVLinks of a GPU in MIG mode are down at both ends.
     """
 
     name: str
@@ -171,14 +173,14 @@ class MachineSpec:
     iommu: IommuSpec = _USUAL_IOMMU
 
     def slot(self, pci: PciAddress) -> Slot:
-        """The slot at an address; raises KeyError where the machine has none."""
+        """The slot at an address; raises KeyError if the machine has none there."""
         for slot in self.slots:
             if slot.pci == pci:
                 return slot
         raise KeyError(str(pci))
 
     def board_uuid(self, pci: PciAddress, board: int) -> str:
-        """The UUID of the n-th board that sat in a slot: the same on every run."""
+        """The UUID of the n-th board in a slot: the same on every run."""
         return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{self.name} {pci} {board}')}"
 
 
@@ -190,8 +192,7 @@ def known_machines() -> tuple[str, ...]:
 def load_machine(machine: str) -> MachineSpec:
     """Read a shipped machine by name, or a machine file by its path.
 
-    Raises ConfigError: unknown machine (listing the known ones), unreadable file, or everything
-    that is wrong in the file with its paths.
+    Raises ConfigError for an unknown machine or an unreadable file, or with all errors in the file.
     """
     shipped = MACHINES / f"{machine}.yaml"
     path = shipped if machine in known_machines() else Path(machine)
@@ -207,7 +208,7 @@ def load_machine(machine: str) -> MachineSpec:
 
 @cache
 def _parsed(path: Path, text: str) -> MachineSpec:
-    """The machine that a file describes; remembered, since YAML takes milliseconds to read."""
+    """The machine that a file describes; cached, since reading YAML takes milliseconds."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -220,7 +221,7 @@ def _parsed(path: Path, text: str) -> MachineSpec:
 
 
 def topology_level(one: Slot, other: Slot) -> TopologyLevel:
-    """What nvmlDeviceGetTopologyCommonAncestor says about two GPUs."""
+    """The common ancestor of two GPUs, as nvmlDeviceGetTopologyCommonAncestor reports it."""
     if one.pci == other.pci:
         return "internal"
     if one.pcie_root == other.pcie_root:
@@ -235,7 +236,7 @@ def topology_level(one: Slot, other: Slot) -> TopologyLevel:
 
 
 def read_machine(name: str, fields: Fields) -> MachineSpec:
-    """The machine that the fields of a file describe; what is wrong with it is noted there."""
+    """The machine that the fields of a file describe; errors are collected in ``fields``."""
     slots = sorted((_slot(item) for item in fields.items("gpus")), key=lambda slot: slot.pci)
     if not slots:
         fields.refuse("gpus", "needs at least one GPU")
@@ -331,14 +332,15 @@ def _slot(fields: Fields) -> Slot:
         if "cpus" in fields
         else None,
     )
-    if unknown := set(slot.beside) - set(_BESIDE):
-        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(_BESIDE)}")
+    if unknown := set(slot.beside) - set(_OTHER_FUNCTIONS):
+        known = ", ".join(_OTHER_FUNCTIONS)
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {known}")
     fields.refuse_unknown()
     return slot
 
 
 def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd]]:
-    """``switch_links`` go from every GPU into switches; ``pairs`` are [index, index, links]."""
+    """The NVLinks of each GPU: ``switch_links`` into NVSwitches, and ``pairs`` of [index, index, links]."""
     links: dict[PciAddress, list[NvLinkEnd]] = {slot.pci: [] for slot in slots}
     for ends in links.values():
         ends.extend([NvLinkEnd("switch")] * fields.number("switch_links", minimum=1, default=0))
@@ -353,7 +355,7 @@ def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd
 
 
 def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
-    """``partitions`` are lists of modules, each of a GPU of the machine."""
+    """The field ``fabric_manager``, whose ``partitions`` are lists of the module ids of GPUs."""
     part = fields.child("fabric_manager")
     modules = [slot.module_id for slot in slots if slot.module_id is not None]
     if len(set(modules)) != len(modules):

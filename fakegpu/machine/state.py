@@ -1,4 +1,4 @@
-"""What changes on a fake machine, and where it is kept: in memory, or in a file that processes share."""
+"""The state of a fake machine, and where it is stored: in memory, or in a file that processes share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Condition, Event, RLock
 from typing import Protocol, TypeVar
@@ -17,12 +17,12 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
 from fakegpu.health.state import NO_EVENTS, WELL, EventLog, GpuHealth
 from fakegpu.machine.changes import Changes, FolderChanges, ReplacedFile, VersionChanges
+from fakegpu.machine.documents import read_state, to_document
+from fakegpu.machine.faults import CallFault, MpsFault
 from fakegpu.machine.holds import FileHolds, Holds, MemoryHolds
 from fakegpu.machine.mig_state import NO_MIG, MigState
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.memory.state import EXACT, NO_MEMORY, Accounting, GpuMemory
-from fakegpu.mps.faults import MpsFault
-from fakegpu.nvml.call_faults import Fault
 from fakegpu.sysfs.state import KernelState
 from fakegpu.use.state import IDLE, GpuUse
 
@@ -30,23 +30,16 @@ T = TypeVar("T")
 
 _SCHEMA = 2
 
-# Replacing a file notifies nobody: a hung call checks this often whether its rule is gone.
-_LOOK_AGAIN_SECONDS = 0.02
+# How often a call that hangs checks whether its fault rule still exists: nothing wakes it.
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class FakeLicense:
-    """Whether a vGPU has its license, and when that ends: ISO 8601 with a zone, None for never."""
+    """Whether a vGPU has its license, and when it expires: ISO 8601 with a zone, None for never."""
 
     licensed: bool = True
     expires: str | None = None
-
-    @classmethod
-    def from_document(cls, document: object) -> FakeLicense:
-        """Read from a state file; raises TypeError when it is something else."""
-        if not isinstance(document, dict):
-            raise TypeError("license is no mapping")
-        return cls(**document)
 
 
 _LICENSED = FakeLicense()
@@ -54,10 +47,12 @@ _LICENSED = FakeLicense()
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
+    """The state of one slot and its GPU.
 
-    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long. With ``persistence``
-    the driver keeps the GPU initialised.
+    ``board`` counts the boards that were in the slot before. ``present`` is whether NVML lists the GPU;
+    a ``lost`` GPU fell off the bus (XID 79) and is still listed. ``time_slice`` is nvidia-smi's number:
+    0 default, 1 short, 2 medium, 3 long. With ``persistence`` the driver keeps the GPU initialised while no
+    process uses it.
     """
 
     minor: int
@@ -75,10 +70,7 @@ class GpuState:
     use: GpuUse = IDLE
 
     def after_load(self) -> GpuState:
-        """The state after a reset or a new load of the driver.
-
-        No mode, no time-slice, no memory limit and no CUDA context outlives them.
-        """
+        """The state after a reset or after loading the NVIDIA driver again, which both end all settings."""
         return replace(
             self,
             compute_mode="default",
@@ -92,10 +84,11 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """Everything that can change. ``session`` counts loads of the kernel driver: old handles are void.
+    """Everything on the machine that can change, except what its kernel remembers.
 
-    ``driver_roots`` are the folders in which the capability files follow the instances. ``pretend_cgroups``
-    is the folder that stands for /sys/fs/cgroup, empty where the real one counts.
+    ``session`` counts loads of the NVIDIA driver: handles from before the last load are not valid.
+    ``driver_roots`` are the folders whose capability files are kept up to date. ``pretend_cgroups`` is the
+    folder that replaces /sys/fs/cgroup, empty for the real one.
     """
 
     gpus: Mapping[PciAddress, GpuState]
@@ -103,7 +96,7 @@ class MachineState:
     cuda_driver_version: str
     driver_loaded: bool = True
     session: int = 1
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[CallFault, ...] = ()
     next_fault: int = 1
     driver_roots: tuple[str, ...] = ()
     mps_faults: tuple[MpsFault, ...] = ()
@@ -127,96 +120,48 @@ class MachineState:
         return cls(gpus, spec.driver_version, spec.cuda_driver_version, fabric=fabric)
 
     def listed(self) -> list[PciAddress]:
-        """The GPUs that NVML lists, in the order of their indexes."""
+        """The GPUs that NVML lists. It numbers them by their PCI addresses."""
         return sorted(pci for pci, gpu in self.gpus.items() if gpu.present)
 
     def to_json(self, machine: str) -> str:
         """The state as the text of a state file."""
-        document: dict[str, object] = {"schema": _SCHEMA, "machine": machine}
-        document |= {
-            "driver_version": self.driver_version,
-            "cuda_driver_version": self.cuda_driver_version,
-            "driver_loaded": self.driver_loaded,
-            "session": self.session,
-            "next_fault": self.next_fault,
-            "driver_roots": self.driver_roots,
-            "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
-            # What is usual is left out, so that the file shows what somebody has changed.
-            **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
-            **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
-            **({} if self.accounting == EXACT else {"accounting": asdict(self.accounting)}),
-            **({} if self.events == NO_EVENTS else {"told": self.events.to_document()}),
-            "mps_faults": [fault.to_document() for fault in self.mps_faults],
-            "faults": [fault.to_document() for fault in self.faults],
-        }
+        document = {"schema": _SCHEMA, "machine": machine, **to_document(self, _USUAL)}
+        if "events" in document:
+            document["told"] = document.pop("events")
+        # At the end, since they are long.
+        del document["gpus"]
+        document["gpus"] = {str(pci): to_document(gpu, _USUAL_GPU) for pci, gpu in sorted(self.gpus.items())}
         return json.dumps(document, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str, machine: str) -> MachineState:
-        """Read a state file's text; raises ValueError when it is none, or another machine's."""
+        """Read the text of a state file; raises ValueError for other text and for other machines."""
         document = json.loads(text)
-        try:
-            head = (document.pop("schema"), document.pop("machine"))
-            gpus = {PciAddress.parse(pci): _gpu(gpu) for pci, gpu in document.pop("gpus").items()}
-            faults = tuple(Fault.from_document(fault) for fault in document.pop("faults"))
-            mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
-            roots = tuple(document.pop("driver_roots"))
-            fabric = FabricState.from_document(document.pop("fabric", {}))
-            document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
-            document["accounting"] = Accounting(**document.pop("accounting", {}))
-            told = document.pop("told", None)
-            document["events"] = NO_EVENTS if told is None else EventLog.from_document(told)
-            state = cls(gpus=gpus, faults=faults, **document)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"it is no state of a fake machine ({error})") from error
-        if head != (_SCHEMA, machine):
-            raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
-        return state
+        if isinstance(document, dict) and "told" in document:
+            document["events"] = document.pop("told")
+        return read_state(cls, document, _SCHEMA, machine, "machine")
 
 
-_ONLY_WHERE_USED = {"memory": NO_MEMORY, "health": WELL, "use": IDLE}
+# Fields with these values are left out of the file, so that it shows what has been changed.
+_USUAL = {"fabric": FabricState(), "pretend_cgroups": "", "accounting": EXACT, "events": NO_EVENTS}
+_USUAL_GPU = {"license": _LICENSED, "persistence": False, "memory": NO_MEMORY, "health": WELL, "use": IDLE}
 
 
-def _gpu_document(gpu: GpuState) -> dict[str, object]:
-    """The slot as JSON, without what is usual."""
-    document = asdict(gpu)
-    if gpu.license == _LICENSED:
-        del document["license"]
-    if not gpu.persistence:
-        del document["persistence"]
-    for name, usual in _ONLY_WHERE_USED.items():
-        if getattr(gpu, name) == usual:
-            del document[name]
-    return document
-
-
-def _gpu(document: dict[str, object]) -> GpuState:
-    pids, mig = document.pop("process_ids"), document.pop("mig")
-    held = FakeLicense.from_document(document.pop("license")) if "license" in document else _LICENSED
-    if not isinstance(pids, list) or not isinstance(mig, dict):
-        raise TypeError("process_ids is no list, or mig no mapping")
-    state = MigState.from_document(mig)
-    memory = GpuMemory.from_document(document.pop("memory")) if "memory" in document else NO_MEMORY  # type: ignore[arg-type]  # TypeError if not
-    document["health"] = GpuHealth.from_document(document["health"]) if "health" in document else WELL
-    document["use"] = GpuUse.from_document(document["use"]) if "use" in document else IDLE
-    return GpuState(process_ids=tuple(pids), mig=state, license=held, memory=memory, **document)  # type: ignore[arg-type]  # TypeError if not
-
-
-Both = tuple["MachineState", KernelState]
-"""What changes on a machine, and what its kernel remembers."""
+Both = tuple[MachineState, KernelState]
+"""The state of a machine, and of its kernel."""
 
 
 class StateStore(Protocol):
-    """Where the state of one machine is kept, and who has its functions open."""
+    """Where the state of one machine is kept; ``holds`` says which of its functions are open."""
 
     holds: Holds
 
     def read(self) -> MachineState:
-        """The state now; cheap when it has not changed."""
+        """The state now; cheap if it has not changed."""
         ...
 
     def read_kernel(self, spec: MachineSpec) -> KernelState:
-        """What the kernel remembers now; cheap when it has not changed."""
+        """The state of the kernel now; cheap if it has not changed."""
         ...
 
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
@@ -224,7 +169,7 @@ class StateStore(Protocol):
         ...
 
     def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
-        """The same for the state and what the kernel remembers; what stays the same object is not written."""
+        """Replace the states of machine and kernel; one that stays the same object is not written."""
         ...
 
     def wait(self) -> None:
@@ -232,7 +177,7 @@ class StateStore(Protocol):
         ...
 
     def changes(self) -> Changes:
-        """The changes of the state from now on, to be waited for."""
+        """Something that waits for changes of the state from now on."""
         ...
 
 
@@ -251,13 +196,13 @@ class MemoryStore:
         return self._state
 
     def read_kernel(self, spec: MachineSpec) -> KernelState:
-        """What the kernel remembers now."""
+        """The state of the kernel now."""
         if self._kernel is None:
             self._kernel = KernelState.fresh(spec)
         return self._kernel
 
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
-        """Replace the state and wake all that wait."""
+        """Replace the state and wake all threads that wait."""
         with self._changed:
             self._state = edit(self._state)
             self._version += 1
@@ -265,7 +210,7 @@ class MemoryStore:
             return self._state
 
     def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
-        """Replace both and wake all that wait."""
+        """Replace both and wake all threads that wait."""
         with self._changed:
             self._state, self._kernel = edit(self._state, self.read_kernel(spec))
             self._version += 1
@@ -273,9 +218,9 @@ class MemoryStore:
             return self._state, self._kernel
 
     def wait(self) -> None:
-        """Wait for a change; a change just before is noticed after a short while."""
+        """Wait for a change, but only a short while: a change may have come just before."""
         with self._changed:
-            self._changed.wait(_LOOK_AGAIN_SECONDS)
+            self._changed.wait(_POLL_SECONDS)
 
     def changes(self) -> Changes:
         """The changes from now on; a wait ends with the change."""
@@ -283,13 +228,10 @@ class MemoryStore:
 
 
 class FileStore:
-    """The state in a file that several processes share: replaced by rename, under a lock beside it.
-
-    What the kernel remembers is in a file beside it.
-    """
+    """The state in a file that several processes share; the state of the kernel is in a file beside it."""
 
     def __init__(self, path: Path, spec: MachineSpec) -> None:
-        """Open the state file, made afresh where there is none; raises ConfigError when it is unusable."""
+        """Open the state file, or make a fresh one; raises ConfigError if it cannot be used."""
         self._path = path
         self._machine = spec.name
         self._lock = RLock()
@@ -300,6 +242,7 @@ class FileStore:
         try:
             with self._exclusively():
                 if not path.exists():
+                    # A kernel file without its machine was left by one whose state file was removed.
                     beside.unlink(missing_ok=True)
                     self._file.replace(MachineState.fresh(spec).to_json(self._machine))
                 self.read()
@@ -309,7 +252,7 @@ class FileStore:
             ) from error
 
     def read(self) -> MachineState:
-        """The state now, read again only when the file was replaced; raises ConfigError when it is broken."""
+        """The state now, read again only if the file was replaced; raises ConfigError if it is broken."""
         try:
             return self._read(self._file)
         except FileNotFoundError as error:
@@ -318,7 +261,7 @@ class FileStore:
             ) from error
 
     def read_kernel(self, spec: MachineSpec) -> KernelState:
-        """What the kernel remembers now; a machine without a record is as after its boot."""
+        """The state of the kernel now; without a file it is that after a boot."""
         try:
             return self._read(self._kernel)
         except FileNotFoundError:
@@ -344,10 +287,10 @@ class FileStore:
 
     def wait(self) -> None:
         """Wait for a short while."""
-        Event().wait(_LOOK_AGAIN_SECONDS)
+        Event().wait(_POLL_SECONDS)
 
     def changes(self) -> Changes:
-        """The changes from now on, of whatever process; a wait ends when a file of the folder is replaced."""
+        """The changes from now on, by any process; a wait ends when any file of the folder is replaced."""
         return FolderChanges(self._path.parent)
 
     def _read(self, file: ReplacedFile[T]) -> T:
@@ -362,7 +305,10 @@ class FileStore:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
+        # The lock is a file of its own, since the state file is replaced by rename: two processes could hold
+        # locks on two different files.
         with self._lock, self._path.with_name(f"{self._path.name}.lock").open("w") as lock:
+            # The kernel releases the lock when the file is closed, so also when the process is killed.
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

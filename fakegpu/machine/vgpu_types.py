@@ -1,4 +1,4 @@
-"""Reads what a vGPU host can make of its GPUs: the kernel's framework, and types of vGPUs."""
+"""Reads what vGPUs a host can make of its GPUs: the framework of the kernel, and the vGPU types."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Framework = Literal["vfio", "mdev"]
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """What a machine with the vGPU manager makes of each of its GPUs, on their virtual functions.
+    """What a machine with the vGPU manager can make of each of its GPUs.
 
-    Without SR-IOV the mediated devices lie on the GPUs themselves.
+    vGPUs are made on virtual functions; without SR-IOV, mediated devices are made on the GPUs themselves.
     """
 
     framework: Framework
     types: tuple[VgpuType, ...]
 
     def supported(self, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
-        """The types that NVML lists: in MIG mode those on GPU instances, else those that share by time."""
+        """The types that NVML lists: in MIG mode those on GPU instances, otherwise the time-sliced types."""
         return tuple(one for one in self.types if (one.gpu_instance_profile is not None) == mig_enabled)
 
 

@@ -1,4 +1,4 @@
-"""CUDA clients of a fake GPU: processes in control groups that allocate its memory, hostile ones too."""
+"""CUDA clients of a fake GPU: processes in control groups that allocate its memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fakegpu.memory.state import CudaClient, GpuMemory
 
 
 class CudaFailed(Exception):
-    """CUDA does not do what it was asked; the message says why."""
+    """A CUDA call failed; the message says why."""
 
 
 class OutOfMemory(CudaFailed):
-    """CUDA_ERROR_OUT_OF_MEMORY: the client's group may not have so much, or the GPU has not."""
+    """CUDA_ERROR_OUT_OF_MEMORY: the limit of the client's group, or the GPU's memory, is too small."""
 
 
 class ContextLost(CudaFailed):
-    """The client's context is gone: it has ended, its group was removed, or the GPU was reset."""
+    """The CUDA context no longer exists: the client ended, its group was removed, or the GPU was reset."""
 
 
 class FakeCudaClient:
-    """A CUDA context of one process. It lives till ``end``, or with its control group.
+    """A CUDA context of one process, until ``end`` or until its control group is removed.
 
-    It is in the machine's state, so that all processes see what it has.
+    The machine's state holds it, so every process that opened the machine sees its memory.
     """
 
     def __init__(self, spec: MachineSpec, store: StateStore, pci: PciAddress, number: int) -> None:
@@ -41,7 +41,8 @@ class FakeCudaClient:
     def begin(
         cls, spec: MachineSpec, store: StateStore, pci: PciAddress, cgroup: str, process_id: int | None
     ) -> FakeCudaClient:
-        """Make a context in a group; raises CudaFailed where there is no group, no GPU or no driver."""
+        """Make a context in a control group; raises CudaFailed without the group, the GPU or the driver."""
+        # At random, so that processes need not agree on the next number.
         number = int.from_bytes(os.urandom(6))
 
         def edit(state: MachineState) -> MachineState:
@@ -56,15 +57,14 @@ class FakeCudaClient:
 
     @property
     def allocated_bytes(self) -> int:
-        """What it has now; 0 once its context is gone."""
+        """How much memory it has now; 0 once its context no longer exists."""
         state = self._store.read()
         found = without_dead_groups(state, state.gpus[self._pci]).memory.client(self._number)
         return 0 if found is None else found.allocated_bytes
 
     def allocate(self, more_bytes: int) -> None:
-        """Have so much more memory; raises OutOfMemory, ContextLost, CudaFailed, and then has what it had."""
-
-        _check(more_bytes)
+        """Allocate so much more; raises OutOfMemory, ContextLost or CudaFailed, and then nothing changes."""
+        _check_not_negative(more_bytes)
 
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
             product = self._spec.product
@@ -76,9 +76,8 @@ class FakeCudaClient:
         self._change(edit)
 
     def free(self, less_bytes: int) -> None:
-        """Give so much back; raises ContextLost, CudaFailed, ValueError where it has less."""
-
-        _check(less_bytes)
+        """Free so much; raises ContextLost, CudaFailed, or ValueError if the client has less."""
+        _check_not_negative(less_bytes)
 
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
             if less_bytes > client.allocated_bytes:
@@ -88,7 +87,7 @@ class FakeCudaClient:
         self._change(edit)
 
     def end(self) -> None:
-        """End the process: all that it had is free. Once more does nothing."""
+        """End the process, which frees its memory. A second call does nothing."""
 
         def edit(state: MachineState) -> MachineState:
             gpu = without_dead_groups(state, state.gpus[self._pci])
@@ -107,7 +106,7 @@ class FakeCudaClient:
         self._store.change(edit_state)
 
 
-def _check(size_bytes: int) -> None:
+def _check_not_negative(size_bytes: int) -> None:
     if size_bytes < 0:
         raise ValueError(f"{size_bytes} bytes are no memory")
 

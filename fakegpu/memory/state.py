@@ -1,13 +1,13 @@
-"""The memory of one fake GPU: limits of control groups, what clients have allocated, which limits apply.
+"""The memory of one fake GPU: limits of control groups, memory that clients have, and which limits apply.
 
-As NVIDIA documents its memory accounting (MPS v3 memory partitioning, the backend misc): a group without
-limits of its own is held by the nearest one above that has some, and limits do not nest, so that those of a
-group above do not bound a group that has its own.
+This follows NVIDIA's documentation of memory accounting (MPS v3 memory partitioning, the backend misc). A
+group without limits of its own is bound by those of the nearest group above it that has some. Limits do not
+nest: the limits of a group do not bound the groups below it that have their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
@@ -15,19 +15,20 @@ from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """How the NVIDIA driver of a machine counts, where it is free to.
+    """How the NVIDIA driver counts where its documentation leaves that open.
 
-    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group without limits is answered with
-    NOT_SUPPORTED instead of NOT_FOUND, which one public program says of the account misc.
+    Limits are rounded up to whole ``unit_bytes``. With ``silent`` reading the limits of a group without any
+    fails with NOT_SUPPORTED instead of NOT_FOUND; one public program says that the account misc does so.
     """
 
     unit_bytes: int = 1
     silent: bool = False
 
     def counted(self, limit_bytes: int, gpu_bytes: int) -> int:
-        """The limit that is held where this one was asked for."""
+        """The limit that the driver enforces if this one is set."""
         if limit_bytes == NO_LIMIT_BYTES:
             return limit_bytes
+        # -(-a // b) divides and rounds up.
         return min(-(-limit_bytes // self.unit_bytes) * self.unit_bytes, gpu_bytes)
 
 
@@ -36,7 +37,7 @@ EXACT = Accounting()
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """The limits of one control group, of which ``inode`` is that of its folder."""
+    """The limits of one control group, whose folder has this ``inode``."""
 
     cgroup: str
     inode: int
@@ -64,7 +65,7 @@ class CudaClient:
 
     @property
     def group(self) -> Cgroup:
-        """The group that it lies in."""
+        """The group that the process is in."""
         return Cgroup(self.cgroup, self.inode)
 
 
@@ -75,16 +76,9 @@ class GpuMemory:
     limits: tuple[GroupLimits, ...] = ()
     clients: tuple[CudaClient, ...] = ()
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, list[dict[str, object]]]) -> GpuMemory:
-        """Read what ``dataclasses.asdict`` wrote; raises KeyError, TypeError."""
-        limits = tuple(GroupLimits(**one) for one in document["limits"])  # type: ignore[arg-type]  # TypeError if not
-        clients = tuple(CudaClient(**one) for one in document["clients"])  # type: ignore[arg-type]  # likewise
-        return cls(limits, clients)
-
     @property
     def allocated_bytes(self) -> int:
-        """What all clients have, together."""
+        """The memory of all clients together."""
         return sum(client.allocated_bytes for client in self.clients)
 
     @property
@@ -92,34 +86,35 @@ class GpuMemory:
         """The processes that NVML lists, sorted."""
         return tuple(sorted({one.process_id for one in self.clients if one.process_id is not None}))
 
-    def of_living_groups(self, is_there: Callable[[Cgroup], bool]) -> GpuMemory:
-        """What is left once limits and clients of groups that are gone went with them."""
+    def of_existing_groups(self, exists: Callable[[Cgroup], bool]) -> GpuMemory:
+        """The memory without the limits and clients of removed groups: removing a group ends both."""
         known = {one.group for one in self.limits} | {one.group for one in self.clients}
-        there = {group for group in known if is_there(group)}
-        if there == known:
+        existing = {group for group in known if exists(group)}
+        if existing == known:
             return self
-        limits = tuple(one for one in self.limits if one.group in there)
-        return GpuMemory(limits, tuple(one for one in self.clients if one.group in there))
+        limits = tuple(one for one in self.limits if one.group in existing)
+        return GpuMemory(limits, tuple(one for one in self.clients if one.group in existing))
 
-    def holder(self, cgroup: str) -> GroupLimits | None:
-        """The limits that hold a group: its own, or those of the nearest group above that has some."""
+    def limits_of(self, cgroup: str) -> GroupLimits | None:
+        """The limits that bind a group: its own, or those of the nearest group above it that has some."""
         above = [one for one in self.limits if _is_within(cgroup, one.cgroup)]
         return max(above, key=lambda one: len(one.cgroup), default=None)
 
     def used_bytes(self, limits: GroupLimits) -> int:
-        """What the clients have that these limits hold."""
+        """The memory of the clients that these limits bind."""
         inside = (one for one in self.clients if _is_within(one.cgroup, limits.cgroup))
-        return sum(one.allocated_bytes for one in inside if self.holder(one.cgroup) == limits)
+        return sum(one.allocated_bytes for one in inside if self.limits_of(one.cgroup) == limits)
 
     def with_limits(self, group: Cgroup, soft_bytes: int, hard_bytes: int) -> GpuMemory:
-        """The memory with a group's limits set; those that mean none clear them."""
+        """The memory with a group's limits set, or cleared by limits that mean none."""
         others = tuple(one for one in self.limits if one.cgroup != group.path)
+        # NVML has no call that clears limits: no guarantee and no bound mean that there are none.
         if (soft_bytes, hard_bytes) == (0, NO_LIMIT_BYTES):
             return replace(self, limits=others)
         return replace(self, limits=(*others, GroupLimits(group.path, group.inode, soft_bytes, hard_bytes)))
 
     def client(self, number: int) -> CudaClient | None:
-        """The client of that number, while it lives."""
+        """The client with this number, None once it has ended."""
         return next((one for one in self.clients if one.number == number), None)
 
     def with_client(self, client: CudaClient) -> GpuMemory:
@@ -131,12 +126,10 @@ class GpuMemory:
         return replace(self, clients=tuple(one for one in self.clients if one.number != number))
 
     def refusal(self, client: CudaClient, more_bytes: int, gpu_bytes: int) -> str:
-        """Why the client cannot have so much more, empty where it can.
-
-        A soft limit refuses nothing: memory beyond it is borrowed, and only an MPS server takes it
-        back, by ending the process that borrowed.
-        """
-        limits = self.holder(client.cgroup)
+        """Why the client cannot allocate so much more; empty if it can."""
+        limits = self.limits_of(client.cgroup)
+        # A soft limit refuses nothing: memory beyond it is borrowed, and only an MPS server takes it back,
+        # by ending the process that borrowed.
         if limits is not None and self.used_bytes(limits) + more_bytes > limits.hard_bytes:
             used = self.used_bytes(limits)
             return (

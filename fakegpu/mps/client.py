@@ -1,4 +1,7 @@
-"""Talks to the control daemon of a fake MPS: as the command line does, and as a CUDA process does."""
+"""Talks to the control daemon of a fake MPS, as the command line does and as a CUDA process does.
+
+Both send lines of JSON to a unix socket and get lines of JSON back. The real daemon's protocol is another.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,34 @@ from typing import Any, Self
 from driver.errors import DriverError
 
 SOCKET = "control"
-"""The daemon's socket in the pipe directory, for clients and questions: any user may connect."""
+"""The daemon's socket in the pipe directory for clients and queries: any user may connect."""
 
 PRIVILEGED = "control_privileged"
-"""The one that takes all commands; root alone may connect, also root of a container that sees it."""
+"""The socket that takes all commands: only root may connect, also root in a container that sees it."""
 
 
 class DaemonGone(DriverError):
-    """No daemon serves the pipe directory, or it ended before it answered."""
+    """No daemon serves the pipe directory, or the daemon ended before it answered."""
 
 
 class ClientRefused(DriverError):
-    """The daemon refuses the CUDA process, and says why."""
+    """The daemon refuses the CUDA process; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What the server of a client holds it to; ``pinned_mib`` is by device, absent is without a limit."""
+    """The limits of a client, and the process id of its server.
+
+    ``percentage`` is of the threads; ``pinned_mib`` is memory by device ordinal, without an entry unlimited.
+    """
 
     server: int
     percentage: float
     pinned_mib: dict[str, int]
 
 
-class Line:
-    """One connection to the daemon of a pipe directory."""
+class Connection:
+    """A connection to the daemon of a pipe directory."""
 
     def __init__(self, pipes: Path, name: str = SOCKET) -> None:
         """Connect to one of the daemon's sockets; raises DaemonGone."""
@@ -52,26 +58,27 @@ class Line:
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Send a question and wait for its answer; raises DaemonGone."""
-        self.say(question)
-        return self.hear()
+        self.send(question)
+        return self.receive()
 
-    def say(self, question: Mapping[str, Any]) -> None:
-        """Send a question; if the daemon is gone, ``hear`` notices that."""
+    def send(self, question: Mapping[str, Any]) -> None:
+        """Send a question. If the daemon is gone, ``receive`` raises that."""
         with suppress(ConnectionError):
             self._socket.sendall(json.dumps(question).encode() + b"\n")
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Wait for the next answer; raises DaemonGone."""
         line = b""
         with suppress(ConnectionError):
             line = self._file.readline()
+        # An empty line is the end of the connection.
         if not line:
             raise DaemonGone("the control daemon of MPS ended before it answered", "start it again")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def wait_for_end(self, seconds: float) -> None:
-        """Wait until the daemon ends the connection; raises TimeoutError when it does not."""
+        """Wait until the daemon ends the connection; raises TimeoutError if it does not in time."""
         self._socket.settimeout(seconds)
         with suppress(ConnectionError):
             self._file.read()
@@ -83,11 +90,11 @@ class Line:
 
 
 class CudaProcess:
-    """A CUDA process under MPS, as the daemon sees it: connected for as long as it is open.
+    """A CUDA process under MPS as the daemon sees it: a client from the constructor to ``close``.
 
-    ``environment`` is read as CUDA does: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and
-    CUDA_MPS_PINNED_DEVICE_MEM_LIMIT lower the server's limits. Opening waits while another user's processes
-    hold the server, and raises DaemonGone or ClientRefused.
+    CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in ``environment`` lower the
+    server's limits, as in CUDA. The constructor waits while the server has processes of another user, and
+    raises DaemonGone or ClientRefused.
     """
 
     def __init__(
@@ -99,8 +106,8 @@ class CudaProcess:
         user_id: int | None = None,
     ) -> None:
         own = environment or {}
-        self._line = Line(pipes)
-        answer = self._line.ask(
+        self._connection = Connection(pipes)
+        answer = self._connection.ask(
             {
                 "pid": os.getpid() if process_id is None else process_id,
                 "uid": os.getuid() if user_id is None else user_id,
@@ -109,17 +116,17 @@ class CudaProcess:
             }
         )
         if "refused" in answer:
-            self._line.close()
+            self._connection.close()
             raise ClientRefused(f"MPS refuses the process: {answer['refused']}", "end another client")
         self.limits = ClientLimits(answer["server"], answer["percentage"], answer["pinned_mib"])
 
     def wait_until_dropped(self, seconds: float = 30.0) -> None:
-        """Wait until the server or the daemon ends the connection; raises TimeoutError when they do not."""
-        self._line.wait_for_end(seconds)
+        """Wait until the server or the daemon ends the connection; raises TimeoutError if neither does."""
+        self._connection.wait_for_end(seconds)
 
     def close(self) -> None:
         """End the process, as far as MPS sees it."""
-        self._line.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""The control daemon of MPS as pure bookkeeping: its servers, their clients, limits and command language.
+"""The state of an MPS control daemon: its servers, their clients and limits, and its command language.
 
-Answers are those of the real daemon where its documentation or reports show them; it answers nothing to
-a command that worked. The words of refusals are this module's own.
+Answers are those of the real daemon where its documentation or reports show them. It answers nothing to
+most commands that succeed. The texts of refusals are made up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 QUESTIONS = frozenset(
     {"get_server_list", "get_server_status", "get_client_list", "get_device_client_list", "help"}
 )
-"""Commands that any user may give; all others change something or tell limits."""
+"""Commands that any user may give; all others change something or show limits."""
 
 _MIB_PER_GIB = 1024
 _LIMIT = re.compile(r"([1-9]\d*)([GM])B?")
@@ -22,22 +22,22 @@ MOST_PERCENT = 100.0
 
 
 class CommandRefused(Exception):
-    """The daemon refuses a command; the text is its answer."""
+    """The daemon refuses a command; the message is its answer."""
 
 
 @dataclass(slots=True)
 class Limits:
-    """What each client gets: percent of the threads, and MiB of memory by device; absent is no limit."""
+    """The limits of each client: percent of the threads, and MiB of memory by device, if it has any."""
 
     percentage: float = MOST_PERCENT
     pinned_mib: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Limits:
-        """The same limits, changed apart from these."""
+        """An independent copy."""
         return Limits(self.percentage, dict(self.pinned_mib))
 
     def tightened(self, own: Limits) -> Limits:
-        """With what a client asked for by its environment, which may only lower them."""
+        """These limits with those of a client's environment, which can only lower them."""
         pinned = dict(self.pinned_mib)
         for device, mib in own.pinned_mib.items():
             pinned[device] = min(mib, pinned.get(device, mib))
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Server:
-    """One running nvidia-cuda-mps-server: ``clients`` are process ids with the limits they began with."""
+    """One running nvidia-cuda-mps-server; ``clients`` are process ids and the limits that they got."""
 
     pid: int
     uid: int
@@ -56,7 +56,7 @@ class Server:
 
 
 class Processes(Protocol):
-    """What the bookkeeping does to processes."""
+    """What Control needs of the daemon that it belongs to."""
 
     def start_server(self, uid: int) -> int:
         """Start a server and return its process id; raises CommandRefused."""
@@ -72,7 +72,7 @@ class Processes(Protocol):
 
 
 class Control:
-    """The state of one daemon; ``devices`` are the UUIDs that it serves, in the order of their ordinals."""
+    """The state of one daemon; ``devices`` are the UUIDs of its devices in the order of their ordinals."""
 
     def __init__(self, devices: tuple[str, ...], most_clients: int, processes: Processes) -> None:
         self.devices = devices
@@ -82,6 +82,7 @@ class Control:
         self.multi_user = False
         self.most_clients = most_clients
         self._processes = processes
+        # Command -> function, least and most number of arguments.
         self._commands: dict[str, tuple[Callable[..., str], int, int]] = {
             "get_server_list": (self._get_server_list, 0, 0),
             "get_server_status": (self._get_server_status, 1, 1),
@@ -102,7 +103,7 @@ class Control:
         }
 
     def answer(self, words: list[str]) -> str:
-        """Do a command and return its answer, without the line's end; raises CommandRefused."""
+        """Execute a command and return its answer, without a newline at its end; raises CommandRefused."""
         command, least, most = self._commands.get(words[0], (self._help, 0, -1))
         if most < 0:
             raise CommandRefused(f"Unknown command: {words[0]}")
@@ -111,13 +112,14 @@ class Control:
         return command(*words[1:])
 
     def connect(self, pid: int, uid: int, own: Limits) -> Server | None:
-        """Let a client in, to the server of its user; None while another user's clients have to end first.
+        """Connect a client to the server of its user; None while clients of another user have to end first.
 
-        Raises CommandRefused when the server has its most clients, or cannot start.
+        Raises CommandRefused if the server has its most clients, or cannot start.
         """
         if self.quitting:
             raise CommandRefused("the control daemon is quitting")
         server = next((s for s in self.servers.values() if not s.closing), None)
+        # Without multi-user mode one server runs at a time, and it serves one user.
         if server is not None and server.uid != uid and not self.multi_user:
             if server.clients:
                 return None
@@ -131,19 +133,19 @@ class Control:
         return server
 
     def client_left(self, pid: int) -> None:
-        """Forget a client; a server that was to end after its last one ends."""
+        """Forget a client. A server that is shutting down ends with its last client."""
         for server in list(self.servers.values()):
             if server.clients.pop(pid, None) is not None and not server.clients and server.closing:
                 self._end(server)
 
     def server_left(self, pid: int) -> None:
-        """Forget a server that has ended by itself, and its clients with it."""
+        """Forget a server that has ended by itself, and drop its clients."""
         server = self.servers.pop(pid, None)
         for client in list(server.clients) if server else ():
             self._processes.drop_client(client)
 
     def shut(self, *, force: bool) -> bool:
-        """Begin to quit, or end at once what is left; whether everything has ended."""
+        """Begin to quit, or end all servers at once with ``force``; returns whether all have ended."""
         self.quitting = True
         for server in list(self.servers.values()):
             self._close(server, force=force)
@@ -223,16 +225,15 @@ class Control:
         return ""
 
     def _device(self, word: str) -> str:
-        """The ordinal of a device; a UUID is taken as a name of its own, which no device reads.
-
-        The real daemon was seen to take limits by UUID without applying them.
-        """
+        """The key of a device's limit: its ordinal, or its UUID."""
+        # The real daemon was seen to accept limits by UUID without applying them. Here they have keys of
+        # their own, which no client reads, since clients count devices by ordinal.
         if word in self.devices or (word.isdigit() and int(word) < len(self.devices)):
             return word
         raise CommandRefused(f"Invalid device {word}")
 
     def _pinned(self, limits: Limits, device: str) -> str:
-        """A limit as it is read back: whole G, rounded down, from 1 GiB on; ``0M`` where none is set."""
+        """A limit as the daemon shows it: from 1 GiB on in whole G, rounded down; ``0M`` if none is set."""
         mib = limits.pinned_mib.get(self._device(device), 0)
         return f"{mib // _MIB_PER_GIB}G" if mib >= _MIB_PER_GIB else f"{mib}M"
 
@@ -241,7 +242,7 @@ class Control:
 
 
 def limit_mib(text: str) -> int:
-    """MiB of ``10G``, ``512M`` or, as environments have it, ``512MB``; raises CommandRefused."""
+    """The MiB of ``10G``, ``512M`` or, as in environments, ``512MB``; raises CommandRefused."""
     match = _LIMIT.fullmatch(text)
     if match is None:
         raise CommandRefused(f"Invalid memory limit {text}: an integer and G or M")
@@ -249,7 +250,7 @@ def limit_mib(text: str) -> int:
 
 
 def thread_percentage(text: str) -> float:
-    """Percent of the threads, above 0 and up to 100; raises CommandRefused."""
+    """A percentage of the threads, above 0 and up to 100; raises CommandRefused."""
     try:
         value = float(text)
     except ValueError:

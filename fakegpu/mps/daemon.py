@@ -20,20 +20,20 @@ from typing import Any
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.faults import MPS_START, MpsFault
 from fakegpu.mps.client import PRIVILEGED, SOCKET
 from fakegpu.mps.control import QUESTIONS, CommandRefused, Control, Limits, limit_mib, thread_percentage
-from fakegpu.mps.faults import START, MpsFault
 from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
 
-MOST_CLIENTS, MOST_CLIENTS_BEFORE_VOLTA = 48, 16
+_MOST_CLIENTS, _MOST_CLIENTS_BEFORE_VOLTA = 48, 16
 _VOLTA = (7, 0)
 _MOST_SLICES = 7
 
 _CONTROL_NAME = "nvidia-cuda-mps-control"
-PID_FILE, LOCK, LOG_PIPE = f"{_CONTROL_NAME}.pid", "control_lock", "log"
-_CONTROL_LOG = "control.log"
+_PID_FILE, _LOCK, _LOG_PIPE = f"{_CONTROL_NAME}.pid", "control_lock", "log"
 
-_LOOK_AGAIN_SECONDS = 0.02  # a server that is killed notifies nobody
+# How often the daemon looks for servers that were killed.
+_POLL_SECONDS = 0.02
 _MOST_LINE_BYTES = 65536
 
 _OPTIONS = {"-d": "background", "-f": "foreground", "-M": "multi-user", "--multiuser-server": "multi-user"}
@@ -41,7 +41,7 @@ _OPTIONS = {"-d": "background", "-f": "foreground", "-M": "multi-user", "--multi
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """One device as CUDA counts them; ``share`` is the part of its GPU that it computes with."""
+    """One device as CUDA counts them; ``share`` is the part of the GPU's compute slices that it has."""
 
     uuid: str
     pci: PciAddress
@@ -49,10 +49,7 @@ class CudaDevice:
 
 
 def _visible_devices(machine: FakeMachine, text: str | None) -> tuple[CudaDevice, ...]:
-    """The devices that CUDA_VISIBLE_DEVICES names by index or UUID; None is all GPUs.
-
-    As in CUDA, the first name that there is not ends the list. Raises NvmlError as NVML does.
-    """
+    """The devices that CUDA_VISIBLE_DEVICES names by index or UUID; all GPUs for None. Raises NvmlError."""
     nvml = machine.nvml()
     nvml.init()
     gpus = [nvml.device_by_index(index) for index in range(nvml.device_count())]
@@ -66,6 +63,7 @@ def _visible_devices(machine: FakeMachine, text: str | None) -> tuple[CudaDevice
             known[mig.uuid] = CudaDevice(mig.uuid, gpu.pci(), mig.compute_instance_slices / _MOST_SLICES)
     seen: list[CudaDevice] = []
     for name in text.split(","):
+        # As in CUDA, the first unknown name ends the list.
         if name not in known:
             break
         seen.append(known[name])
@@ -73,28 +71,28 @@ def _visible_devices(machine: FakeMachine, text: str | None) -> tuple[CudaDevice
 
 
 def most_clients(machine: FakeMachine, devices: tuple[CudaDevice, ...]) -> int:
-    """How many clients a server for these devices takes; a MIG device takes its share, one at least."""
+    """How many clients a server for these devices takes, in proportion for a MIG device; at least one."""
     volta = machine.spec.product.compute_capability >= _VOLTA
-    most = MOST_CLIENTS if volta else MOST_CLIENTS_BEFORE_VOLTA
+    most = _MOST_CLIENTS if volta else _MOST_CLIENTS_BEFORE_VOLTA
     return max(1, int(most * min((device.share for device in devices), default=1.0)))
 
 
 class CannotStart(Exception):
-    """The daemon ends before it serves; the text is what it says."""
+    """The daemon cannot start; the message is what it prints."""
 
 
 class Daemon:
-    """A daemon for some devices, with its files in ``pipes`` and its log in ``logs``."""
+    """A daemon for some devices, with its sockets in the folder ``pipes`` and its log in ``logs``."""
 
     def __init__(
         self, flag: str, devices: tuple[CudaDevice, ...], pipes: Path, logs: Path, programs: Path
     ) -> None:
-        """``flag`` opens the machine; ``programs`` is the folder where the server's program lies."""
+        """``flag`` opens the machine; ``programs`` is the folder of the server's program."""
         self._machine = machine = FakeMachine.open(flag)
         self._state = Path(flag.rpartition("@")[2])
         self._gpus = tuple(dict.fromkeys(device.pci for device in devices))
         self._pipes = pipes
-        self._log = logs / _CONTROL_LOG
+        self._log = logs / "control.log"
         self._servers = ServerProcesses(machine, flag, self._gpus, programs / SERVER_NAME)
         uuids = tuple(device.uuid for device in devices)
         self.control = Control(uuids, most_clients(machine, devices), self)
@@ -115,18 +113,20 @@ class Daemon:
                 folder.mkdir(exist_ok=True)
             except OSError as error:
                 raise CannotStart(f"Failed to create directory {folder}: {error.strerror}") from error
-        self._lock = (self._pipes / LOCK).open("w")
+        # The kernel releases the lock with the process, so a daemon that was killed does not block the next.
+        self._lock = (self._pipes / _LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CannotStart("An instance of this daemon is already running") from error
         self._listen(PRIVILEGED, 0o755)
         self._listen(SOCKET, 0o666)
-        (self._pipes / LOG_PIPE).unlink(missing_ok=True)
-        os.mkfifo(self._pipes / LOG_PIPE)
-        (self._pipes / PID_FILE).write_text(f"{os.getpid()}\n")
-        for name, mode in ((LOCK, 0o666), (LOG_PIPE, 0o777), (PID_FILE, 0o666)):
-            (self._pipes / name).chmod(mode)  # those that were seen on real nodes
+        (self._pipes / _LOG_PIPE).unlink(missing_ok=True)
+        os.mkfifo(self._pipes / _LOG_PIPE)
+        (self._pipes / _PID_FILE).write_text(f"{os.getpid()}\n")
+        # The modes that these files have on real nodes.
+        for name, mode in ((_LOCK, 0o666), (_LOG_PIPE, 0o777), (_PID_FILE, 0o666)):
+            (self._pipes / name).chmod(mode)
         name_process(_CONTROL_NAME)
         self._note(f"Starting control daemon using socket {self._pipes / SOCKET}")
         self._note(
@@ -134,22 +134,23 @@ class Daemon:
         )
 
     def serve(self) -> None:
-        """Serve until ``quit``, SIGTERM or the end of the machine, then leave nothing behind."""
+        """Serve until ``quit``, SIGTERM or until the machine's state file is removed; then clean up."""
+        # sys.exit raises SystemExit in the main thread, which runs this, so the finally clause runs as well.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             while not self._done and self._state.exists():
-                for key, _ in self._selector.select(_LOOK_AGAIN_SECONDS):
-                    self._readable(key.fileobj)
+                for key, _ in self._selector.select(_POLL_SECONDS):
+                    self._read(key.fileobj)
                 for pid in self._servers.ended():
                     self._note(f"Server {pid} exited")
                     self.control.server_left(pid)
-                self._let_in_who_waits()
-                self._go_on_quitting()
+                self._connect_waiting()
+                self._continue_quitting()
         finally:
             self.control.shut(force=True)
-            for name in (PID_FILE, SOCKET, PRIVILEGED, LOG_PIPE):
+            for name in (_PID_FILE, SOCKET, PRIVILEGED, _LOG_PIPE):
                 (self._pipes / name).unlink(missing_ok=True)
-            # The client that asked for the end may start another daemon as soon as it has the answer.
+            # The lock goes first: who asked to quit may start another daemon as soon as the answer is there.
             self._lock.close()
             for connection in self._quitters:
                 _reply(connection, {"answer": ""})
@@ -157,6 +158,7 @@ class Daemon:
     def _listen(self, name: str, mode: int) -> None:
         """Serve a socket of the pipe directory; raises CannotStart."""
         path = self._pipes / name
+        # bind fails with EADDRINUSE while the file of a former socket exists.
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         self._listeners[listener] = name
@@ -188,7 +190,8 @@ class Daemon:
         """End the connection of a client."""
         self._close(self._clients.pop(pid))
 
-    def _readable(self, source: object) -> None:
+    def _read(self, source: object) -> None:
+        """Accept a connection, or handle the lines that a connection sent."""
         listener = next((known for known in self._listeners if known is source), None)
         if listener is not None:
             connection, _ = listener.accept()
@@ -204,15 +207,16 @@ class Daemon:
                 self._buffers[connection] += data
                 while connection in self._buffers and b"\n" in self._buffers[connection]:
                     line, _, self._buffers[connection] = self._buffers[connection].partition(b"\n")
-                    self._asked(connection, json.loads(line))
+                    self._handle(connection, json.loads(line))
                 return
+        # No data: the other side has closed the connection, which ends a client.
         self._close(connection)
 
-    def _asked(self, connection: socket.socket, question: dict[str, Any]) -> None:
+    def _handle(self, connection: socket.socket, question: dict[str, Any]) -> None:
         if "command" in question:
             self._command(connection, question["command"].split())
         else:
-            self._let_in(connection, question)
+            self._connect(connection, question)
 
     def _command(self, connection: socket.socket, words: list[str]) -> None:
         self._note(f"Cmd:{' '.join(words)}")
@@ -232,12 +236,13 @@ class Daemon:
             answer = self.control.answer(words)
         except CommandRefused as refused:
             answer = str(refused)
+        # At once, without the clean-up of ``serve``: sockets and pid file stay, as after a crash.
         if fault and fault.kind == "die":
             os._exit(1)
         _reply(connection, {"answer": answer})
 
     def _spoiled(self, command: str) -> MpsFault | None:
-        fault = self._machine.spend_mps_fault(command, self._gpus)
+        fault = self._machine.hit_mps_fault(command, self._gpus)
         if fault and fault.kind == "hang":
             hang(self._machine, fault)
         return fault
@@ -254,13 +259,14 @@ class Daemon:
         self._quitters.append(connection)
         self.control.quitting = True
 
-    def _go_on_quitting(self) -> None:
+    def _continue_quitting(self) -> None:
         if not self.control.quitting:
             return
         force = self._force_at is not None and time.monotonic() >= self._force_at
         self._done = self.control.shut(force=force)
 
-    def _let_in(self, connection: socket.socket, client: dict[str, Any]) -> None:
+    def _connect(self, connection: socket.socket, client: dict[str, Any]) -> None:
+        """Connect a client to a server, refuse it, or let it wait."""
         pid, uid = int(client["pid"]), int(client["uid"])
         try:
             if pid in self._clients:
@@ -282,11 +288,12 @@ class Daemon:
         pinned = dict(sorted(limits.pinned_mib.items()))
         _reply(connection, {"server": server.pid, "percentage": limits.percentage, "pinned_mib": pinned})
 
-    def _let_in_who_waits(self) -> None:
+    def _connect_waiting(self) -> None:
+        """Try again to connect the clients that wait."""
         waiting, self._waiting = self._waiting, []
         for connection, client in waiting:
             if connection in self._buffers:
-                self._let_in(connection, client)
+                self._connect(connection, client)
 
     def _close(self, connection: socket.socket) -> None:
         if self._buffers.pop(connection, None) is None:
@@ -305,7 +312,7 @@ class Daemon:
 
 
 def hang(machine: FakeMachine, fault: MpsFault) -> None:
-    """Do nothing for as long as the rule is there."""
+    """Do nothing for as long as the rule exists."""
     while fault in machine.state.mps_faults:
         machine.wait()
 
@@ -317,34 +324,35 @@ def _own_limits(text: str) -> dict[str, int]:
 
 
 def _reply(connection: socket.socket, answer: dict[str, Any]) -> None:
-    with suppress(OSError):  # the client has gone
+    # The client may be gone.
+    with suppress(OSError):
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def start_daemon(flag: str, options: Sequence[str], pipes: Path, programs: Path) -> int:
     """Start a daemon for the devices of CUDA_VISIBLE_DEVICES; returns the exit code.
 
-    ``flag`` opens the machine, ``programs`` is the folder where the server's program lies.
+    ``flag`` opens the machine, ``programs`` is the folder of the server's program.
     """
-    asked = {_OPTIONS.get(option) for option in options}
-    if None in asked or len(asked & {"background", "foreground"}) != 1:
+    chosen = {_OPTIONS.get(option) for option in options}
+    if None in chosen or len(chosen & {"background", "foreground"}) != 1:
         _say("Usage: nvidia-cuda-mps-control [-d | -f] [-M]")
         return 1
     try:
         daemon = _daemon(flag, pipes, programs)
-        daemon.control.multi_user = "multi-user" in asked
-        return _in_background(daemon) if "background" in asked else _in_foreground(daemon)
+        daemon.control.multi_user = "multi-user" in chosen
+        return _in_background(daemon) if "background" in chosen else _in_foreground(daemon)
     except (CannotStart, DriverError) as error:
         _say(str(error))
         return 1
 
 
 def _daemon(flag: str, pipes: Path, programs: Path) -> Daemon:
-    """The daemon for the devices that CUDA sees; raises CannotStart where a rule refuses it."""
+    """The daemon for the devices that CUDA sees; raises CannotStart if a fault rule refuses the start."""
     machine = FakeMachine.open(flag)
     devices = _visible_devices(machine, os.environ.get("CUDA_VISIBLE_DEVICES"))
     logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
-    fault = machine.spend_mps_fault(START, tuple(device.pci for device in devices))
+    fault = machine.hit_mps_fault(MPS_START, tuple(device.pci for device in devices))
     if fault and fault.kind == "hang":
         hang(machine, fault)
     if fault and fault.kind in ("refuse", "die"):
@@ -359,18 +367,21 @@ def _in_foreground(daemon: Daemon) -> int:
 
 
 def _in_background(daemon: Daemon) -> int:
-    """Start the daemon as a process of its own; returns once it serves, or has said why it does not."""
+    """Start the daemon as a process of its own; returns once it serves, or has printed why it cannot."""
     read_end, write_end = os.pipe()
     if os.fork():
+        # The parent waits for a byte. If the child exits without one, the pipe is closed and nothing is read.
         os.close(write_end)
         return 0 if os.read(read_end, 1) else 1
     os.close(read_end)
+    # A session of its own: no signal of the caller's terminal or process group reaches the daemon.
     os.setsid()
     try:
         daemon.open()
     except CannotStart as error:
         _say(str(error))
         os._exit(1)
+    # Otherwise a caller that reads the program's output through a pipe would wait for the daemon to end.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)

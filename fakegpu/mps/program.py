@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -16,40 +16,38 @@ def main(arguments: Sequence[str]) -> int:
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - as the real one
     if not options:
         return _commands(pipes)
-    # Commands are many and need nothing of the daemon's, which is long in loading.
+    # Commands are frequent and need nothing of this module, which takes long to import.
     from fakegpu.mps.daemon import start_daemon
 
     return start_daemon(flag, options, pipes, Path(program).absolute().parent)
 
 
 def _commands(pipes: Path) -> int:
-    """Hand over each line of stdin and print its answer; 1 when there is no daemon, or it ends meanwhile.
-
-    A user who may not connect to the privileged socket, or does not see it, can only query.
-    """
+    """Send each line of stdin to the daemon and print its answer; returns 1 if the daemon is gone."""
     try:
-        line = _line(pipes)
+        connection = _connect(pipes)
     except DaemonGone:
         _say("Cannot find MPS control daemon process")
         return 1
     try:
         for text in sys.stdin:
             if text.strip():
-                answer = line.ask({"command": text.strip()})["answer"]
+                answer = connection.ask({"command": text.strip()})["answer"]
                 if answer:
                     _say(answer)
     except DaemonGone:
         return 1
     finally:
-        line.close()
+        connection.close()
     return 0
 
 
-def _line(pipes: Path) -> Line:
+def _connect(pipes: Path) -> Connection:
+    # A user who may not connect to the privileged socket, or does not see it, can only query.
     try:
-        return Line(pipes, PRIVILEGED)
+        return Connection(pipes, PRIVILEGED)
     except DaemonGone:
-        return Line(pipes)
+        return Connection(pipes)
 
 
 def _say(text: str) -> None:

@@ -1,9 +1,9 @@
-"""Records what a real control daemon of MPS answers to the questions of a transcript.
+"""Records what a real MPS control daemon answers to the questions of a transcript.
 
     python -m fakegpu.mps.record QUESTIONS --driver 580.65.06 --gpu GPU-8a3c… > recorded.jsonl
 
-It takes a GPU that nobody uses, and ends the daemon that it starts. The pretend daemon is held to what was
-recorded by ``tests/fakegpu/mps/test_transcripts.py``.
+It needs a GPU that no process uses, and ends the daemon that it starts. The test
+``tests/fakegpu/mps/test_transcripts.py`` compares the fake daemon with what was recorded.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 
 from fakegpu.mps.transcript import Run, Transcript, filled, named, read_transcript, write_transcript
 
-RUN_SECONDS = 30.0
+_RUN_SECONDS = 30.0
 
 
 def record(program: Path, questions: Transcript, gpus: Sequence[str], driver: str) -> Transcript:
-    """Ask a daemon all that a transcript asks, in folders of its own, and end it; raises OSError."""
+    """Ask a daemon the questions of a transcript, with its files in a temporary folder; raises OSError."""
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
         pipes, logs = Path(folder) / "pipe", Path(folder) / "log"
         for one in (pipes, logs):
@@ -51,11 +51,12 @@ def _run(
     program: Path, run: Run, gpus: Sequence[str], own: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     asked = {name: filled(value, gpus) for name, value in run.environment.items()}
-    with tempfile.TemporaryFile("w+") as output:  # a daemon in the background may keep a pipe open
+    # Not a pipe: a daemon in the background may keep it open, and reading would not end.
+    with tempfile.TemporaryFile("w+") as output:
         done = subprocess.run(
             [program, *run.options],
             input="".join(f"{filled(command, gpus)}\n" for command in run.commands),
-            stdout=output, stderr=output, text=True, check=False, timeout=RUN_SECONDS,
+            stdout=output, stderr=output, text=True, check=False, timeout=_RUN_SECONDS,
             env={**os.environ, **own, **asked},
         )  # fmt: skip
         output.seek(0)

@@ -1,4 +1,4 @@
-"""The servers of a fake MPS: children of the control daemon that hold the GPUs as long as they live."""
+"""The servers of a fake MPS: child processes of the control daemon that use its GPUs until they end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SERVER_NAME = "nvidia-cuda-mps-server"
 
 
 class ServerProcesses:
-    """Starts and ends the servers of one daemon. A server ends with its daemon, however that ends.
+    """Starts and ends the servers of one daemon. A server ends with its daemon, however the daemon ends.
 
-    ``flag`` is what a process opens the machine with.
+    ``flag`` opens the machine.
     """
 
     def __init__(self, machine: FakeMachine, flag: str, gpus: tuple[PciAddress, ...], program: Path) -> None:
@@ -25,10 +25,12 @@ class ServerProcesses:
         self._flag = flag
         self._gpus = gpus
         self._program = program
+        # Process id -> write end of a pipe that the server reads from: it ends once that end is closed, which
+        # the kernel also does if the daemon is killed.
         self._lifelines: dict[int, int] = {}
 
     def start(self) -> int:
-        """Start one; returns its process id. Raises CommandRefused where it could not compute."""
+        """Start a server and return its process id; raises CommandRefused if it could not use the GPUs."""
         self._check()
         read_end, write_end = os.pipe()
         pid = os.fork()
@@ -41,13 +43,13 @@ class ServerProcesses:
         return pid
 
     def end(self, pid: int) -> None:
-        """End one, and wait until it has gone."""
+        """End a server, and wait until its process has ended."""
         os.close(self._lifelines.pop(pid))
         os.waitpid(pid, 0)
         self._release(pid)
 
     def ended(self) -> list[int]:
-        """The servers that have ended by themselves since the last look."""
+        """The servers that have ended by themselves since the last call."""
         gone = [pid for pid in self._lifelines if os.waitpid(pid, os.WNOHANG)[0] == pid]
         for pid in gone:
             os.close(self._lifelines.pop(pid))
@@ -67,18 +69,21 @@ class ServerProcesses:
                 raise CommandRefused("Failed to start server: another process has the GPU for itself")
 
     def _live(self, lifeline: int) -> NoReturn:
-        """The server itself: it keeps nothing of the daemon's but the pipe, whose end is its own."""
+        """Run the server process."""
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            # Close the daemon's sockets and the pipes of other servers, which would otherwise outlast them.
             os.closerange(3, lifeline)
             os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
             name_process(SERVER_NAME)
+            # Nothing is ever written: this returns when the daemon has closed its end.
             os.read(lifeline, 1)
-            # The daemon's own view of the machine has files open that are closed here.
+            # Open the machine again: the files that the daemon's FakeMachine has open were closed above.
             machine = FakeMachine.open(self._flag)
             for gpu in self._gpus:
                 machine.end_process(gpu, os.getpid())
         finally:
+            # A forked child must not run the exit handlers of its parent.
             os._exit(0)
 
     def _release(self, pid: int) -> None:

@@ -1,16 +1,16 @@
 """Commands to nvidia-cuda-mps-control and its answers, as lines of JSON for tests.
 
-The first line says where the rest comes from, ``recorded`` from a real daemon or ``documented`` by somebody;
-each other line is one run of the program:
+The first line says whether the rest was ``recorded`` from a real daemon or is ``documented`` somewhere. Each
+other line is one run of the program:
 
     {"transcript": 1, "origin": "recorded", "source": "...", "driver": "580.65.06"}
     {"options": ["-d"], "environment": {"CUDA_VISIBLE_DEVICES": "$GPU0"}, "commands": [], "code": 0,
      "lines": [], "files": {"control": "srw-rw-rw-"}}
     {"options": [], "environment": {}, "commands": ["get_server_list"], "code": 0, "lines": ["$PID"]}
 
-``$GPU0`` and so on stand for the UUIDs of GPUs, ``$PID`` for any process id: they differ from node to node.
-The variables of the pipe and the log directory are not written down. ``lines`` is null where nobody knows
-what is answered. ``files`` are those of the pipe directory after a start, with their modes.
+``$GPU0`` and so on stand for the UUIDs of GPUs, ``$PID`` for any process id, since both differ from node to
+node. The variables of the pipe and log directories are left out. ``lines`` is null if the answer is unknown.
+``files`` are the files of the pipe directory after a start, with their modes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-VERSION = 1
+_VERSION = 1
 Origin = Literal["recorded", "documented"]
 PID = "$PID"
 
@@ -31,7 +31,7 @@ _ANY_PID = "1000001"
 
 
 class Malformed(ValueError):
-    """A file is no transcript; the message names the line."""
+    """A file is not a transcript; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Run:
         return asked == others and dict(self.environment) == dict(other.environment)
 
     def fits(self, other: Run) -> bool:
-        """Whether two runs with one question agree in all that both know."""
+        """Whether two runs with the same question agree in everything that both know."""
         lines = self.lines is None or other.lines is None or self.lines == other.lines
         files = self.files is None or other.files is None or dict(self.files) == dict(other.files)
         return self.code == other.code and lines and files
@@ -74,8 +74,8 @@ def read_transcript(path: Path) -> Transcript:
     """Read a file; raises Malformed or OSError."""
     first, *others = path.read_text().splitlines() or [""]
     head = _object(path, 1, first)
-    if head.get("transcript") != VERSION or head.get("origin") not in get_args(Origin):
-        raise Malformed(f"{path}, line 1: not the head of a transcript of version {VERSION}")
+    if head.get("transcript") != _VERSION or head.get("origin") not in get_args(Origin):
+        raise Malformed(f"{path}, line 1: not the head of a transcript of version {_VERSION}")
     runs = []
     for number, line in enumerate(others, start=2):
         document = _object(path, number, line)
@@ -91,7 +91,7 @@ def read_transcript(path: Path) -> Transcript:
 def write_transcript(transcript: Transcript) -> str:
     """The text of a file."""
     head = {
-        "transcript": VERSION,
+        "transcript": _VERSION,
         **{name: getattr(transcript, name) for name in ("origin", "source", "driver")},
     }
     return "".join(f"{json.dumps(one)}\n" for one in (head, *map(asdict, transcript.runs)))

@@ -1,4 +1,4 @@
-"""A stateful NVML: behaves as the machine that a file describes, faults that a test injects included."""
+"""A stateful NVML of the machine that a file describes, with the faults that a test injects."""
 
 # ruff: noqa: D102 - the protocols of driver.nvml.api document these methods
 
@@ -8,26 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from driver.nvml.api import (
-    GPU_CALLS,
-    AddressingMode,
-    Code,
-    DriverNotLoaded,
-    FabricInfo,
-    MigMode,
-    NvLinkEnd,
-    NvmlCallFailed,
-    NvmlDevice,
-    SessionLost,
-    Virtualization,
-    failure,
-)
+from driver.nvml import api
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import LicensableFeature, VgpuType
 from fakegpu.health.calls import FakeEventSet, FakeHealthCalls
 from fakegpu.machine.cgroups import without_dead_groups
-from fakegpu.machine.spec import MachineSpec, Slot
-from fakegpu.machine.state import GpuState, MachineState, StateStore
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import StateStore
 from fakegpu.memory.calls import FakeMemoryCalls
 from fakegpu.nvml.mig_calls import FakeMigCalls
 from fakegpu.nvml.session import FakeSession
@@ -36,7 +23,7 @@ from fakegpu.use.calls import FakeUseCalls
 
 
 class FakeNvml:
-    """NVML of a fake machine: one process's view, with a session of its own."""
+    """NVML of a fake machine as one process sees it, with a session of its own."""
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
         self.spec = spec
@@ -66,13 +53,13 @@ class FakeNvml:
         listed = self.session.listed()
         if index not in range(len(listed)):
             self.session.enter("device_by_index")
-            raise failure(GPU_CALLS["device_by_index"], Code.INVALID_ARGUMENT, f"GPU {index}")
+            raise api.failure(api.GPU_CALLS["device_by_index"], api.Code.INVALID_ARGUMENT, f"GPU {index}")
         return self._device("device_by_index", listed[index])
 
     def device_by_pci(self, pci: PciAddress) -> FakeDevice:
         return self._device("device_by_pci", pci)
 
-    def watch_events(self, devices: Sequence[NvmlDevice]) -> FakeEventSet:
+    def watch_events(self, devices: Sequence[api.NvmlDevice]) -> FakeEventSet:
         self.session.enter("watch_events")
         watched = {}
         for device in devices:
@@ -80,9 +67,10 @@ class FakeNvml:
                 raise TypeError(f"{device!r} is no GPU of a fake machine")
             try:
                 pci, uuid = device.register_events()
-            except (SessionLost, DriverNotLoaded):
+            except (api.SessionLost, api.DriverNotLoaded):
                 raise
-            except NvmlCallFailed:
+            except api.NvmlCallFailed:
+                # A GPU that cannot be registered does not keep the events of the others from being reported.
                 continue
             watched[pci] = uuid
         events = FakeEventSet(self.session, self.store, watched)
@@ -98,105 +86,93 @@ class FakeNvml:
 class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCalls, FakeUseCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
-    def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
-        self._session = session
-        self._spec = spec
-        self._slot = slot
-        self._number = number
-
-    def _call(self, call: str) -> tuple[MachineState, GpuState]:
-        return self._session.gpu_call(call, self._slot.pci, self._number)
-
-    def _not_supported(self, call: str) -> Exception:
-        return failure(GPU_CALLS[call], Code.NOT_SUPPORTED, str(self._slot.pci))
-
     def register_events(self) -> tuple[PciAddress, str]:
-        """What an event set does for each of its GPUs: its address and UUID, where it can tell of itself."""
-        _, gpu = self._call("register_events")
+        """Register the GPU with an event set; returns its address and UUID."""
+        _, gpu = self._enter("register_events")
         return self._slot.pci, self._spec.board_uuid(self._slot.pci, gpu.board)
 
     def uuid(self) -> str:
-        _, gpu = self._call("uuid")
+        _, gpu = self._enter("uuid")
         return self._spec.board_uuid(self._slot.pci, gpu.board)
 
     def minor(self) -> int:
-        return self._call("minor")[1].minor
+        return self._enter("minor")[1].minor
 
     def index(self) -> int:
-        self._call("index")
+        self._enter("index")
         return self._session.listed().index(self._slot.pci)
 
     def pci(self) -> PciAddress:
-        self._call("pci")
+        self._enter("pci")
         return self._slot.pci
 
     def name(self) -> str:
-        self._call("name")
+        self._enter("name")
         return self._spec.product.name
 
     def brand(self) -> str | None:
-        self._call("brand")
+        self._enter("brand")
         return self._spec.product.brand
 
     def architecture(self) -> str | None:
-        self._call("architecture")
+        self._enter("architecture")
         return self._spec.product.architecture
 
     def compute_capability(self) -> tuple[int, int]:
-        self._call("compute_capability")
+        self._enter("compute_capability")
         return self._spec.product.compute_capability
 
     def memory_bytes(self) -> int:
-        self._call("memory_bytes")
+        self._enter("memory_bytes")
         if self._spec.product.memory_bytes is None:
-            raise self._not_supported("memory_bytes")
+            raise self._failure("memory_bytes", api.Code.NOT_SUPPORTED)
         return self._spec.product.memory_bytes
 
-    def addressing_mode(self) -> AddressingMode | None:
-        self._call("addressing_mode")
+    def addressing_mode(self) -> api.AddressingMode | None:
+        self._enter("addressing_mode")
         if self._spec.product.addressing_mode is None:
-            raise self._not_supported("addressing_mode")
+            raise self._failure("addressing_mode", api.Code.NOT_SUPPORTED)
         return self._spec.product.addressing_mode
 
     def numa_node(self) -> int:
-        self._call("numa_node")
+        self._enter("numa_node")
         if self._slot.numa_node is None:
-            raise self._not_supported("numa_node")
+            raise self._failure("numa_node", api.Code.NOT_SUPPORTED)
         return self._slot.numa_node
 
-    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+    def nvlinks(self) -> tuple[api.NvLinkEnd, ...]:
         return tuple(end for end, up in zip(self._slot.links, self.links_up(), strict=True) if up)
 
-    def mig_mode(self) -> MigMode:
-        _, gpu = self._call("mig_mode")
+    def mig_mode(self) -> api.MigMode:
+        _, gpu = self._enter("mig_mode")
         if self._spec.product.mig is None:
-            raise self._not_supported("mig_mode")
-        return MigMode(enabled=gpu.mig.enabled, pending=gpu.mig.pending)
+            raise self._failure("mig_mode", api.Code.NOT_SUPPORTED)
+        return api.MigMode(enabled=gpu.mig.enabled, pending=gpu.mig.pending)
 
-    def fabric(self) -> FabricInfo:
-        state, _ = self._call("fabric")
+    def fabric(self) -> api.FabricInfo:
+        state, _ = self._enter("fabric")
         if self._spec.fabric is None:
-            raise self._not_supported("fabric")
+            raise self._failure("fabric", api.Code.NOT_SUPPORTED)
         return replace(self._spec.fabric, state=state.fabric.gpus or self._spec.fabric.state)
 
     def module_id(self) -> int:
-        self._call("module_id")
+        self._enter("module_id")
         if self._slot.module_id is None:
-            raise self._not_supported("module_id")
+            raise self._failure("module_id", api.Code.NOT_SUPPORTED)
         return self._slot.module_id
 
-    def virtualization(self) -> Virtualization | None:
-        self._call("virtualization")
+    def virtualization(self) -> api.Virtualization | None:
+        self._enter("virtualization")
         return self._spec.product.virtualization
 
     def vgpu_types(self) -> tuple[VgpuType, ...]:
-        _, gpu = self._call("vgpu_types")
+        _, gpu = self._enter("vgpu_types")
         if self._spec.product.vgpu is None:
-            raise self._not_supported("vgpu_types")
+            raise self._failure("vgpu_types", api.Code.NOT_SUPPORTED)
         return self._spec.product.vgpu.supported(mig_enabled=gpu.mig.enabled)
 
     def licensable_features(self) -> tuple[LicensableFeature, ...]:
-        _, gpu = self._call("licensable_features")
+        _, gpu = self._enter("licensable_features")
         product, held = self._spec.product.license, gpu.license
         if product is None:
             return ()
@@ -204,6 +180,6 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
         return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
 
     def process_ids(self) -> tuple[int, ...]:
-        state, gpu = self._call("process_ids")
+        state, gpu = self._enter("process_ids")
         inside = (process.process_id for process in gpu.mig.processes())
         return tuple(sorted({*gpu.process_ids, *inside, *without_dead_groups(state, gpu).memory.process_ids}))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
     """The NVML of ``real``, ``fake:MACHINE`` or ``fake:MACHINE@STATE``.
 
-    ``real`` loads its library from the driver root that counts, or as the dynamic linker finds it without
-    ``roots``; nothing is loaded before ``init``. Raises ConfigError for an unknown word or machine, or
-    for a file that cannot be used.
+    ``real`` loads the library from the driver root in use, or, without ``roots``, as the dynamic linker finds
+    it; nothing is loaded before ``init``. Raises ConfigError for another word, an unknown machine, or a file
+    that cannot be used.
     """
     if text == "real":
         from driver.nvml.real import RealNvml
@@ -43,7 +43,7 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
 
 
 def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
-    """The fabric manager that belongs to what ``nvml_from_flag`` gives; raises ConfigError as that does."""
+    """The fabric manager of the machine whose NVML ``nvml_from_flag`` gives; raises ConfigError likewise."""
     if text.startswith("fake:"):
         from fakegpu.machine.fake_machine import FakeMachine
 
@@ -54,7 +54,7 @@ def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
 
 
 def pretended_cgroups(nvml: Nvml) -> FakeCgroups | None:
-    """The pretended control groups of the machine that an NVML looks at; None where the node's own count."""
+    """The pretended control groups of an NVML's machine; None if the node's own control groups count."""
     from fakegpu.machine.cgroups import FakeCgroups
     from fakegpu.nvml.fake_nvml import FakeNvml
 
@@ -63,9 +63,9 @@ def pretended_cgroups(nvml: Nvml) -> FakeCgroups | None:
 
 
 def fake_kernel(nvml: Nvml, sysfs_root: Path) -> FakeKernel:
-    """The pretend kernel of the machine that an NVML of ``nvml_from_flag`` looks at.
+    """The pretend kernel of the machine whose NVML ``nvml_from_flag`` gave; TypeError for the real NVML.
 
-    ``sysfs_root`` is what ``driver_root.build_sysfs`` has laid. Raises TypeError for the real NVML.
+    ``sysfs_root`` is the folder that ``driver_root.build_sysfs`` has made.
     """
     from fakegpu.machine.fake_machine import FakeMachine
     from fakegpu.nvml.fake_nvml import FakeNvml

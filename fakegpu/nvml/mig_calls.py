@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.api import Code
 from driver.nvml.mig import (
     ComputeInstance,
     ComputeInstanceProfile,
@@ -21,12 +21,11 @@ from driver.nvml.mig import (
 from fakegpu.machine import mig_state
 from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState, MigState
-from fakegpu.machine.spec import MachineSpec, Slot
-from fakegpu.machine.state import GpuState, MachineState, with_gpu
+from fakegpu.machine.state import GpuState
 from fakegpu.memory.state import NO_MEMORY
-from fakegpu.nvml.session import FakeSession
+from fakegpu.nvml.session import GpuHandle
 
-CHANGES = frozenset(
+MIG_CHANGES = frozenset(
     {
         "set_mig_mode",
         "create_gpu_instance",
@@ -38,13 +37,8 @@ CHANGES = frozenset(
 """The calls that change a GPU."""
 
 
-class FakeMigCalls:
+class FakeMigCalls(GpuHandle):
     """What FakeDevice answers about MIG."""
-
-    _session: FakeSession
-    _spec: MachineSpec
-    _slot: Slot
-    _number: int
 
     def set_mig_mode(self, enabled: bool) -> MigActivation:
         activation: MigActivation = "done"
@@ -54,9 +48,10 @@ class FakeMigCalls:
             mig, activation = self._switched(gpu, enabled=enabled)
             if not mig.enabled:
                 return replace(gpu, mig=mig)
+            # Neither a compute mode nor memory limits by control group are supported in MIG mode.
             return replace(gpu, mig=mig, compute_mode="default", memory=NO_MEMORY)
 
-        self._change("set_mig_mode", edit, needs_mode=False)
+        self._change_mig("set_mig_mode", edit, needs_mode=False)
         return activation
 
     def mig_without_reset(self) -> bool:
@@ -73,7 +68,7 @@ class FakeMigCalls:
         return catalogue.placements[profile_id]
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
-        _, gpu = self._session.gpu_call("mig_devices", self._slot.pci, self._number)
+        _, gpu = self._enter("mig_devices")
         catalogue = self._spec.product.mig
         if catalogue is None:
             return ()
@@ -94,7 +89,7 @@ class FakeMigCalls:
             made.append(new)
             return replace(gpu, mig=mig)
 
-        self._change("create_gpu_instance", edit)
+        self._change_mig("create_gpu_instance", edit)
         return _gpu_instance(made[-1])
 
     def destroy_gpu_instance(self, gpu_instance_id: int) -> None:
@@ -103,7 +98,7 @@ class FakeMigCalls:
                 raise self._refused("destroy_gpu_instance", Code.IN_USE, gpu_instance_id)
             return replace(gpu, mig=gpu.mig.with_instance(gpu_instance_id, None))
 
-        self._change("destroy_gpu_instance", edit)
+        self._change_mig("destroy_gpu_instance", edit)
 
     def compute_instance_profiles(self, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
         catalogue, gpu = self._catalogue_and_gpu("compute_instance_profiles")
@@ -126,7 +121,7 @@ class FakeMigCalls:
             made.append(new)
             return _with_compute_instances(gpu, inside, (*inside.compute_instances, new))
 
-        self._change("create_compute_instance", edit)
+        self._change_mig("create_compute_instance", edit)
         return _compute_instance(made[-1])
 
     def destroy_compute_instance(self, gpu_instance_id: int, compute_instance_id: int) -> None:
@@ -142,31 +137,26 @@ class FakeMigCalls:
                 gpu, inside, tuple(ci for ci in inside.compute_instances if ci != old)
             )
 
-        self._change(call, edit)
+        self._change_mig(call, edit)
 
     def mig_processes(self) -> tuple[MigProcess, ...]:
-        _, gpu = self._session.gpu_call("mig_processes", self._slot.pci, self._number)
-        return gpu.mig.processes()
+        return self._enter("mig_processes")[1].mig.processes()
 
     def _catalogue_and_gpu(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
-        _, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
-        return self._offered(call, gpu, needs_mode=needs_mode), gpu
+        _, gpu = self._enter(call)
+        return self._catalogue(call, gpu, needs_mode=needs_mode), gpu
 
-    def _change(
+    def _change_mig(
         self, call: str, edit: Callable[[MigCatalogue, GpuState], GpuState], *, needs_mode: bool = True
     ) -> None:
-        """Enter a call that changes the GPU; a vGPU guest may not."""
+        """Enter a call that changes the GPU and make the change; NOT_SUPPORTED in a vGPU guest."""
         self._catalogue_and_gpu(call, needs_mode=needs_mode)
         if self._spec.product.virtualization == "vgpu":
             raise self._refused(call, Code.NOT_SUPPORTED)
+        # The mode is checked again inside the edit: another process may have switched it off meanwhile.
+        self._change(call, lambda gpu: edit(self._catalogue(call, gpu, needs_mode=needs_mode), gpu))
 
-        def edit_state(state: MachineState) -> MachineState:
-            gpu = state.gpus[self._slot.pci]
-            return with_gpu(state, self._slot.pci, edit(self._offered(call, gpu, needs_mode=needs_mode), gpu))
-
-        self._session.change(call, self._slot.pci, edit_state)
-
-    def _offered(self, call: str, gpu: GpuState, *, needs_mode: bool) -> MigCatalogue:
+    def _catalogue(self, call: str, gpu: GpuState, *, needs_mode: bool) -> MigCatalogue:
         catalogue = self._spec.product.mig
         if catalogue is None or (needs_mode and not gpu.mig.enabled):
             raise self._refused(call, Code.NOT_SUPPORTED)
@@ -179,10 +169,11 @@ class FakeMigCalls:
         return instance
 
     def _switched(self, gpu: GpuState, *, enabled: bool) -> tuple[MigState, MigActivation]:
-        """What setting the mode makes of the GPU's instances and mode."""
+        """The MIG state after setting the mode, and how far the mode has come."""
         mig, busy = gpu.mig, bool(gpu.process_ids or gpu.mig.processes())
         if enabled == mig.enabled:
             return replace(mig, pending=enabled), "done"
+        # NVML returns SUCCESS in all these cases; a second status says whether the mode has changed yet.
         if self._spec.product.mig_needs_reset:
             return replace(mig, pending=enabled), "in-use" if busy else "reset-required"
         return (mig, "in-use") if busy else (MigState(enabled, enabled), "done")
@@ -196,7 +187,7 @@ class FakeMigCalls:
     ) -> Exception:
         inside = "" if gpu_instance_id is None else f" GPU instance {gpu_instance_id}"
         inside += "" if compute_instance_id is None else f" compute instance {compute_instance_id}"
-        return failure(GPU_CALLS[call], code, f"{self._slot.pci}{inside}")
+        return self._failure(call, code, inside)
 
 
 def _gpu_instance(state: GpuInstanceState) -> GpuInstance:

@@ -1,6 +1,7 @@
-"""One process's session with the NVML of a fake machine: what a call meets before it is answered.
+"""One process's NVML session with a fake machine, and its handles to GPUs.
 
-The driver may be gone, the session an old one, the GPU lost; a fault may be waiting for the call.
+Each call is checked here before it is answered: the NVIDIA driver may be gone, the session may be older than
+the loaded driver, the GPU may be lost, and a fault rule may spoil the call.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from threading import Event
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.faults import CallFault, after_hit
 from fakegpu.machine.holds import GpuHold
-from fakegpu.machine.spec import MachineSpec
-from fakegpu.machine.state import GpuState, MachineState, StateStore
-from fakegpu.nvml.call_faults import Fault, without_use
+from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.state import GpuState, MachineState, StateStore, with_gpu
 from fakegpu.nvml.partitions_shown import change_with_partitions
 from fakegpu.sysfs.change import change_node, settle
 
@@ -22,13 +23,16 @@ SMI_CALLS: dict[str, str] = {
     "time_slice": "nvidia-smi compute-policy --list",
     "set_time_slice": "nvidia-smi compute-policy --set-timeslice",
 }
-"""What nvidia-smi asks of the kernel driver without NVML; faults name it like a call of NVML."""
+"""Time-slices, which nvidia-smi reads and sets in the kernel driver itself: NVML has no function for them.
+
+Fault rules name them like NVML calls.
+"""
 
 FAKE_GPU_CALLS: dict[str, str] = GPU_CALLS | SMI_CALLS
 
 
 class FakeSession:
-    """The session of one process, whose ``number`` its handles carry; None before ``begin``."""
+    """The session of one process. Its handles carry its ``number``, which is None before ``begin``."""
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
         self._spec = spec
@@ -43,45 +47,51 @@ class FakeSession:
         state = self._store.read()
         if not state.driver_loaded:
             raise failure(NODE_CALLS["init"], Code.DRIVER_NOT_LOADED)
-        self._suffer(state, "init", None)
+        self._apply_faults(state, "init", None)
         settle(self._spec, self._store)
+        # Later bindings have higher numbers: ``listed`` leaves those GPUs out.
         self._bindings = self._store.read_kernel(self._spec).bindings
         self.number = self._store.read().session
 
     def end(self) -> None:
-        """Do what ``nvmlShutdown`` does: no GPU is held open any more, whatever it answers."""
-        self._let_go()
+        """Do what ``nvmlShutdown`` does: no GPU is held open any more, even if the call fails."""
+        self._release_gpus()
         self.enter("shutdown")
         self._sampled.clear()
         self.number = None
 
     def listed(self) -> list[PciAddress]:
-        """The GPUs that the machine lists for this session: none that was bound after its begin."""
+        """The GPUs that NVML lists in this session, in the order of their indexes."""
         listed = self._store.read().listed()
         functions = self._store.read_kernel(self._spec).functions
+        # NVML reads the list of GPUs in nvmlInit: a GPU that gets the NVIDIA driver later is not in it.
         return [pci for pci in listed if pci not in functions or functions[pci].bound <= self._bindings]
 
     def hold(self, pci: PciAddress, minor: int) -> None:
-        """Hold a GPU open till the session ends, as NVML does with each whose handle was asked for."""
+        """Hold a GPU open until the session ends, as NVML does with each GPU that it gave a handle of."""
         if pci not in self._holds:
             roots = self._store.read_kernel(self._spec).device_roots
             self._holds[pci] = GpuHold(self._store.holds.hold(pci), roots, minor)
 
-    def first_sample(self, of: tuple[PciAddress, int]) -> bool:
-        """Whether nobody has sampled this GPU instance in the session before, so nothing can be compared."""
-        first = of not in self._sampled
-        self._sampled.add(of)
-        return first
+    def is_first_sample(self, pci: PciAddress, gpu_instance: int) -> bool:
+        """Whether this is the session's first sample of a GPU instance, so that there is none to compare."""
+        is_first = (pci, gpu_instance) not in self._sampled
+        self._sampled.add((pci, gpu_instance))
+        return is_first
 
-    def _let_go(self) -> None:
+    def _release_gpus(self) -> None:
         if self._holds:
             for hold in self._holds.values():
                 hold.release()
             self._holds.clear()
+            # The unbinding of a driver may have waited for this process.
             settle(self._spec, self._store)
 
     def gpu_call(self, call: str, pci: PciAddress, session: int) -> tuple[MachineState, GpuState]:
-        """Enter a call on a GPU through a handle of ``session``: the state to answer from, or its error."""
+        """Enter a call on a GPU through a handle of ``session``; returns the state to answer from.
+
+        Raises the error that the call ends with.
+        """
         state = self.enter(call, pci)
         gpu = state.gpus.get(pci)
         if gpu is None or not gpu.present:
@@ -94,25 +104,27 @@ class FakeSession:
         return state, gpu
 
     def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
-        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is.
+        """Change the state for a call that was entered. If ``edit`` raises, nothing changes.
 
-        Where a rule has the call lie, nothing is changed.
+        Nothing changes either if a fault rule makes the call lie.
         """
         if self._lies(call, pci):
             return
         if self._spec.product.vgpu is None:
             state = change_with_partitions(self._spec, self._store, edit)
-        else:  # sysfs shows which vGPUs can be made of it then
+        else:
+            # On a vGPU host sysfs lists the vGPU types that still fit, so files change with the machine.
             state = change_node(
                 self._spec, self._store, lambda node: replace(node, machine=edit(node.machine))
             ).machine
-        self._suffer(state, call, pci, after=True)
+        self._apply_faults(state, call, pci, after=True)
 
     def enter(self, call: str, pci: PciAddress | None = None) -> MachineState:
-        """Begin a call: the driver must be there and the session its own; then the faults have their turn."""
+        """Begin a call: apply the fault rules, then check the session and that the driver is loaded."""
         state = self._store.read()
         if state.faults:
-            self._suffer(state, call, pci)
+            self._apply_faults(state, call, pci)
+            # A fault may have taken long: the driver may be gone by now.
             state = self._store.read()
         if self.number is None or (state.driver_loaded and self.number != state.session):
             raise failure(_c_function(call), Code.UNINITIALIZED, _subject(pci))
@@ -121,36 +133,65 @@ class FakeSession:
         return state
 
     def _lies(self, call: str, pci: PciAddress) -> bool:
-        """Whether a rule has this call say yes and do nothing; a counted one is used up by it."""
+        """Whether a rule makes this call report success and do nothing; a counted rule counts it as a hit."""
         lies = [fault for fault in self._store.read().faults if fault.lie and fault.hits(call, pci)]
-        return any(fault.times is None or self._spend(fault) for fault in lies)
+        return any(fault.times is None or self._count_hit(fault) for fault in lies)
 
-    def _suffer(self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
+    def _apply_faults(
+        self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False
+    ) -> None:
         """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
         for fault in state.faults:
             if fault.lie or fault.after != after or not fault.hits(call, pci):
                 continue
-            if fault.times is not None and not self._spend(fault):
+            if fault.times is not None and not self._count_hit(fault):
                 continue
             if fault.code is not None:
                 raise failure(_c_function(call), fault.code, _subject(pci))
             if fault.seconds is not None:
                 Event().wait(fault.seconds)
                 continue
+            # Neither a code nor a time: the call hangs until the rule is removed.
             while any(fault.number == other.number for other in self._store.read().faults):
                 self._store.wait()
 
-    def _spend(self, fault: Fault) -> bool:
-        """Use up one of a counted rule's times; False when others have used them all."""
-        spent = False
+    def _count_hit(self, fault: CallFault) -> bool:
+        """Count a hit of a counted rule; False if calls of other threads or processes have used it up."""
+        counted = False
 
         def edit(state: MachineState) -> MachineState:
-            nonlocal spent
-            spent = any(fault.number == other.number for other in state.faults)
-            return replace(state, faults=without_use(state.faults, fault.number))
+            nonlocal counted
+            counted = any(fault.number == other.number for other in state.faults)
+            return replace(state, faults=after_hit(state.faults, fault.number))
 
         self._store.change(edit)
-        return spent
+        return counted
+
+
+class GpuHandle:
+    """A handle to one GPU, valid in the session with this ``number``: what all groups of calls need."""
+
+    def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
+        self._session = session
+        self._spec = spec
+        self._slot = slot
+        self._number = number
+
+    def _enter(self, call: str) -> tuple[MachineState, GpuState]:
+        """Enter a call; returns the state to answer from, or raises the error that the call ends with."""
+        return self._session.gpu_call(call, self._slot.pci, self._number)
+
+    def _change(self, call: str, edit: Callable[[GpuState], GpuState]) -> None:
+        """Change the GPU for a call that was entered."""
+
+        def edit_state(state: MachineState) -> MachineState:
+            return with_gpu(state, self._slot.pci, edit(state.gpus[self._slot.pci]))
+
+        self._session.change(call, self._slot.pci, edit_state)
+
+    def _failure(self, call: str, code: Code, about: str = "") -> Exception:
+        """The error of a call; ``about`` is what the message says after the GPU's address."""
+        return failure(FAKE_GPU_CALLS[call], code, f"{self._slot.pci}{about}")
 
 
 def _c_function(call: str) -> str:

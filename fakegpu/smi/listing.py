@@ -1,4 +1,7 @@
-"""What a fake nvidia-smi shows in containers, where it cannot reach the machine's state: shell lines."""
+"""Shell lines for a fake nvidia-smi in containers, where it cannot reach the machine's state.
+
+They print the GPUs and partitions whose device nodes the container has.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,15 @@ from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.smi.topology import TOPOLOGY, shell_lines
 
 SMI = "nvidia-smi"
+# The first and the last of these lines, by which they are found again in the program.
 _BEGIN, _END = 'case "$*" in ""|-L)\n', "exit 0;; esac\n"
 
 
 def list_lines(root: Path, spec: MachineSpec, state: MachineState) -> str:
-    """Shell lines for ``-L`` and for ``topo -m`` of the GPUs whose nodes exist, as NVML counts them there.
+    """Shell lines for ``-L`` and ``topo -m``, about the GPUs whose device nodes exist where they run.
 
-    Below a GPU are its MIG devices whose capability nodes exist.
+    GPUs are numbered from 0, as NVML numbers those that it sees in a container. Below a GPU the MIG devices
+    whose capability nodes exist are listed.
     """
     seen = [(spec.slot(pci), _exists(root, f"dev/nvidia{state.gpus[pci].minor}")) for pci in state.listed()]
     lists = "".join(
@@ -34,7 +39,7 @@ def list_lines(root: Path, spec: MachineSpec, state: MachineState) -> str:
 
 
 def _exists(root: Path, node: str) -> str:
-    """The test for a device node: in the container's /dev, or in the driver root where that is seen."""
+    """The shell test for a device node: in the container's /dev, or below the driver root on the host."""
     return f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
 
 
@@ -58,11 +63,11 @@ def _partition_lines(root: Path, spec: MachineSpec, gpu: GpuState, uuid: str) ->
         yield f"if {{ {tests[0]}; }} && {{ {tests[1]}; }}; then printf {line} $m; m=$((m+1)); fi\n"
 
 
-def list_anew(root: Path, spec: MachineSpec, state: MachineState) -> None:
-    """Have the program of a driver root show the GPUs as they are now: minors and partitions come and go.
+def rewrite_list(root: Path, spec: MachineSpec, state: MachineState) -> None:
+    """Make the nvidia-smi of a driver root list the GPUs and partitions as they are now.
 
-    Containers that run already keep the program that they were given. A root whose programs are links
-    shares them with other machines: they stay as they are.
+    Containers that already run keep the program that was mounted for them. If the root's programs are links,
+    it shares them with other machines, and they stay as they are.
     """
     program = root / "usr" / "bin" / SMI
     if not program.resolve().is_relative_to(root.resolve()):
@@ -74,6 +79,7 @@ def list_anew(root: Path, spec: MachineSpec, state: MachineState) -> None:
     if not found:
         return
     after = rest.partition(_END)[2]
+    # By rename: a shell that runs the program reads it bit by bit, and keeps the old file open.
     made = program.with_name(f".{SMI}-{os.getpid()}")
     made.write_text(before + list_lines(root, spec, state) + after)
     made.chmod(0o755)

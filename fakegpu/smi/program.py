@@ -1,7 +1,7 @@
 """nvidia-smi of a fake machine: lists, queries, modes, time-slices and resets, in the words of the real one.
 
-Exit codes are NVML's return codes, as the real one has them; a compute mode that cannot be set is only
-warned about, and ends with 0. Where no report of the real words was found, they say what they mean.
+Exit codes are NVML's return codes, as those of the real program. Some texts are made up, because no report of
+the real ones was found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
-from fakegpu.smi.query import Asked, QueryRefused, csv_lines, read_fields, read_format
+from fakegpu.smi.query import QueriedGpu, QueryRefused, bus_id, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
 
 _MODES: dict[str, ComputeMode] = {
@@ -31,12 +31,14 @@ _MODES: dict[str, ComputeMode] = {
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
-"""The variable that has the device nodes of a container, between colons, where none really runs."""
+"""The environment variable with the device nodes of a container, separated by colons.
+
+The embedded cluster sets it: its containers are plain processes, which see the node's whole /dev.
+"""
 
 _TIME_SLICES = ("Default", "Short", "Medium", "Long")
-_NOTHING_FOUND = int(Code.NOT_FOUND)
 OTHER_ERROR = 255
-"""The exit code for return codes that are none of nvidia-smi's own."""
+"""The exit code for return codes above 255, such as UNKNOWN (999): an exit status has 8 bits."""
 
 _REASONS: dict[int, str] = {
     Code.NOT_SUPPORTED: "Not Supported",
@@ -49,8 +51,8 @@ _NO_DRIVER = (
     "Make sure that the latest NVIDIA driver is installed and running."
 )
 
-_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
-"""Before Ampere no GPU with NVLinks is reset by itself (nvidia-smi(1), --gpu-reset)."""
+# Before Ampere, GPUs that NVLinks connect can only be reset together (nvidia-smi(1), --gpu-reset).
+_RESET_TOGETHER = frozenset({"Pascal", "Volta", "Turing"})
 
 _IN_USE = (
     "currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics "
@@ -60,7 +62,7 @@ _IN_USE = (
 
 
 class _Refusal(Exception):
-    """The arguments make no sense."""
+    """The arguments are invalid; the message says why."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,9 +71,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Smi:
-    """One run of nvidia-smi: it sees the GPUs whose nodes are there, in /dev or in its driver root.
+    """One run of nvidia-smi. It sees the GPUs whose device nodes exist, in /dev or below its driver root.
 
-    ``visible`` are the nodes of a container; what is not among them, partitions too, is not there then.
+    ``visible`` are the device nodes of a container; GPUs and partitions without theirs are not seen then.
     """
 
     def __init__(self, machine: FakeMachine, root: Path, visible: frozenset[str] | None = None) -> None:
@@ -81,7 +83,7 @@ class Smi:
         self._nvml = machine.nvml()
 
     def run(self, words: Sequence[str]) -> int:
-        """Do what the arguments say; returns the exit code. Raises NvmlCallFailed."""
+        """Run with these arguments; returns the exit code. Raises NvmlCallFailed."""
         if words[:1] == ["compute-policy"]:
             return self._compute_policy(words[1:])
         if list(words) == TOPOLOGY.split():
@@ -94,25 +96,26 @@ class Smi:
         parser.add_argument("--query-gpu")
         parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
-        asked = parser.parse_args(words)
-        if asked.gpu_reset:
-            return self._reset(asked.id)
+        options = parser.parse_args(words)
+        if options.gpu_reset:
+            return self._reset(options.id)
         self._nvml.init()
-        if asked.version:
+        if options.version:
             return self._version()
-        chosen = self._chosen(asked.id)
+        chosen = self._chosen(options.id)
         if not chosen:
             return _nothing_found()
-        if asked.query_gpu is not None:
-            return self._query(chosen, asked.query_gpu, asked.format)
-        if asked.format is not None:
+        if options.query_gpu is not None:
+            return self._query(chosen, options.query_gpu, options.format)
+        if options.format is not None:
             raise _Refusal("--format without --query-gpu")
-        if asked.compute_mode is None:
+        if options.compute_mode is None:
             return self._list(chosen)
-        return self._set_compute_mode(chosen, _MODES[asked.compute_mode])
+        return self._set_compute_mode(chosen, _MODES[options.compute_mode])
 
     def _reset(self, text: str | None) -> int:
-        """Reset GPUs, all without a name; nothing is opened for that which would be in the way itself."""
+        """Reset the GPUs of ``-i``, or all of them."""
+        # No NVML session here, unless to fail as it does: its handles would keep the GPUs in use.
         if not self._machine.state.driver_loaded:
             self._nvml.init()
         every = self._machine.state.listed()
@@ -148,12 +151,12 @@ class Smi:
         return 0
 
     def _chosen(self, text: str | None) -> list[tuple[int, FakeDevice]]:
-        """The GPUs of ``-i``, or all that there are; none when one of them is not there."""
+        """The GPUs of ``-i`` with their indexes, or all GPUs; none if one of those named is not seen."""
         found: list[tuple[int, FakeDevice]] = []
         for index in range(self._nvml.device_count()):
             device = self._nvml.device_by_index(index)
             if self._sees(f"/dev/nvidia{device.minor()}"):
-                # Inside of a container NVML counts only what is there.
+                # In a container NVML counts only the GPUs that it sees.
                 found.append((index if self._visible is None else len(found), device))
         if text is None:
             return found
@@ -166,7 +169,9 @@ class Smi:
         return Path(node).exists() or (self._root / node.lstrip("/")).exists()
 
     def _sees_partition(self, device: FakeDevice, mig: MigDevice) -> bool:
-        """Whether a container has the capabilities of a partition; outside of one everybody has them."""
+        """Whether a partition is seen."""
+        # A container needs the capability nodes of the GPU instance and of the compute instance. The host has
+        # all of them.
         if self._visible is None:
             return True
         gpu_instance, compute_instance = mig.gpu_instance_id, mig.compute_instance_id
@@ -177,10 +182,10 @@ class Smi:
         return all(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" in self._visible for minor in minors)
 
     def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
-        """Print what is asked of each GPU; raises QueryRefused."""
+        """Print the queried fields of each GPU; raises QueryRefused."""
         names, how = read_fields(fields), read_format(form)
         count = len(self._chosen(None))
-        gpus = [Asked(device, index, count, self._nvml) for index, device in chosen]
+        gpus = [QueriedGpu(device, index, count, self._nvml) for index, device in chosen]
         for line in csv_lines(names, how, gpus):
             _say(line)
         return 0
@@ -202,21 +207,22 @@ class Smi:
     def _set_compute_mode(self, chosen: list[tuple[int, FakeDevice]], mode: ComputeMode) -> int:
         word = mode.replace("-", "_").upper()
         for _, device in chosen:
-            bus_id = _bus_id(device.pci())
+            place = bus_id(device.pci())
             if device.compute_mode() == mode:
-                _say(f"Compute mode is already set to {word} for GPU {bus_id}.")
+                _say(f"Compute mode is already set to {word} for GPU {place}.")
                 continue
             try:
                 device.set_compute_mode(mode)
             except NotSupported:
-                _say(f"Setting compute mode to {word} is not supported for GPU {bus_id}.")
+                # The real program only warns, and ends with 0.
+                _say(f"Setting compute mode to {word} is not supported for GPU {place}.")
                 _say("Treating as warning and moving on.")
                 continue
             except NvmlCallFailed as error:
-                _say(f"Unable to set the compute mode for GPU {bus_id}: {_reason(error)}")
+                _say(f"Unable to set the compute mode for GPU {place}: {_reason(error)}")
                 _say("Terminating early due to previous errors.")
                 return error.code
-            _say(f"Set compute mode to {word} for GPU {bus_id}.")
+            _say(f"Set compute mode to {word} for GPU {place}.")
         _say("All done.")
         return 0
 
@@ -225,14 +231,14 @@ class Smi:
         parser.add_argument("-i", "--id")
         parser.add_argument("-l", "--list", action="store_true")
         parser.add_argument("--set-timeslice", type=int, choices=range(len(_TIME_SLICES)))
-        asked = parser.parse_args(words)
+        options = parser.parse_args(words)
         self._nvml.init()
-        chosen = self._chosen(asked.id)
+        chosen = self._chosen(options.id)
         if not chosen:
             return _nothing_found()
-        if asked.set_timeslice is not None:
-            return _set_time_slice(chosen, asked.set_timeslice)
-        if not asked.list:
+        if options.set_timeslice is not None:
+            return _set_time_slice(chosen, options.set_timeslice)
+        if not options.list:
             raise _Refusal("neither --list nor --set-timeslice")
         return _list_policies(chosen)
 
@@ -279,17 +285,13 @@ def _is_named(index: int, device: FakeDevice, word: str) -> bool:
         return False
 
 
-def _bus_id(pci: PciAddress) -> str:
-    return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
-
-
 def _reason(error: NvmlCallFailed) -> str:
     return _REASONS.get(error.code, "Unknown Error")
 
 
 def _nothing_found() -> int:
     _say("No devices were found")
-    return _NOTHING_FOUND
+    return int(Code.NOT_FOUND)
 
 
 def _say(line: str) -> None:
@@ -297,24 +299,25 @@ def _say(line: str) -> None:
 
 
 def _visible_nodes() -> frozenset[str] | None:
-    """The nodes of the container for which this runs, None outside of one."""
+    """The device nodes of the container in which this runs; None outside of one."""
     text = os.environ.get(VISIBLE_NODES)
     return None if text is None else frozenset(filter(None, text.split(":")))
 
 
 def reset_gpus(machine: FakeMachine, gpus: Sequence[PciAddress], say: Callable[[str], None]) -> int:
-    """Reset the GPUs together, or say why not; returns the exit code.
+    """Reset GPUs together, or say why not; returns the exit code.
 
-    As the real one does, it refuses while a process has one open. Before Ampere, all GPUs that NVLinks
-    connect have to be named together. A GPU that fell off the bus stays lost.
+    As with the real program, no GPU may be open in any process, and before Ampere all GPUs that NVLinks
+    connect have to be named together.
     """
+    # No reset reaches a GPU that fell off the bus.
     for pci in gpus:
         if machine.state.gpus[pci].lost:
             say(f"Unable to determine the device handle for GPU {pci}: GPU is lost. Reboot the system")
             return int(Code.GPU_IS_LOST)
     lacking = sorted(set().union(*(linked(machine.spec, pci) for pci in gpus)).difference(gpus))
     if lacking:
-        names = ", ".join(map(_bus_id, lacking))
+        names = ", ".join(map(bus_id, lacking))
         say(f"GPUs that are connected by NVLink have to be reset together; also name {names}")
         return int(Code.INVALID_ARGUMENT)
     holds = machine.nvml().store.holds
@@ -324,7 +327,7 @@ def reset_gpus(machine: FakeMachine, gpus: Sequence[PciAddress], say: Callable[[
     if used:
         say("The following GPUs could not be reset:")
         for pci in used:
-            say(f"  GPU {_bus_id(pci)}: In use by another client")
+            say(f"  GPU {bus_id(pci)}: In use by another client")
         devices, them = (
             ("1 device is", "this device")
             if len(used) == 1
@@ -337,21 +340,22 @@ def reset_gpus(machine: FakeMachine, gpus: Sequence[PciAddress], say: Callable[[
 
 
 def _reset(machine: FakeMachine, pci: PciAddress, say: Callable[[str], None]) -> bool:
-    """Whether it was reset; not while CUDA clients are there, in partitions too."""
+    """Reset one GPU; returns whether it was reset, which fails while it has CUDA clients."""
     try:
         machine.reset(pci)
     except ConfigError:
         return False
-    say(f"GPU {_bus_id(pci)} was successfully reset.")
+    say(f"GPU {bus_id(pci)} was successfully reset.")
     return True
 
 
 def linked(spec: MachineSpec, pci: PciAddress) -> set[PciAddress]:
-    """The GPUs that have to be reset with one, that one among them."""
+    """The GPUs that have to be reset together with one, itself among them."""
     found, following = {pci}, [pci]
-    while spec.product.architecture in _TOGETHER and following:
+    while spec.product.architecture in _RESET_TOGETHER and following:
         for end in spec.slot(following.pop()).links:
             others = {end.remote} if end.remote else set()
+            # NVSwitches connect all GPUs that have links into them.
             if end.kind == "switch":
                 others = {slot.pci for slot in spec.slots if any(one.kind == "switch" for one in slot.links)}
             for other in others - found:
@@ -380,6 +384,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Like a program in C, which ends without a word when nobody reads on.
+    # Python ignores SIGPIPE. A program in C is ended by it silently when the reader of its output has gone.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
-"""Answers ``nvidia-smi --query-gpu``: which fields there are, what a fake GPU says of each, and the CSV.
+"""Answers ``nvidia-smi --query-gpu``: the fields, their values for a fake GPU, and the CSV.
 
 Names, units, aliases and the words of values are those of ``nvidia-smi --help-query-gpu`` of the 570
-driver. A field that nvidia-smi knows and a fake GPU has nothing for is ``[N/A]``, as on hardware without it.
+driver. A field for which a fake GPU has no value is ``[N/A]``, as on hardware without it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from driver.nvml.api import NotSupported, NvmlCallFailed
+from driver.nvml.pci_address import PciAddress
 from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 
-NOT_AVAILABLE = "[N/A]"
+_NOT_AVAILABLE = "[N/A]"
 _MIB = 1 << 20
 _MODES = {True: "Enabled", False: "Disabled"}
 _COMPUTE_MODES = {
@@ -25,12 +26,12 @@ _COMPUTE_MODES = {
 
 
 class QueryRefused(Exception):
-    """The query makes no sense; the text is what nvidia-smi says."""
+    """The query is invalid; the message is what nvidia-smi prints."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A GPU, its index, how many there are, and NVML for what all GPUs share."""
+class QueriedGpu:
+    """A GPU, its index, the number of GPUs, and NVML for the fields that are the same for all GPUs."""
 
     device: FakeDevice
     index: int
@@ -40,14 +41,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What ``--format`` asks for beside CSV."""
+    """The options of ``--format=csv``."""
 
     header: bool
     units: bool
 
 
 def read_format(text: str | None) -> Format:
-    """What ``--format`` says; raises QueryRefused."""
+    """Read the value of ``--format``; raises QueryRefused."""
     if text is None:
         raise QueryRefused("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.")
     words = [word.strip() for word in text.split(",")]
@@ -57,17 +58,17 @@ def read_format(text: str | None) -> Format:
 
 
 def read_fields(text: str) -> list[str]:
-    """The fields of a query by their own names, not by aliases; raises QueryRefused."""
+    """The fields of a query, with aliases replaced by the fields' own names; raises QueryRefused."""
     found = []
     for word in (part.strip() for part in text.split(",")):
         name = _ALIASES.get(word, word)
-        if name not in _VALUES and name not in _UNKNOWN:
+        if name not in _VALUES and name not in _WITHOUT_VALUE:
             raise QueryRefused(f'Field "{word}" is not a valid field to query.\n')
         found.append(name)
     return found
 
 
-def csv_lines(fields: Sequence[str], form: Format, gpus: Sequence[Asked]) -> list[str]:
+def csv_lines(fields: Sequence[str], form: Format, gpus: Sequence[QueriedGpu]) -> list[str]:
     """The lines of the answer."""
     lines = []
     if form.header:
@@ -76,47 +77,30 @@ def csv_lines(fields: Sequence[str], form: Format, gpus: Sequence[Asked]) -> lis
     return lines
 
 
-def _cell(name: str, gpu: Asked, *, units: bool) -> str:
-    value = _VALUES.get(name)
-    if value is None:
-        return NOT_AVAILABLE
-    try:
-        text = value(gpu)
-    except NotSupported:
-        return NOT_AVAILABLE
-    except NvmlCallFailed:
-        return "[Unknown Error]"
-    return f"{text} {_UNITS[name]}" if units and name in _UNITS and text != NOT_AVAILABLE else text
-
-
-def _bus_id(gpu: Asked) -> str:
-    pci = gpu.device.pci()
+def bus_id(pci: PciAddress) -> str:
+    """An address as NVML prints it: with eight digits of the domain, where sysfs has four."""
     return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
 
 
-def _compute_mode(gpu: Asked) -> str:
+def _cell(name: str, gpu: QueriedGpu, *, units: bool) -> str:
+    value = _VALUES.get(name)
+    if value is None:
+        return _NOT_AVAILABLE
+    try:
+        text = value(gpu)
+    except NotSupported:
+        return _NOT_AVAILABLE
+    except NvmlCallFailed:
+        return "[Unknown Error]"
+    return f"{text} {_UNITS[name]}" if units and name in _UNITS and text != _NOT_AVAILABLE else text
+
+
+def _compute_mode(gpu: QueriedGpu) -> str:
     mode = gpu.device.compute_mode()
-    return NOT_AVAILABLE if mode is None else _COMPUTE_MODES[mode]
+    return _NOT_AVAILABLE if mode is None else _COMPUTE_MODES[mode]
 
 
-def _compute_capability(gpu: Asked) -> str:
-    major, minor = gpu.device.compute_capability()
-    return f"{major}.{minor}"
-
-
-def _total(gpu: Asked) -> str:
-    return str(gpu.device.memory_bytes() // _MIB)
-
-
-def _used(gpu: Asked) -> str:
-    return str(gpu.device.memory_use().used_bytes // _MIB)
-
-
-def _reserved(gpu: Asked) -> str:
-    return str(gpu.device.memory_use().reserved_bytes // _MIB)
-
-
-def _free(gpu: Asked) -> str:
+def _free(gpu: QueriedGpu) -> str:
     use = gpu.device.memory_use()
     return str((use.total_bytes - use.used_bytes - use.reserved_bytes) // _MIB)
 
@@ -125,21 +109,21 @@ def _watts(milliwatts: int) -> str:
     return f"{milliwatts / 1000:.2f}"
 
 
-_VALUES: dict[str, Callable[[Asked], str]] = {
+_VALUES: dict[str, Callable[[QueriedGpu], str]] = {
     "timestamp": lambda _: datetime.now().astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3],
     "driver_version": lambda gpu: gpu.nvml.driver_version(),
     "count": lambda gpu: str(gpu.count),
     "name": lambda gpu: gpu.device.name(),
     "uuid": lambda gpu: gpu.device.uuid(),
     "index": lambda gpu: str(gpu.index),
-    "pci.bus_id": _bus_id,
+    "pci.bus_id": lambda gpu: bus_id(gpu.device.pci()),
     "pci.domain": lambda gpu: f"0x{gpu.device.pci().domain:04X}",
     "pci.bus": lambda gpu: f"0x{gpu.device.pci().bus:02X}",
     "pci.device": lambda gpu: f"0x{gpu.device.pci().device:02X}",
-    "memory.total": _total,
-    "memory.used": _used,
+    "memory.total": lambda gpu: str(gpu.device.memory_bytes() // _MIB),
+    "memory.used": lambda gpu: str(gpu.device.memory_use().used_bytes // _MIB),
     "memory.free": _free,
-    "memory.reserved": _reserved,
+    "memory.reserved": lambda gpu: str(gpu.device.memory_use().reserved_bytes // _MIB),
     "utilization.gpu": lambda gpu: f"{gpu.device.utilisation().compute * 100:.0f}",
     "utilization.memory": lambda gpu: f"{gpu.device.utilisation().memory * 100:.0f}",
     "temperature.gpu": lambda gpu: str(gpu.device.temperature_celsius()),
@@ -151,7 +135,7 @@ _VALUES: dict[str, Callable[[Asked], str]] = {
     "mig.mode.pending": lambda gpu: _MODES[gpu.device.mig_mode().pending],
     "compute_mode": _compute_mode,
     "persistence_mode": lambda gpu: _MODES[gpu.device.persistence_mode()],
-    "compute_cap": _compute_capability,
+    "compute_cap": lambda gpu: ".".join(map(str, gpu.device.compute_capability())),
 }
 
 _ALIASES = {
@@ -169,7 +153,7 @@ _UNITS = {
     **dict.fromkeys(("clocks.max.graphics", "clocks.max.sm", "clocks.max.memory"), "MHz"),
 }
 
-_UNKNOWN = frozenset(
+_WITHOUT_VALUE = frozenset(
     {
         *("serial", "vbios_version", "pci.device_id", "pci.sub_device_id", "pstate"),
         *("display_mode", "display_active", "accounting.mode"),

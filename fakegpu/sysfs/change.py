@@ -1,6 +1,6 @@
-"""Changes a fake machine and its kernel in one turn, and updates the files and device nodes.
+"""Changes a fake machine and its kernel in one step, together with their files and device nodes.
 
-The device nodes and files of /proc that come and go with drivers lie below the machine's driver roots.
+Below the machine's driver roots are the device nodes and files of /proc that appear and vanish with drivers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.machine.state import MachineState, StateStore
 from fakegpu.nvml.partitions_shown import show_partitions
-from fakegpu.smi.listing import list_anew
+from fakegpu.smi.listing import rewrite_list
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.state import KernelState
 from fakegpu.sysfs.tree import apply, change_of, drm_names, vfio_nodes
@@ -28,10 +28,9 @@ def node_now(spec: MachineSpec, store: StateStore) -> Node:
 
 
 def change_node(spec: MachineSpec, store: StateStore, edit: Callable[[Node], Node]) -> Node:
-    """Replace the node by an edit of it, in which every write that waits and can be done is done first.
+    """Replace the node by an edit of it, after all waiting writes that can be done now.
 
-    The files below all roots that follow the machine are changed in the same turn. What ``edit`` raises
-    leaves all as it is.
+    The files below all roots of the machine change in the same step. If ``edit`` raises, nothing changes.
     """
     found: list[Node] = []
 
@@ -39,6 +38,7 @@ def change_node(spec: MachineSpec, store: StateStore, edit: Callable[[Node], Nod
         before = _node(spec, store, machine, kernel)
         after = without_lost_vgpus(edit(settled(before)))
         found.append(after)
+        # Under the lock of the state, so that the files of two changes cannot mix.
         _change_files(before, after)
         return after.machine, after.kernel
 
@@ -47,13 +47,14 @@ def change_node(spec: MachineSpec, store: StateStore, edit: Callable[[Node], Nod
 
 
 def settle(spec: MachineSpec, store: StateStore) -> None:
-    """Do the writes that have waited for somebody who has now let go of a function."""
+    """Do the writes that waited until a process closed a function."""
     if store.read_kernel(spec).waiting:
         change_node(spec, store, lambda node: node)
 
 
 def _node(spec: MachineSpec, store: StateStore, machine: MachineState, kernel: KernelState) -> Node:
     def in_use(pci: PciAddress) -> bool:
+        # Processes that a test has put on the GPU, CUDA clients, and everything that holds the function open.
         gpu = machine.gpus.get(pci)
         by_processes = gpu is not None and bool(
             gpu.process_ids or gpu.mig.processes() or without_dead_groups(machine, gpu).memory.clients
@@ -64,6 +65,7 @@ def _node(spec: MachineSpec, store: StateStore, machine: MachineState, kernel: K
 
 
 def _change_files(before: Node, after: Node) -> None:
+    # On a vGPU host sysfs shows the vGPU types that still fit, which depends on MIG instances as well.
     is_host = after.spec.product.vgpu is not None
     if after.kernel is not before.kernel or (is_host and after.machine is not before.machine):
         change = change_of(before, after)
@@ -76,12 +78,12 @@ def _change_files(before: Node, after: Node) -> None:
 
 
 def _there(roots: tuple[str, ...]) -> list[Path]:
-    """The roots that this process sees: a container may see them elsewhere."""
+    """The roots that exist for this process: in a container they may be somewhere else."""
     return [root for root in map(Path, roots) if root.is_dir()]
 
 
 def _nodes_of(node: Node) -> dict[str, str]:
-    """Node below /dev -> where it is a link to, empty for a device: GPUs', DRM's, and those of vfio."""
+    """Path below /dev -> target if it is a link, empty for a device: nodes of GPUs, DRM and vfio."""
     found = dict.fromkeys(vfio_nodes(node), "")
     for pci, gpu in node.machine.gpus.items():
         if not node.kernel.has_nvidia(pci):
@@ -94,7 +96,7 @@ def _nodes_of(node: Node) -> dict[str, str]:
 
 
 def _information_of(node: Node) -> dict[str, str]:
-    """The file for each GPU that the NVIDIA driver has in /proc, below the root -> its text."""
+    """The files of the NVIDIA driver in /proc, one for each GPU: path below the root -> text."""
     return {
         f"proc/driver/nvidia/gpus/{pci}/information": (
             f"Model: \t\t {node.spec.product.name}\n"
@@ -107,7 +109,7 @@ def _information_of(node: Node) -> dict[str, str]:
 
 
 def lay_device_files(root: Path, node: Node) -> None:
-    """Make all nodes and files of now below a root."""
+    """Make all nodes and files below a root."""
     for name, leads_to in _nodes_of(node).items():
         _make_node(root, name, leads_to)
     for name, text in _information_of(node).items():
@@ -115,7 +117,7 @@ def lay_device_files(root: Path, node: Node) -> None:
 
 
 def _update_device_files(root: Path, before: Node, after: Node) -> None:
-    """Remove and make the device nodes that are other below a root."""
+    """Remove and make the device nodes and files below a root that have changed."""
     old, new = _nodes_of(before), _nodes_of(after)
     for name in old.keys() - new.keys():
         (root / "dev" / name).unlink(missing_ok=True)
@@ -124,13 +126,15 @@ def _update_device_files(root: Path, before: Node, after: Node) -> None:
     was, now = _information_of(before), _information_of(after)
     for name in was.keys() - now.keys():
         (root / name).unlink(missing_ok=True)
+        # The driver has a folder for each GPU, which goes with the file in it.
         if (root / name).parent.is_dir():
             (root / name).parent.rmdir()
     for name, text in now.items():
         if was.get(name) != text:
             _write(root / name, text)
-    if was.keys() != now.keys():  # a minor moves only while another driver has the GPU
-        list_anew(root, after.spec, after.machine)
+    # A GPU gets another minor only when the NVIDIA driver is bound to it again.
+    if was.keys() != now.keys():
+        rewrite_list(root, after.spec, after.machine)
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,11 +18,12 @@ _BUILT_IN = ""
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One PCI driver and the module that it comes with; built in where that is empty.
+    """One PCI driver and its module, empty for a built-in driver.
 
-    ``classes`` are those of the functions that it takes by itself. One of vfio takes the functions whose
-    ``driver_override`` names it; with ``device_ids`` these alone, as the aliases of its module say. With
-    ``makes_virtual`` it has ``sriov_configure``, so that it makes virtual functions when sysfs says so.
+    ``classes`` are the PCI classes that it binds by itself. A driver of vfio binds only functions
+    whose ``driver_override`` names it. ``device_ids`` are what the aliases of such a driver's module name.
+    With ``makes_virtual`` it has ``sriov_configure``, so that writing ``sriov_numvfs`` makes virtual
+    functions.
     """
 
     name: str
@@ -52,7 +53,7 @@ _NEEDS = {
 
 
 def vgpu_framework(spec: MachineSpec) -> Framework | None:
-    """By which framework the machine's driver hands out vGPUs; None where it is no vGPU manager."""
+    """The framework by which the machine's driver makes vGPUs; None unless it is the vGPU manager."""
     return spec.product.vgpu.framework if spec.product.vgpu is not None else None
 
 
@@ -64,7 +65,7 @@ def drivers_of(spec: MachineSpec) -> Iterator[Driver]:
 
 
 def loaded_drivers(spec: MachineSpec, modules: Collection[str]) -> list[Driver]:
-    """Those whose modules are loaded."""
+    """The drivers that are built in, or whose modules are loaded."""
     return [one for one in drivers_of(spec) if one.module == _BUILT_IN or one.module in modules]
 
 
@@ -80,7 +81,8 @@ def is_vfio(spec: MachineSpec, name: str | None) -> bool:
 
 
 def has_vfio_device(spec: MachineSpec, driver_name: str | None, function: Function) -> bool:
-    """Whether a function has a vfio device while a driver has it: also a virtual one of a vGPU manager."""
+    """Whether a function has a vfio device while this driver is bound to it."""
+    # In the vendor-specific framework NVIDIA's own module registers the virtual functions with vfio.
     by_nvidia = driver_name == NVIDIA_DRIVER and function.physical is not None
     return is_vfio(spec, driver_name) or (by_nvidia and vgpu_framework(spec) == "vfio")
 
@@ -96,7 +98,7 @@ def modules_at_boot(spec: MachineSpec) -> tuple[str, ...]:
 
 
 def with_needs(spec: MachineSpec, module: str) -> list[str]:
-    """A module with those that modprobe loads before it; raises FileNotFoundError where there is none."""
+    """The modules that modprobe loads for a module, itself last; FileNotFoundError for an unknown module."""
     known = {one.module for one in drivers_of(spec)} - {_BUILT_IN}
     known |= {*_NEEDS, "vfio", "vfio_pci_core", "mdev"} | ({"iommufd"} if spec.iommu.iommufd else set())
     if module not in known:
@@ -111,8 +113,10 @@ def with_needs(spec: MachineSpec, module: str) -> list[str]:
 
 def matches(driver: Driver, function: Function, override: str) -> bool:
     """Whether the PCI bus lets a driver try a function (pci_match_device of the kernel)."""
+    # With driver_override only the driver of that name matches, whatever ids it has.
     if override:
         return override == driver.name
+    # vfio-pci has no ids of its own, and those of variant drivers count only with driver_override.
     if driver.is_vfio:
         return False
     ours = driver.name in {NVIDIA_DRIVER, "nvidia-gpu"}
@@ -120,32 +124,35 @@ def matches(driver: Driver, function: Function, override: str) -> bool:
 
 
 def refusal(spec: MachineSpec, driver: Driver, function: Function, virtual: int) -> int:
-    """The number with which the driver's probe fails for a function; 0 where it takes it.
+    """The errno with which the driver's probe fails for a function; 0 if it succeeds.
 
-    ``virtual`` is how many virtual functions it has.
+    ``virtual`` is how many virtual functions the function has.
     """
     if driver.makes_virtual:
         return 0
     if not driver.is_vfio:
-        # The NVIDIA driver takes virtual functions only where it is the vGPU manager.
+        # The NVIDIA driver binds virtual functions only as the vGPU manager.
         taken = function.physical is None or vgpu_framework(spec) is not None
         return 0 if taken and function.class_code in driver.classes else errno.ENODEV
+    # vfio_pci_core accepts only functions with a normal PCI header, and a bridge has another.
     if function.is_bridge:
-        return errno.EINVAL  # vfio_pci_core takes functions with a normal header only
+        return errno.EINVAL
+    # vfio_group_find_or_alloc finds no group.
     if not spec.iommu.present and not spec.iommu.unsafe_noiommu:
-        return errno.EINVAL  # vfio_group_find_or_alloc finds no group
+        return errno.EINVAL
     if function.physical is not None and vgpu_framework(spec) == "vfio":
         return errno.EINVAL
+    # vfio_pci_core refuses a physical function whose virtual functions are enabled: they may be in use.
     if virtual:
-        return errno.EBUSY  # virtual functions may be in use
+        return errno.EBUSY
     return 0
 
 
 def first_driver(
-    spec: MachineSpec, function: Function, override: str, modules: Collection[str], virtual: int = 0
+    spec: MachineSpec, function: Function, override: str, modules: Collection[str]
 ) -> str | None:
-    """The loaded driver that takes a function when the bus looks for one; None where none does."""
+    """The loaded driver that binds a function when the bus looks for one; None if no driver does."""
     for driver in loaded_drivers(spec, modules):
-        if matches(driver, function, override) and not refusal(spec, driver, function, virtual):
+        if matches(driver, function, override) and not refusal(spec, driver, function, virtual=0):
             return driver.name
     return None

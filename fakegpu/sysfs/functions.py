@@ -1,4 +1,4 @@
-"""The PCI functions that a machine has, as they never change: virtual ones that may come, too."""
+"""The PCI functions of a machine and their fixed properties, including the virtual functions it may get."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from itertools import count
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.spec import IommuSpec, MachineSpec, Slot, SriovSpec
 
+# PCI vendor ids, and class codes: a 3D controller, and a PCI-to-PCI bridge.
 NVIDIA, _INTEL = 0x10DE, 0x8086
 GPU_CLASS, BRIDGE_CLASS = 0x030200, 0x060400
 
+# The other functions of a board: device id and class code.
 _BESIDE = {"audio": (0x22F7, 0x040300), "usb": (0x1AD8, 0x0C0330), "ucsi": (0x1AD9, 0x0C8000)}
 _ROOT_PORT_ID = 0x352A
 _FIRST_GROUP = 10
-_FIRST_VIRTUAL = 4  # NVIDIA's virtual functions begin at .4 of their board
-_MIB = 2**20
-_REGISTERS_BYTES, _DOORBELLS_BYTES = 16 * _MIB, 32 * _MIB
-_SMALL_BAR_BYTES = 16 * 1024
+# NVIDIA's virtual functions begin at .4 of their board.
+_FIRST_VIRTUAL = 4
+_REGISTERS_BYTES, _DOORBELLS_BYTES = 16 << 20, 32 << 20
+_SMALL_BAR_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One PCI function. ``folder`` is its place below the root of sysfs, ``group`` its IOMMU group.
+    """One PCI function. ``folder`` is its path below the root of sysfs, ``group`` its IOMMU group.
 
-    ``cpus`` are those near it, None where that is not known.
-
-    ``regions`` are the sizes of its memory regions in bytes, by number. ``physical`` is the function that a
-    virtual one belongs to, ``number`` its number there.
+    ``regions`` are the numbers and sizes in bytes of its memory regions. ``physical`` is the function that a
+    virtual function belongs to, ``number`` its number there. ``cpus`` are the CPUs near it, None if unknown.
     """
 
     pci: PciAddress
@@ -58,12 +58,7 @@ class Function:
 def functions_of(spec: MachineSpec) -> Mapping[PciAddress, Function]:
     """All functions that the machine has or may have, by address."""
     product = spec.product
-    return _functions(spec.slots, product.device_id, product.memory_bytes or 0, sriov_of(spec), spec.iommu)
-
-
-def sriov_of(spec: MachineSpec) -> SriovSpec | None:
-    """The virtual functions that each GPU of the machine can have; None where it has no SR-IOV."""
-    return spec.product.sriov
+    return _functions(spec.slots, product.device_id, product.memory_bytes or 0, product.sriov, spec.iommu)
 
 
 @lru_cache(maxsize=64)
@@ -95,10 +90,10 @@ def _functions(
 
 
 def _folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
-    """Where the port that leads to each GPU alone lies: below the root complex, or below its switches.
+    """For each GPU the folder of sysfs with the port that leads to it: the root complex, or its last switch.
 
-    Below the root lies a root port for each topmost switch, then upstream and downstream ports in turn. These
-    are folders without files of their own: who looks at them reads where links lead.
+    Below the root there is a root port for each topmost switch, then upstream and downstream ports in turn.
+    They are folders without files of their own: code that looks for switches reads the paths of links only.
     """
     upstream: dict[str, PciAddress] = {}
     found = {}
@@ -119,10 +114,11 @@ def _folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
 def _board(
     slot: Slot, root: str, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
 ) -> Iterator[Function]:
-    """The bridge above a slot, which lies below ``root``, its GPU, and the functions beside it.
+    """The bridge above a slot, whose folder is below ``root``, its GPU, and the other functions of the board.
 
-    ``apart``: without an IOMMU, vfio invents a group for each function.
+    ``apart``: each function has a group of its own, as vfio makes them up without an IOMMU.
     """
+    # sysfs shows -1 if the firmware reports no NUMA node.
     numa = -1 if slot.numa_node is None else slot.numa_node
     bridge = PciAddress.parse(f"{slot.pcie_root.removeprefix('pci')}:{slot.minor % 32:02x}.0")
     above = f"{root}/{bridge}"
@@ -149,5 +145,5 @@ def _virtual_address(pci: PciAddress, index: int) -> PciAddress:
 
 
 def _power_of_two(memory_bytes: int) -> int:
-    """The size of the region that shows the whole memory."""
+    """The size of a region that shows so much memory: PCI regions are powers of two."""
     return 1 << max(0, memory_bytes - 1).bit_length()

@@ -1,33 +1,32 @@
-"""What the pretend kernel remembers: the driver of each function, modules, and writes that wait."""
+"""The state of the pretend kernel: the driver of each function, modules, and writes that wait."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Literal
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.documents import read_state, to_document
+from fakegpu.machine.faults import KernelFault
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device, modules_at_boot
 from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.vgpu_rules import Vgpu
 
-SCHEMA = 1
-LET_GO = -1
-
-FaultKind = Literal["fail", "hang", "ignore", "die-before", "die-after"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("fail", "hang", "ignore", "die-before", "die-after")
+_SCHEMA = 1
+UNBOUND = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionState:
-    """One function now. ``releasing``: its driver has to release it and waits until nobody uses it.
+    """The state of one PCI function.
 
-    The link to a driver that is releasing is gone already, as the kernel removes it first. ``vfio`` is the
-    number of its vfio device, ``bound`` counts the bindings of the machine up to its own: LET_GO after it.
-    ``virtual`` is how many virtual functions it has, ``autoprobe`` whether they get a driver by themselves.
+    ``override`` is the text of driver_override. ``releasing``: its driver has to release it and waits until
+    no process uses it. ``vfio`` is the number of its vfio device. ``bound`` is the number of its last binding
+    to a driver, counted over the whole machine; UNBOUND once the driver has released it. ``virtual`` is how
+    many virtual functions it has, ``autoprobe`` whether the bus looks for drivers of these by itself.
     """
 
     driver: str | None = None
@@ -40,15 +39,16 @@ class FunctionState:
 
     @property
     def left_nvidia(self) -> bool:
-        """Whether the NVIDIA driver had to let go of it, be it for another driver or for none."""
-        return self.driver != NVIDIA_DRIVER and (self.driver is not None or self.bound == LET_GO)
+        """Whether the NVIDIA driver had to release it, for another driver or for none."""
+        return self.driver != NVIDIA_DRIVER and (self.driver is not None or self.bound == UNBOUND)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A write that the kernel has begun and not ended: to which file, below the root, and for which function.
+    """A write that the kernel has begun and not ended, to a file whose path below the root is ``path``.
 
-    ``error`` is its result once there is one: 0, or the kernel's number. ``given_up``: nobody asks for it.
+    ``error`` is its result once there is one: 0 or an errno. ``given_up``: the process that wrote has timed
+    out and will not ask for the result.
     """
 
     number: int
@@ -60,25 +60,12 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFault:
-    """A rule that spoils writes whose path, below the root, has these ``words`` in it.
-
-    ``fail`` answers with ``error``, ``ignore`` says that it has worked, ``hang`` lasts as long as the rule,
-    and the others kill the process before or after the write. ``times`` counts down; None never ends.
-    """
-
-    number: int
-    words: str
-    kind: FaultKind
-    error: int = 0
-    times: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class KernelState:
-    """All that can change. ``functions`` has those that are there; ``bindings`` counts them.
+    """Everything in the kernel that can change.
 
-    Below ``sysfs_roots`` the files follow the state, below ``device_roots`` those in /dev.
+    ``functions`` has the functions that exist now. ``bindings`` counts how often a driver was bound to one.
+    The files of sysfs below all ``sysfs_roots``, and those of /dev below all ``device_roots``, are kept up to
+    date.
     """
 
     functions: Mapping[PciAddress, FunctionState]
@@ -111,47 +98,15 @@ class KernelState:
         return replace(self, functions={**self.functions, pci: function})
 
     def has_nvidia(self, pci: PciAddress) -> bool:
-        """Whether the NVIDIA driver has the function, if only until it is let go of."""
+        """Whether the NVIDIA driver is bound to the function, even if it is about to release it."""
         found = self.functions.get(pci)
         return found is not None and found.driver == NVIDIA_DRIVER
 
     def to_json(self, machine: str) -> str:
         """The state as the text of its file."""
-        document: dict[str, object] = {"schema": SCHEMA, "machine": machine}
-        for name in ("modules", "bindings", "next_number", "sysfs_roots", "device_roots"):
-            document[name] = getattr(self, name)
-        document["functions"] = {str(pci): asdict(one) for pci, one in sorted(self.functions.items())}
-        document["waiting"] = [asdict(one) | {"pci": str(one.pci)} for one in self.waiting]
-        document["vgpus"] = [asdict(one) | {"function": str(one.function)} for one in self.vgpus]
-        document["faults"] = [asdict(one) for one in self.faults]
-        return json.dumps(document) + "\n"
+        return json.dumps({"schema": _SCHEMA, "machine": machine, **to_document(self)}) + "\n"
 
     @classmethod
     def from_json(cls, text: str, machine: str) -> KernelState:
-        """Read a file's text; raises ValueError when it is none, or another machine's."""
-        document: dict[str, Any] = json.loads(text)
-        try:
-            head = (document.pop("schema"), document.pop("machine"))
-            state = cls(
-                functions={
-                    PciAddress.parse(pci): FunctionState(**one)
-                    for pci, one in document.pop("functions").items()
-                },
-                modules=tuple(document.pop("modules")),
-                waiting=tuple(
-                    Waiting(**one | {"pci": PciAddress.parse(one["pci"])}) for one in document.pop("waiting")
-                ),
-                vgpus=tuple(
-                    Vgpu(**one | {"function": PciAddress.parse(one["function"])})
-                    for one in document.pop("vgpus")
-                ),
-                faults=tuple(KernelFault(**one) for one in document.pop("faults")),
-                sysfs_roots=tuple(document.pop("sysfs_roots")),
-                device_roots=tuple(document.pop("device_roots")),
-                **document,
-            )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"it is no state of a fake kernel ({error})") from error
-        if head != (SCHEMA, machine):
-            raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
-        return state
+        """Read the text of a state file; raises ValueError for other text and for other machines."""
+        return read_state(cls, json.loads(text), _SCHEMA, machine, "kernel")

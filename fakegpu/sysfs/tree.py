@@ -1,7 +1,7 @@
-"""Which files the pretend kernel shows below the root of sysfs, and how a tree is made to show them.
+"""Which files the pretend kernel shows in sysfs, and how the files of a folder are made the same.
 
-A tree is a mapping: path below the root -> text of a file, or where a link leads, below the root as well.
-Files of vfio are among them: groups, devices, and their nodes below /dev/vfio.
+Files are a mapping: path below the root -> the text of a file, or the target of a link below the root. Those
+of vfio are among them: groups, devices, and their nodes below /dev/vfio.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from functools import lru_cache
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.capabilities import remove_empty_folders
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import has_vfio_device, loaded_drivers
-from fakegpu.sysfs.functions import Function, functions_of, sriov_of
+from fakegpu.sysfs.functions import Function, functions_of
 from fakegpu.sysfs.vgpus import LinkTo, files_of_vgpus, functions_with_other_vgpus, nodes_of_vgpus
 
 DEVICES, DRIVERS, GROUPS = "bus/pci/devices", "bus/pci/drivers", "kernel/iommu_groups"
-_LETTERS = string.ascii_letters
+# IORESOURCE_MEM, with the flags of a 64-bit region.
 _MEMORY_FLAGS = 0x140204
 PRETENDED = ".pretended"
-"""A file in the root of each pretended sysfs, so that the node's own is never taken for one."""
+"""A file in the root of each pretended sysfs, so that the real one is never taken for it."""
 
-_DRM_FIRST_RENDER, _DRM_FIRST_CARD = 128, 1  # card0 is the server's own graphics
+# card0 is the graphics chip of the server's management controller. Render nodes begin at 128 in every kernel.
+_FIRST_RENDER, _FIRST_CARD = 128, 1
 
+# Fixed: major 10 for misc devices, and the minors of /dev/vfio/vfio. The others are given by the kernel.
 _GROUP_MAJOR, _DEVICE_MAJOR, _MISC_MAJOR = 243, 511, 10
 _CONTAINER_MINOR, _IOMMUFD_MINOR = 196, 126
 
 
 def drm_names(spec: MachineSpec) -> Mapping[PciAddress, tuple[str, str]]:
-    """The DRM nodes of each slot, numbered by slot: they do not follow the minors of NVIDIA's nodes."""
+    """The DRM nodes of each slot. They are numbered by slot, so not like the minors of NVIDIA's nodes."""
     return {
-        slot.pci: (f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}")
+        slot.pci: (f"card{_FIRST_CARD + number}", f"renderD{_FIRST_RENDER + number}")
         for number, slot in enumerate(spec.slots)
     }
 
@@ -51,7 +54,7 @@ def all_files(node: Node) -> dict[str, str | LinkTo]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What changes in a tree: paths and whole folders that go, and files that are new or different."""
+    """What changes: files and whole folders that are removed, and files that are new or different."""
 
     gone: frozenset[str]
     files: Mapping[str, str | LinkTo]
@@ -60,6 +63,7 @@ class Change:
 
 def change_of(before: Node, after: Node) -> Change:
     """How the files below the root change when the one node becomes the other."""
+    # A machine has thousands of files: only those of functions that changed are compared.
     old, new = _node_files(before), _node_files(after)
     others = functions_with_other_vgpus(before, after)
     for pci in before.kernel.functions.keys() | after.kernel.functions.keys():
@@ -76,18 +80,19 @@ def change_of(before: Node, after: Node) -> Change:
 
 
 def apply(root: Path, change: Change) -> None:
-    """Make a tree show what has changed."""
+    """Make the files below a root show a change."""
     for path in sorted(change.gone, reverse=True):
         (root / path).unlink(missing_ok=True)
-        _remove_empty_folders((root / path).parent, root)
+        remove_empty_folders((root / path).parent, root)
     for path in change.folders_gone:
         shutil.rmtree(root / path, ignore_errors=True)
     for path, entry in change.files.items():
         _put(root, path, entry)
 
 
-def make_true(root: Path, files: Mapping[str, str | LinkTo]) -> None:
-    """Make a tree show exactly these files, whatever it shows; what others put into it is left alone."""
+def show(root: Path, files: Mapping[str, str | LinkTo]) -> None:
+    """Make the files below a root exactly these, whatever is there."""
+    # Readers list these folders even while they are empty.
     for folder in (DEVICES, DRIVERS, GROUPS):
         (root / folder).mkdir(parents=True, exist_ok=True)
     there = {path for path in _paths_in(root) if path != PRETENDED}
@@ -99,7 +104,7 @@ def make_true(root: Path, files: Mapping[str, str | LinkTo]) -> None:
 
 
 def _write_first(root: Path, files: Mapping[str, str | LinkTo]) -> None:
-    """Write a tree that nobody reads yet: no file has to be replaced, so this is faster than ``apply``."""
+    """Write files that nobody reads yet: none has to be replaced by rename, so this is faster than apply."""
     made: set[Path] = set()
     for path, entry in files.items():
         place = root / path
@@ -115,6 +120,7 @@ def _write_first(root: Path, files: Mapping[str, str | LinkTo]) -> None:
 def _paths_in(root: Path) -> Iterator[str]:
     """All files and links below the root, as paths below it."""
     for folder, inner, names in os.walk(root):
+        # os.walk counts a link to a folder as a folder, and does not follow it.
         links = [name for name in inner if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             yield Path(folder, name).relative_to(root).as_posix()
@@ -122,15 +128,18 @@ def _paths_in(root: Path) -> Iterator[str]:
 
 def _function_files(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
     spec, function, state = node.spec, functions_of(node.spec)[pci], node.kernel.functions[pci]
-    folder, sriov = function.folder, sriov_of(spec)
+    folder, sriov = function.folder, spec.product.sriov
     found = dict(_fixed_files(function))
+    # The kernel prints a null pointer if driver_override is not set.
     found[f"{folder}/driver_override"] = f"{state.override or '(null)'}\n"
+    # The kernel removes the links to a driver before it calls the driver's remove function.
     if state.driver is not None and not state.releasing:
         found[f"{folder}/driver"] = LinkTo(f"{DRIVERS}/{state.driver}")
         found[f"{DRIVERS}/{state.driver}/{pci}"] = LinkTo(folder)
     if state.driver == "nvidia":
         for name in drm_names(spec).get(pci, ()):
-            found[f"{folder}/drm/{name}/dev"] = f"226:{name.strip(_LETTERS)}\n"
+            # 226 is DRM's major; the number in a node's name is its minor.
+            found[f"{folder}/drm/{name}/dev"] = f"226:{name.strip(string.ascii_letters)}\n"
     if sriov is not None and function.is_gpu and function.physical is None:
         found |= {
             f"{folder}/sriov_totalvfs": f"{sriov.total}\n",
@@ -175,10 +184,12 @@ def _fixed_files(function: Function) -> Mapping[str, str | LinkTo]:
 
 
 def _resource(function: Function) -> str:
-    """Start, end and flags of each region: six of the function, its ROM, and six of its virtual functions."""
+    """The file ``resource``: start, end and flags of each region."""
+    # Six regions of the function, its ROM, and six of its virtual functions.
     lines = ["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 13
     at = (1 << 40) + (function.group << 42) + (function.pci.function << 41)
     for number, size in function.regions:
+        # A PCI region is aligned to its own size.
         at = (at + size - 1) // size * size
         lines[number] = f"0x{at:016x} 0x{at + size - 1:016x} 0x{_MEMORY_FLAGS:016x}"
         at += size
@@ -186,7 +197,7 @@ def _resource(function: Function) -> str:
 
 
 def _node_files(node: Node) -> dict[str, str | LinkTo]:
-    """What belongs to no function: the bus, the drivers, modules, nodes of vfio, the root of cgroup v2."""
+    """The files that belong to no function: the bus, the drivers, modules, vfio, the root of cgroup v2."""
     found: dict[str, str | LinkTo] = {
         "bus/pci/drivers_probe": "",
         "bus/pci/drivers_autoprobe": "1\n",
@@ -209,7 +220,7 @@ def _put(root: Path, path: str, entry: str | LinkTo) -> None:
     wanted = _wanted(path, entry)
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)
-    # By rename, so that nobody reads half of it.
+    # By rename, so that no reader sees half a file, or none.
     beside = place.with_name(f".{place.name}.new")
     if isinstance(entry, LinkTo):
         beside.unlink(missing_ok=True)
@@ -220,6 +231,7 @@ def _put(root: Path, path: str, entry: str | LinkTo) -> None:
 
 
 def _wanted(path: str, entry: str | LinkTo) -> str:
+    # Links in sysfs are relative, so that they also work below another root.
     return os.path.relpath(entry.path, Path(path).parent) if isinstance(entry, LinkTo) else entry
 
 
@@ -230,14 +242,8 @@ def _shown(place: Path) -> str | None:
         return None
 
 
-def _remove_empty_folders(folder: Path, top: Path) -> None:
-    while folder != top and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
-
-
 def _groups_of(node: Node, pci: PciAddress) -> tuple[int, ...]:
-    """The IOMMU group of a function, one or none; vfio may have invented it."""
+    """The IOMMU group of a function, one or none; vfio may have made it up."""
     if node.spec.iommu.present or _is_invented(node, pci):
         return (functions_of(node.spec)[pci].group,)
     return ()
@@ -270,13 +276,13 @@ def _vfio_files(node: Node) -> dict[str, str | LinkTo]:
         found[f"{place}/device"] = LinkTo(function.folder)
         found[f"class/vfio-dev/vfio{state.vfio}"] = LinkTo(place)
         if node.spec.iommu.iommufd and not invented:
-            # Without CONFIG_VFIO_DEVICE_CDEV the folder is there and has no device number.
+            # Without CONFIG_VFIO_DEVICE_CDEV the folder exists, but has no device number.
             found[f"{place}/dev"] = f"{_DEVICE_MAJOR}:{state.vfio}\n"
     return found
 
 
 def vfio_nodes(node: Node) -> set[str]:
-    """The device nodes that vfio and IOMMUFD have, below /dev."""
+    """The device nodes of vfio and IOMMUFD, as paths below /dev."""
     found = set()
     if "vfio" in node.kernel.modules:
         found.add("vfio/vfio")
@@ -292,7 +298,7 @@ def vfio_nodes(node: Node) -> set[str]:
 
 
 def _is_invented(node: Node, pci: PciAddress) -> bool:
-    """Whether vfio made a group of its own for the function, as it does without an IOMMU when it may."""
+    """Whether vfio made up a group for the function, as it does without an IOMMU in its unsafe mode."""
     spec = node.spec
     by_vfio = has_vfio_device(spec, node.kernel.functions[pci].driver, functions_of(spec)[pci])
     return not spec.iommu.present and spec.iommu.unsafe_noiommu and by_vfio

@@ -1,8 +1,8 @@
-"""Which vGPUs a host can make beside those that exist: the rules of NVIDIA's vGPU manager, without state.
+"""Which vGPUs a host can make in addition to those that exist: the rules of NVIDIA's vGPU manager.
 
-A GPU that is shared by time is in equal-size mode unless somebody has set another: all of its vGPUs are of
-one size in the vendor-specific framework, and of one type where there are mediated devices. In MIG mode each
-vGPU takes a GPU instance of its profile (NVIDIA vGPU guide, "Valid vGPU configurations on a single GPU").
+A time-sliced GPU is in equal-size mode by default: all of its vGPUs have one size in the vendor-specific
+framework, and one type if they are mediated devices. In MIG mode each vGPU takes a GPU instance of its
+profile (NVIDIA vGPU guide, "Valid vGPU configurations on a single GPU").
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Vgpu:
-    """A vGPU that is there: on which function, of which type, and of a mediated device its UUID.
+    """A vGPU: its function, its type and, if it is a mediated device, its UUID.
 
-    ``group`` and ``vfio`` are the numbers of a mediated device's IOMMU group and of its vfio device; the
-    other framework has those of the virtual function.
+    ``group`` and ``vfio`` are the numbers of a mediated device's IOMMU group and of its vfio device. A vGPU
+    of the other framework uses those of its virtual function.
     """
 
     function: PciAddress
@@ -38,11 +38,11 @@ class Vgpu:
 
 @dataclass(frozen=True, slots=True)
 class HostedGpu:
-    """One GPU of a host: what can be made of it, and what is there.
+    """One GPU of a host, its vGPUs, and what else can be made of it.
 
-    ``places`` are its virtual functions, or the GPU alone where it has none. ``instances`` is how many GPU
-    instances there are by the id of their profile, None with MIG mode off. ``on_virtual``: a place is a
-    virtual function, which takes one vGPU.
+    ``places`` are its virtual functions, or the GPU alone if it has none. ``instances`` counts its GPU
+    instances by profile id, None with MIG mode off. ``on_virtual``: places are virtual functions, each of
+    which takes one vGPU.
     """
 
     host: VgpuHost
@@ -53,22 +53,22 @@ class HostedGpu:
 
     @property
     def types(self) -> tuple[VgpuType, ...]:
-        """Those that the kernel shows: of a GPU in MIG mode others than of one that is not."""
+        """The vGPU types that the kernel shows: those on GPU instances in MIG mode, the others without it."""
         return self.host.supported(mig_enabled=self.instances is not None)
 
     def on(self, place: PciAddress) -> tuple[Vgpu, ...]:
-        """The vGPUs that are on a function."""
+        """The vGPUs on a function."""
         return tuple(one for one in self.vgpus if one.function == place)
 
     def room(self, place: PciAddress, kind: VgpuType) -> int:
-        """How many more of a type are made on a function."""
+        """How many more vGPUs of a type can be made on a function."""
         if self.on_virtual and self.on(place):
             return 0
         most = 1 if self.on_virtual else kind.most
         return min(most, self._left(kind))
 
     def creatable(self, place: PciAddress) -> tuple[VgpuType, ...]:
-        """The types of which one more is made on a function."""
+        """The types of which one more vGPU can be made on a function."""
         return tuple(one for one in self.types if self.room(place, one))
 
     def _left(self, kind: VgpuType) -> int:
@@ -89,13 +89,14 @@ class HostedGpu:
 def set_type(gpu: HostedGpu, place: PciAddress, text: str, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
     """The vGPUs of the GPU after a write to ``current_vgpu_type``; raises OSError as NVIDIA's module does.
 
-    ``used`` are those that virtual machines have.
+    ``used`` are the vGPUs that virtual machines use.
     """
     try:
         number = int(text)
     except ValueError:
         raise refused(errno.EINVAL) from None
     there = gpu.on(place)
+    # The type changes only from none to one, or from one to none (0).
     if bool(there) == bool(number):
         raise refused(errno.EPERM)
     if number == 0:
@@ -108,7 +109,7 @@ def set_type(gpu: HostedGpu, place: PciAddress, text: str, used: Iterable[Vgpu])
 def create_mdev(gpu: HostedGpu, place: PciAddress, type_id: int, text: str, free: Vgpu) -> tuple[Vgpu, ...]:
     """The vGPUs of the GPU after a write to ``create``; raises OSError as the mdev core does.
 
-    ``free`` has the numbers that a new one gets.
+    ``free`` has the IOMMU group and vfio device number of the new one.
     """
     uuid = text.strip()
     if _UUID.fullmatch(uuid) is None:

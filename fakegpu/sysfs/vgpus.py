@@ -1,4 +1,4 @@
-"""The vGPUs of the pretend kernel: which there are, what writes do, and their files in both frameworks."""
+"""The vGPUs of the pretend kernel: what writes do to them, and their files in both frameworks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER
-from fakegpu.sysfs.functions import functions_of, sriov_of
+from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, refused, remove_mdev, set_type
 
 
@@ -23,6 +23,7 @@ class LinkTo:
     path: str
 
 
+# Far above the numbers of PCI functions, whose IOMMU groups and vfio devices are numbered from 10 and 0.
 _FIRST_MDEV_GROUP, _FIRST_MDEV_DEVICE = 2000, 1000
 _FUNCTION = r"devices/.+/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _TYPE_FILE = re.compile(rf"{_FUNCTION}/nvidia/current_vgpu_type\Z")
@@ -36,7 +37,11 @@ _VFIO_MAJOR = 511
 
 @dataclass(frozen=True, slots=True)
 class VgpuWrite:
-    """A write to a file of the vGPU frameworks: on which function, of which type or UUID."""
+    """A write to a file of a vGPU framework, on the function ``pci``.
+
+    With ``type_id`` it makes a mediated device of that type, with ``uuid`` it removes one; with neither it
+    sets the type of a virtual function.
+    """
 
     pci: PciAddress
     type_id: int | None = None
@@ -44,7 +49,7 @@ class VgpuWrite:
 
 
 def vgpu_write(path: str) -> VgpuWrite | None:
-    """What a write to a file, by its path below the root, is about; None where it is no file of vGPUs."""
+    """What a write to a file, by its path below the root, asks for; None if it is not a file of vGPUs."""
     if match := _TYPE_FILE.match(path):
         return VgpuWrite(PciAddress.parse(match[1]))
     if match := _CREATE_FILE.match(path):
@@ -55,7 +60,7 @@ def vgpu_write(path: str) -> VgpuWrite | None:
 
 
 def with_vgpu_write(node: Node, write: VgpuWrite, text: str) -> Node:
-    """The node after such a write; raises OSError where the kernel refuses it."""
+    """The node after such a write; raises OSError if the kernel refuses it."""
     gpu = _hosted_gpu(node, write.pci)
     if gpu is None or write.pci not in gpu.places:
         raise refused(errno.ENODEV)
@@ -71,20 +76,22 @@ def with_vgpu_write(node: Node, write: VgpuWrite, text: str) -> Node:
 
 
 def _hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
-    """The GPU that a function is, or belongs to, as a host of vGPUs; None where no vGPU manager has it."""
+    """The GPU of a physical or virtual function as a host of vGPUs; None unless a vGPU manager has it."""
     host = node.spec.product.vgpu
     known = functions_of(node.spec)
     physical = known[pci].physical or pci
     if host is None or physical not in node.machine.gpus or not node.kernel.has_nvidia(physical):
         return None
+    # With SR-IOV vGPUs are made on virtual functions only, without it on the GPU itself.
+    has_sriov = node.spec.product.sriov is not None
     own = [physical]
-    if sriov_of(node.spec) is not None:
+    if has_sriov:
         own = [one for one in node.kernel.functions if known[one].physical == physical]
     places = tuple(sorted(filter(node.kernel.has_nvidia, own), key=lambda one: known[one].number))
     mig = node.machine.gpus[physical].mig
     instances = Counter(one.profile_id for one in mig.instances) if mig.enabled else None
     vgpus = tuple(one for one in node.kernel.vgpus if one.function in places)
-    return HostedGpu(host, places, vgpus, instances, on_virtual=sriov_of(node.spec) is not None)
+    return HostedGpu(host, places, vgpus, instances, on_virtual=has_sriov)
 
 
 def files_of_vgpus(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
@@ -97,7 +104,7 @@ def files_of_vgpus(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
 
 
 def functions_with_other_vgpus(before: Node, after: Node) -> set[PciAddress]:
-    """The functions of which other vGPUs can be made now: those of each GPU on which anything has changed."""
+    """The functions whose vGPU files differ: all functions of each GPU on which anything has changed."""
     if after.spec.product.vgpu is None:
         return set()
     gpus = ((_hosted_gpu(before, pci), _hosted_gpu(after, pci)) for pci in after.machine.gpus)
@@ -106,14 +113,15 @@ def functions_with_other_vgpus(before: Node, after: Node) -> set[PciAddress]:
 
 
 def nodes_of_vgpus(node: Node) -> set[str]:
-    """The device nodes of mediated devices, below /dev."""
+    """The device nodes of mediated devices, as paths below /dev."""
+    # Only mediated devices have a UUID; vGPUs of the other framework use the nodes of their function.
     mdevs = [one for one in node.kernel.vgpus if one.uuid]
     devices = {f"vfio/devices/vfio{one.vfio}" for one in mdevs if node.spec.iommu.iommufd}
     return {f"vfio/{one.group}" for one in mdevs} | devices
 
 
 def without_lost_vgpus(node: Node) -> Node:
-    """The node without the vGPUs whose function the NVIDIA driver has no more."""
+    """The node without the vGPUs whose function is no longer bound to the NVIDIA driver."""
     kept = tuple(one for one in node.kernel.vgpus if _has_nvidia(node, one.function))
     if len(kept) == len(node.kernel.vgpus):
         return node
@@ -127,7 +135,7 @@ def _has_nvidia(node: Node, pci: PciAddress) -> bool:
 
 
 def _free(node: Node, place: PciAddress) -> Vgpu:
-    """A vGPU with numbers that no other has."""
+    """A vGPU with an IOMMU group and a vfio device number that no other has."""
     groups, devices = ({one.group for one in node.kernel.vgpus}, {one.vfio for one in node.kernel.vgpus})
     group = next(number for number in count(_FIRST_MDEV_GROUP) if number not in groups)
     device = next(number for number in count(_FIRST_MDEV_DEVICE) if number not in devices)
@@ -135,7 +143,7 @@ def _free(node: Node, place: PciAddress) -> Vgpu:
 
 
 def _vgpu_files(gpu: HostedGpu, place: PciAddress, folder: str, *, iommufd: bool = True) -> Files:
-    """The files of one function of a host, whose folder below the root this is."""
+    """The vGPU files of one function of a host; ``folder`` is that of the function, below the root."""
     if place not in gpu.places:
         return {}
     if gpu.host.framework == "vfio":
@@ -149,6 +157,7 @@ def _vgpu_files(gpu: HostedGpu, place: PciAddress, folder: str, *, iommufd: bool
 
 
 def _of_vendor(gpu: HostedGpu, place: PciAddress, folder: str) -> Files:
+    """The files of the vendor-specific framework: one type for each virtual function, 0 for none."""
     lines = (f"{kind.id:<5d} : {kind.name}\n" for kind in gpu.creatable(place))
     current = next((one.type_id for one in gpu.on(place)), 0)
     return {

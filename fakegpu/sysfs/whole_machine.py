@@ -10,13 +10,13 @@ from fakegpu.machine.state import GpuState
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device
 from fakegpu.sysfs.functions import functions_of
-from fakegpu.sysfs.state import LET_GO, KernelState
+from fakegpu.sysfs.state import UNBOUND, KernelState
 
 _MODULE = "nvidia"
 
 
 def rebooted(node: Node) -> Node:
-    """No process, no MIG instance, no mode and no handle is left; drivers are those of a boot."""
+    """The node after a reboot, without processes, MIG instances, modes and handles."""
     fresh = KernelState.fresh(node.spec)
     old = node.kernel
     kernel = replace(
@@ -27,7 +27,7 @@ def rebooted(node: Node) -> Node:
         sysfs_roots=old.sysfs_roots,
         device_roots=old.device_roots,
     )
-    # A GPU that was taken out stays out; one that another driver had is there again.
+    # A GPU that a test has taken out stays out; one that another driver had is bound to NVIDIA's again.
     back = {pci for pci in node.machine.gpus if old.functions[pci].left_nvidia}
     gpus = {
         pci: replace(gpu, lost=False, process_ids=(), present=gpu.present or pci in back)
@@ -39,7 +39,7 @@ def rebooted(node: Node) -> Node:
 
 
 def unloaded(node: Node) -> Node:
-    """The NVIDIA driver is gone from all functions, even from those in use."""
+    """The node after the NVIDIA driver was unloaded from all functions, even from those in use."""
     kernel = node.kernel
     functions = {
         pci: replace(one, driver=None, releasing=False, vfio=None) if one.driver == NVIDIA_DRIVER else one
@@ -53,7 +53,7 @@ def unloaded(node: Node) -> Node:
 
 
 def loaded(node: Node, version: str | None = None) -> Node:
-    """The NVIDIA driver is there, perhaps another version, and has all functions that no other driver has."""
+    """The node after the NVIDIA driver was loaded, perhaps another version: it binds free functions."""
     machine, kernel = node.machine, node.kernel
     modules = (*kernel.modules, *(() if _MODULE in kernel.modules else (_MODULE,)))
     functions, gpus = dict(kernel.functions), dict(machine.gpus)
@@ -64,7 +64,7 @@ def loaded(node: Node, version: str | None = None) -> Node:
             continue
         if state.driver is not None or first_driver(node.spec, function, state.override, (_MODULE,)) is None:
             if pci in gpus:
-                functions[pci] = state if state.driver is not None else replace(state, bound=LET_GO)
+                functions[pci] = state if state.driver is not None else replace(state, bound=UNBOUND)
                 gpus[pci] = replace(gpus[pci], present=False)
             continue
         bindings += 1
@@ -87,6 +87,7 @@ def loaded(node: Node, version: str | None = None) -> Node:
 
 
 def _after_load(node: Node) -> Mapping[PciAddress, GpuState]:
+    # Ampere stores MIG mode on the board; later GPUs forget it when the driver is unloaded.
     lasts = node.spec.product.mig_needs_reset
     return {
         pci: replace(gpu, mig=gpu.mig.after_reset(mode_lasts=lasts)).after_load()

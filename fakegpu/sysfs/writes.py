@@ -1,4 +1,8 @@
-"""What the pretend kernel does with a write: which request it is, and the node after it."""
+"""Writes to the pretend sysfs: what they ask of the kernel, and how the node is afterwards.
+
+The kernel handles one write to a PCI function at a time, under the function's lock. A write that unbinds a
+driver waits until no process uses the function any more, and all others wait behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import re
 from dataclasses import dataclass, replace
 
 from driver.nvml.pci_address import PciAddress
-from fakegpu.sysfs.binding import Node, StillInUse, bind, probe, set_override, set_virtual, unbind
-from fakegpu.sysfs.state import KernelFault, Waiting
+from fakegpu.machine.faults import KernelFault, after_hit
+from fakegpu.sysfs import binding
+from fakegpu.sysfs.binding import Node
+from fakegpu.sysfs.state import Waiting
 from fakegpu.sysfs.vgpu_rules import refused
 from fakegpu.sysfs.vgpus import VgpuWrite, vgpu_write, with_vgpu_write
 
@@ -22,7 +28,7 @@ _FUNCTION_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One write: what is asked, of which function, and the driver that it names or the text."""
+    """One write: ``what`` it does to which function, the driver that its path names, and its text."""
 
     what: str
     pci: PciAddress
@@ -32,14 +38,19 @@ class Request:
 
 
 def request_of(node: Node, path: str, text: str) -> Request:
-    """Read a write to a file, a path below the root without links; raises OSError where there is no such."""
+    """What a write to a file asks for; ``path`` is below the root and without links.
+
+    Raises OSError for a file that cannot be written, or a text that names no function.
+    """
     if (vgpu := vgpu_write(path)) is not None:
         return Request("vgpu", vgpu.pci, "", text, vgpu)
     if match := _FUNCTION_FILE.match(path):
         return Request(match[2], PciAddress.parse(match[1]), "", text)
     match = _DRIVER_FILE.match(path)
+    # All other files of sysfs are read-only here.
     if match is None and path != _PROBE_FILE:
-        raise refused(errno.EACCES)  # a file that can only be read
+        raise refused(errno.EACCES)
+    # The files of a driver and of the bus take the address of a function, as echo writes it.
     name = text.removesuffix("\n")
     pci = next((pci for pci in node.kernel.functions if str(pci) == name), None)
     if pci is None:
@@ -52,54 +63,59 @@ def request_of(node: Node, path: str, text: str) -> Request:
 
 
 def perform(node: Node, request: Request) -> Node:
-    """The node after a request; raises OSError where the kernel refuses, StillInUse where it has to wait."""
+    """The node after a request; raises OSError if the kernel refuses it, StillInUse if it has to wait."""
     pci = request.pci
     if pci not in node.kernel.functions:
         raise refused(errno.ENODEV)
     if request.vgpu is not None:
         return with_vgpu_write(node, request.vgpu, request.text)
     if request.what == "bind":
-        return bind(node, request.driver, pci)
+        return binding.bind(node, request.driver, pci)
     if request.what == "probe":
-        return probe(node, pci)
+        return binding.probe(node, pci)
     if request.what == "driver_override":
-        return set_override(node, pci, request.text)
+        return binding.set_override(node, pci, request.text)
     if request.what == "sriov_numvfs":
-        return set_virtual(node, pci, request.text)
+        return binding.set_virtual(node, pci, request.text)
     if request.what == "sriov_drivers_autoprobe":
         if request.text.strip() not in {"0", "1"}:
             raise refused(errno.EINVAL)
         return node.with_function(pci, replace(node.function(pci), autoprobe=request.text.strip() == "1"))
+    # Another write may have unbound it while this one waited for the lock.
     if node.function(pci).driver is None:
-        return node  # another write has unbound it while this one waited for the lock
-    return unbind(node, request.driver, pci)
+        return node
+    return binding.unbind(node, request.driver, pci)
 
 
 def is_locked(node: Node, pci: PciAddress) -> bool:
-    """Whether a write to the function is under way, which has its lock: others wait behind it."""
+    """Whether a write to the function is under way and has its lock, so that others wait behind it."""
     return any(one.pci == pci and one.error is None for one in node.kernel.waiting)
 
 
-def answers_at_once(node: Node, request: Request) -> bool:
-    """Whether a request needs no lock: a probe that finds a driver, and one that lets go still counts."""
+def needs_no_lock(node: Node, request: Request) -> bool:
+    """Whether a request is answered without the function's lock: a probe of a function that has a driver.
+
+    A driver that is still releasing the function counts.
+    """
     return request.what == "probe" and node.function(request.pci).driver is not None
 
 
-def is_withheld(node: Node, path: str) -> bool:
-    """Whether reading a file waits, because it needs the lock of the function."""
+def read_waits(node: Node, path: str) -> bool:
+    """Whether reading a file has to wait for the lock of its function."""
     match = _FUNCTION_FILE.match(path)
     return match is not None and is_locked(node, PciAddress.parse(match[1]))
 
 
 def queued(node: Node, path: str, request: Request) -> tuple[Node, int]:
-    """The node with one more write that waits, and its number."""
+    """The node with one more write that waits, and the number of that write."""
     number = node.kernel.next_number
     waiting = (*node.kernel.waiting, Waiting(number, path, request.text, request.pci))
     return replace(node, kernel=replace(node.kernel, waiting=waiting, next_number=number + 1)), number
 
 
 def settled(node: Node) -> Node:
-    """The node once every write that waits and can be done is done; the same object where there is none."""
+    """The node after all waiting writes that can be done now; the same object if there are none."""
+    # Each write that is done may let others go on, so the search starts again after each.
     begun = True
     while begun:
         begun = False
@@ -107,12 +123,13 @@ def settled(node: Node) -> Node:
         for one in node.kernel.waiting:
             if one.error is not None or one.pci in locked:
                 continue
+            # Only the oldest write to a function has its lock.
             locked.add(one.pci)
             if fault_for(node, one.path, "hang") is not None:
                 continue
             try:
                 node = _with_result(_attempted(node, one), one, 0)
-            except StillInUse:
+            except binding.StillInUse:
                 continue
             except OSError as error:
                 node = _with_result(node, one, error.errno or errno.EIO)
@@ -122,25 +139,20 @@ def settled(node: Node) -> Node:
 
 
 def fault_for(node: Node, path: str, *kinds: str) -> KernelFault | None:
-    """The oldest rule of these kinds that spoils a write to a file; any kind where none is named."""
+    """The oldest rule of these kinds that spoils a write to a file; None without one."""
     faults = node.kernel.faults
-    return next((one for one in faults if one.words in path and (not kinds or one.kind in kinds)), None)
+    return next((one for one in faults if one.words in path and one.kind in kinds), None)
 
 
-def without_use(node: Node, fault: KernelFault) -> Node:
-    """The node after a counted rule has hit once; the last hit removes it."""
+def with_hit(node: Node, fault: KernelFault) -> Node:
+    """The node after a rule has hit once; the last hit of a counted rule removes it."""
     if fault.times is None:
         return node
-    kept = []
-    for one in node.kernel.faults:
-        if one.number != fault.number:
-            kept.append(one)
-        elif fault.times > 1:
-            kept.append(replace(one, times=fault.times - 1))
-    return replace(node, kernel=replace(node.kernel, faults=tuple(kept)))
+    return replace(node, kernel=replace(node.kernel, faults=after_hit(node.kernel.faults, fault.number)))
 
 
 def _attempted(node: Node, waiting: Waiting) -> Node:
+    # request_of refuses to unbind a driver that has released the function meanwhile; this write began before.
     match = _DRIVER_FILE.match(waiting.path)
     if match and match[2] == "unbind":
         return perform(node, Request("unbind", waiting.pci, match[1], waiting.text))
@@ -148,7 +160,7 @@ def _attempted(node: Node, waiting: Waiting) -> Node:
 
 
 def _with_result(node: Node, waiting: Waiting, error: int) -> Node:
-    """The node with a write done: forgotten where nobody asks for its result."""
+    """The node with a write done. Its result is kept unless the process that wrote has given up."""
     kept = []
     for one in node.kernel.waiting:
         if one.number != waiting.number:

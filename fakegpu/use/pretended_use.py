@@ -7,31 +7,19 @@ from dataclasses import replace
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.controls import Controls, GpuSelector
 from fakegpu.machine.mig_state import ComputeInstanceState, mig_uuid
 from fakegpu.machine.spec import MachineSpec
-from fakegpu.machine.state import MachineState, StateStore, with_gpu
+from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.use.state import GpuUse, ProcessState
 
-_MIG = "MIG-"
 
-
-class PretendedUse:
-    """The part of FakeMachine about use. A GPU is its index, its UUID, or its address."""
-
-    spec: MachineSpec
-    _store: StateStore
-
-    def pci(self, gpu: int | str | PciAddress) -> PciAddress:
-        """The address of a GPU of the machine."""
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Let the kernel do what has waited for somebody who let go of a function."""
-        raise NotImplementedError
+class PretendedUse(Controls):
+    """The part of FakeMachine about use. A GPU is given as in GpuSelector, or as the UUID of a MIG device."""
 
     def use(
         self,
-        gpu: int | str | PciAddress,
+        gpu: GpuSelector,
         *,
         compute: float | None = None,
         memory: float | None = None,
@@ -41,12 +29,12 @@ class PretendedUse:
         temperature_celsius: int | None = None,
         processes: Mapping[int, ProcessState | int] | None = None,
     ) -> None:
-        """Say how much of a GPU, or of the MIG device of a UUID, is used; what is left out stays as it is.
+        """Set how much of a GPU or MIG device is used; parameters that are left out change nothing.
 
-        ``compute`` and ``memory`` go from 0 to 1. ``processes`` are all that there are from now on, by their
-        ids, each with its bytes of memory or all that is said of it; without ``used_bytes`` their memory is
-        what is used. ``reserved_bytes`` is what the NVIDIA driver keeps for itself. A MIG device has neither
-        that nor ``memory``, power and temperature of its own.
+        ``compute`` and ``memory`` go from 0 to 1. ``processes`` replace all processes: process id -> bytes of
+        memory, or a ProcessState. Without ``used_bytes`` the memory of the processes counts as used.
+        ``reserved_bytes`` is what the NVIDIA driver keeps for itself. A MIG device has no ``memory``,
+        ``reserved_bytes``, power or temperature of its own; ConfigError for those.
         """
         said = {
             "compute": compute, "memory": memory, "used_bytes": used_bytes,
@@ -54,34 +42,33 @@ class PretendedUse:
             "temperature_celsius": temperature_celsius,
         }  # fmt: skip
         known = {name: value for name, value in said.items() if value is not None}
-        if isinstance(gpu, str) and gpu.startswith(_MIG):
-            self._use_partition(gpu, known)
+        if _is_mig_device(gpu):
+            self._use_partition(str(gpu), known)
         else:
-            self._change_use(self.pci(gpu), lambda use: replace(use, **known))  # type: ignore[arg-type]  # its own names
+            self._change_use(gpu, lambda use: replace(use, **known))  # type: ignore[arg-type]  # its own names
         if processes is not None:
             self._run(gpu, processes)
 
-    def set_processes(self, gpu: int | str | PciAddress, process_ids: tuple[int, ...]) -> None:
-        """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
+    def set_processes(self, gpu: GpuSelector, process_ids: tuple[int, ...]) -> None:
+        """Set which processes run on a GPU or MIG device: they hold it open until they end."""
         pids = tuple(sorted(process_ids))
-        if isinstance(gpu, str) and gpu.startswith(_MIG):
-            self._store.change(lambda state: _with_mig_processes(self.spec, state, gpu, pids))
+        if _is_mig_device(gpu):
+            pci, gpu_instance, compute_instance = _mig_place(self.spec, self.state, str(gpu))
+            self._change_gpu(pci, lambda old: _with_mig_processes(old, gpu_instance, compute_instance, pids))
         else:
-            pci = self.pci(gpu)
-            self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+            self._change_gpu(gpu, lambda old: replace(old, process_ids=pids))
         self.settle()
 
     def add_process(self, gpu: PciAddress, process_id: int) -> None:
-        """Say that one more process holds a GPU."""
+        """Add a process that holds a GPU open."""
         self._change_processes(gpu, lambda pids: {*pids, process_id})
 
     def end_process(self, gpu: PciAddress, process_id: int) -> None:
-        """Say that a process holds a GPU no longer."""
+        """End a process, so that it no longer holds a GPU open."""
         self._change_processes(gpu, lambda pids: pids - {process_id})
 
-    def _run(self, gpu: int | str | PciAddress, processes: Mapping[int, ProcessState | int]) -> None:
-        on_partition = isinstance(gpu, str) and gpu.startswith(_MIG)
-        pci = _mig_place(self.spec, self._store.read(), str(gpu))[0] if on_partition else self.pci(gpu)
+    def _run(self, gpu: GpuSelector, processes: Mapping[int, ProcessState | int]) -> None:
+        pci = _mig_place(self.spec, self.state, str(gpu))[0] if _is_mig_device(gpu) else self.pci(gpu)
         new = tuple(
             one if isinstance(one, ProcessState) else ProcessState(pid, one) for pid, one in processes.items()
         )
@@ -91,7 +78,7 @@ class PretendedUse:
     def _use_partition(self, uuid: str, known: Mapping[str, float | int]) -> None:
         if unknown := set(known) - {"compute", "used_bytes"}:
             raise ConfigError(f"a MIG device has no {', '.join(sorted(unknown))}", "say it of the whole GPU")
-        pci, gpu_instance, compute_instance = _mig_place(self.spec, self._store.read(), uuid)
+        pci, gpu_instance, compute_instance = _mig_place(self.spec, self.state, uuid)
 
         def edit(use: GpuUse) -> GpuUse:
             old = use.partition(gpu_instance, compute_instance)
@@ -99,24 +86,21 @@ class PretendedUse:
 
         self._change_use(pci, edit)
 
-    def _change_use(self, pci: PciAddress, edit: Callable[[GpuUse], GpuUse]) -> None:
-        def edit_state(state: MachineState) -> MachineState:
-            old = state.gpus[pci]
-            return with_gpu(state, pci, replace(old, use=edit(old.use)))
+    def _change_use(self, gpu: GpuSelector, edit: Callable[[GpuUse], GpuUse]) -> None:
+        self._change_gpu(gpu, lambda old: replace(old, use=edit(old.use)))
 
-        self._store.change(edit_state)
-
-    def _change_processes(self, pci: PciAddress, edit_pids: Callable[[set[int]], set[int]]) -> None:
-        def edit(state: MachineState) -> MachineState:
-            pids = tuple(sorted(edit_pids(set(state.gpus[pci].process_ids))))
-            return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
-
-        self._store.change(edit)
+    def _change_processes(self, pci: PciAddress, edit: Callable[[set[int]], set[int]]) -> None:
+        self._change_gpu(pci, lambda old: replace(old, process_ids=tuple(sorted(edit(set(old.process_ids))))))
+        # The kernel may have waited for a process that has ended.
         self.settle()
 
 
+def _is_mig_device(gpu: GpuSelector) -> bool:
+    return isinstance(gpu, str) and gpu.startswith("MIG-")
+
+
 def _mig_place(spec: MachineSpec, state: MachineState, uuid: str) -> tuple[PciAddress, int, int]:
-    """The GPU of a MIG device, and the ids of its instances; raises ConfigError where there is none."""
+    """The GPU of a MIG device and the ids of its instances; raises ConfigError for an unknown UUID."""
     for pci, gpu in state.gpus.items():
         parent = spec.board_uuid(pci, gpu.board)
         for gi in gpu.mig.instances:
@@ -127,21 +111,15 @@ def _mig_place(spec: MachineSpec, state: MachineState, uuid: str) -> tuple[PciAd
 
 
 def _with_mig_processes(
-    spec: MachineSpec, state: MachineState, uuid: str, pids: tuple[int, ...]
-) -> MachineState:
-    """The state with these processes on the MIG device of a UUID; raises ConfigError where there is none."""
-    pci, gpu_instance, compute_instance = _mig_place(spec, state, uuid)
-    gpu = state.gpus[pci]
-    instances = tuple(
-        replace(gi, compute_instances=_with_processes(gi.compute_instances, compute_instance, pids))
-        if gi.id == gpu_instance
-        else gi
-        for gi in gpu.mig.instances
-    )
-    return with_gpu(state, pci, replace(gpu, mig=replace(gpu.mig, instances=instances)))
+    gpu: GpuState, gpu_instance: int, compute_instance: int, pids: tuple[int, ...]
+) -> GpuState:
+    """The GPU with these processes on one of its compute instances."""
 
+    def edit(ci: ComputeInstanceState) -> ComputeInstanceState:
+        return replace(ci, process_ids=pids) if ci.id == compute_instance else ci
 
-def _with_processes(
-    inside: tuple[ComputeInstanceState, ...], compute_instance: int, pids: tuple[int, ...]
-) -> tuple[ComputeInstanceState, ...]:
-    return tuple(replace(ci, process_ids=pids) if ci.id == compute_instance else ci for ci in inside)
+    old = gpu.mig.instance(gpu_instance)
+    if old is None:
+        return gpu
+    new = replace(old, compute_instances=tuple(map(edit, old.compute_instances)))
+    return replace(gpu, mig=gpu.mig.with_instance(gpu_instance, new))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process has of a GPU: memory, None where the platform does not tell, and time, from 0 to 1."""
+    """What a process uses of a GPU: memory, None where NVML does not report it, and time, from 0 to 1."""
 
     pid: int
     memory_bytes: int | None = None
@@ -17,7 +16,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUse:
-    """How much of a partition is used; ``used_bytes`` None is what its processes have."""
+    """How much of a partition is used; without ``used_bytes`` the memory of its processes counts."""
 
     gpu_instance: int
     compute_instance: int
@@ -29,8 +28,8 @@ class PartitionUse:
 class GpuUse:
     """How much of a GPU is used; ``compute`` and ``memory`` go from 0 to 1.
 
-    ``used_bytes`` None is what its processes have, ``reserved_bytes`` None what the machine file says. Power
-    and temperature are those of a GPU that idles where they are None.
+    None means: for ``used_bytes`` the memory of the GPU's processes, for ``reserved_bytes`` the value of the
+    machine file, for power and temperature those of an idle GPU.
     """
 
     compute: float = 0.0
@@ -42,22 +41,12 @@ class GpuUse:
     processes: tuple[ProcessState, ...] = ()
     partitions: tuple[PartitionUse, ...] = ()
 
-    @classmethod
-    def from_document(cls, document: object) -> GpuUse:
-        """Read what ``dataclasses.asdict`` wrote; raises KeyError, TypeError."""
-        if not isinstance(document, dict):
-            raise TypeError("use is no mapping")
-        known: dict[str, Any] = dict(document)
-        known["processes"] = tuple(ProcessState(**one) for one in known["processes"])
-        known["partitions"] = tuple(PartitionUse(**one) for one in known["partitions"])
-        return cls(**known)
-
     def process(self, pid: int) -> ProcessState:
-        """What is said of a process; nothing where nobody said anything."""
+        """The use that was set for a process; unknown memory and no time by default."""
         return next((one for one in self.processes if one.pid == pid), ProcessState(pid))
 
     def partition(self, gpu_instance: int, compute_instance: int) -> PartitionUse:
-        """What is said of a partition; an idle one where nobody said anything."""
+        """The use that was set for a partition; an idle one by default."""
         idle = PartitionUse(gpu_instance, compute_instance)
         place = (gpu_instance, compute_instance)
         return next(

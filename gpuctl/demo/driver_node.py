@@ -22,7 +22,7 @@ from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from fakegpu.memory.calls import knows_limits
-from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 from proto import grpc_health_v1_pb2 as health
 
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
@@ -178,8 +178,8 @@ class DriverNode:
         # Each device that is shared by MPS has a daemon, with a folder for its pipes.
         for pipes in self.mps_dir.glob("*/pipe"):
             with suppress(DaemonGone):
-                line = Line(pipes, PRIVILEGED)
-                line.say({"command": "quit -t 0"})
+                line = Connection(pipes, PRIVILEGED)
+                line.send({"command": "quit -t 0"})
                 line.wait_for_end(END_SECONDS)
                 line.close()
 

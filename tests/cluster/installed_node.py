@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME
-from fakegpu.driver_files.driver_root import Seen, build_driver_root, build_sysfs
+from fakegpu.driver_files.driver_root import ContainerView, build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MACHINES
 from tests.flow.share_scene import daemon_pid
@@ -41,8 +41,8 @@ class InstalledNode:
         described = (MACHINES / f"{machine}.yaml").read_text()
         (gpus / "machine.yaml").write_text(described.replace('pci: "0000:', f'pci: "{number:04x}:'))
         fake = FakeMachine.open(f"fake:{gpus}/machine.yaml@{gpus}/state.json")
-        seen = Seen(root=Path(DRIVER_ROOT), machine=NVML, python=Path(PYTHON))
-        build_driver_root(node.host_path(DRIVER_ROOT), fake, seen=seen)
+        view = ContainerView(root=Path(DRIVER_ROOT), machine=NVML, python=Path(PYTHON))
+        build_driver_root(node.host_path(DRIVER_ROOT), fake, view=view)
         build_sysfs(gpus, fake)
         return cls(node, fake)
 

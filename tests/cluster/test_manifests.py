@@ -68,7 +68,7 @@ def build(kubernetes: str, tmp_path: Path) -> Build:
 
 
 def test_no_manifest_is_stale() -> None:
-    assert stale_manifests() == [], "run make manifests"
+    assert list(stale_manifests()) == [], "run make manifests"
 
 
 def test_the_base_is_what_helm_installs_by_default(build: Build) -> None:

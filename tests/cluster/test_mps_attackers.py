@@ -15,7 +15,7 @@ import pytest
 from driver.devices.names import gpu_device_name
 from envtest.client.errors import CommandFailed
 from envtest.real.cluster import RealCluster
-from fakegpu.mps.client import PRIVILEGED, CudaProcess, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess, DaemonGone
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
@@ -200,7 +200,7 @@ def cannot_command(driver: DriverNode, pipes: Path) -> None:
     with CudaProcess(pipes, process_id=4_300_001, user_id=os.getuid()) as client:
         assert client.limits.percentage == 25.0, "a client gets in"
     with pytest.raises(DaemonGone):
-        Line(pipes, PRIVILEGED)
+        Connection(pipes, PRIVILEGED)
     for command in ("quit -t 0", "set_default_active_thread_percentage 100", "terminate_client 1 2"):
         done = subprocess.run(
             [driver.folder / "driver" / "usr" / "bin" / CONTROL],

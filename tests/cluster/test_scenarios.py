@@ -55,7 +55,7 @@ def test_the_programs_reach_the_cluster(place: Place) -> None:
 def test_another_output_is_a_failure(place: Place) -> None:
     failure = run(place, sh("kubectl get nodes -o name", "node/node-1"))
     assert failure is not None
-    assert failure.told.splitlines() == ["- node/node-1", "+ node/node-0"]
+    assert failure.output.splitlines() == ["- node/node-1", "+ node/node-0"]
 
 
 def test_a_changed_kubeconfig_is_the_scenarios_own(place: Place) -> None:
@@ -69,7 +69,7 @@ def test_what_is_left_over_is_a_failure(place: Place) -> None:
     place.cluster.api.delete(paths.namespace("left-over"))
     assert failure is not None
     assert (failure.line, failure.reason) == (4, "not all is as it was before")
-    assert "namespaces left-over is left over" in failure.told.splitlines()
+    assert "namespaces left-over is left over" in failure.output.splitlines()
 
 
 def test_a_node_configuration_that_is_not_put_back_is_a_failure(place: Place) -> None:
@@ -78,7 +78,7 @@ def test_a_node_configuration_that_is_not_put_back_is_a_failure(place: Place) ->
     failure = run(place, sh(f"{SET.format(WHOLE)} >/dev/null 2>&1"))
     set_config(place.cluster.api, CONFIG)
     assert failure is not None
-    assert failure.told.splitlines()[0] == "the node configuration is another one"
+    assert failure.output.splitlines()[0] == "the node configuration is another one"
     assert wait_as_before(place.cluster.api, before) == []
 
 
@@ -107,8 +107,8 @@ def test_a_gpu_that_is_left_sick_is_a_failure(place: Place) -> None:
     )
     run(place, sh("scenario-fault node-0 reset 0"))
     assert failure is not None
-    assert failure.told.startswith("device node-0/gpu.nvidia.com/gpu-")
-    assert " has changed: taints was [] and is [" in failure.told
+    assert failure.output.startswith("device node-0/gpu.nvidia.com/gpu-")
+    assert " has changed: taints was [] and is [" in failure.output
     assert wait_as_before(place.cluster.api, before) == []
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ class Programs:
         """End a daemon that is still there."""
         self.machine.heal_mps()
         with suppress(DaemonGone):
-            line = Line(self.pipes, PRIVILEGED)
+            line = Connection(self.pipes, PRIVILEGED)
             line.ask({"command": "quit -t 0"})
             line.close()
         for process in self._started:

@@ -9,11 +9,10 @@ from driver.nvml.health.calls import EccErrors, FabricHealth, GpuEvent, Remapped
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.health.state import EventLog, FakeEvent, GpuHealth
+from fakegpu.machine.faults import CallFault, MpsFault
 from fakegpu.machine.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.machine.state import GpuState, MachineState
 from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
-from fakegpu.mps.faults import MpsFault
-from fakegpu.nvml.call_faults import Fault
 from fakegpu.use.state import GpuUse, PartitionUse, ProcessState
 
 addresses = st.builds(
@@ -82,7 +81,7 @@ gpus = st.builds(
     use=uses,
 )
 faults = st.builds(
-    Fault,
+    CallFault,
     number=st.integers(1),
     call=st.text(),
     pci=st.none() | addresses,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.faults import MPS_START
 from fakegpu.mps.client import CudaProcess
-from fakegpu.mps.faults import START
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
@@ -128,7 +128,7 @@ def test_a_daemon_that_ends_is_started_anew_with_its_limits(driver: DriverNode, 
         started(driver, namespace, "worker")
         pipes = pipes_of(driver, namespace, "worker")
         pid = daemon_pid(pipes)
-        driver.machine.spoil_mps("refuse", START, words="no room for a daemon")
+        driver.machine.spoil_mps("refuse", MPS_START, words="no room for a daemon")
         ask_mps(driver, pipes, "quit -t 0")
         wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
         driver.machine.heal_mps()

@@ -1,1 +1,1 @@
-"""Benchmarks: what the driver takes, beside a floor measured in the same run."""
+"""Benchmarks: how much time and memory the driver takes, compared with a floor in the same run."""

@@ -1,4 +1,4 @@
-"""Measures claims, starts and memory on a real cluster: beside the floor, or beside a former version."""
+"""Measures claims, starts and memory on a real cluster, compared with the floor or with a former version."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tools.bench.former_version import former_version
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.latency import CLAIMS_PER_ROUND, Contender, Rounds, measure
 from tools.bench.process_use import resident_mib
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 
 MACHINE = "dgx2"
 MANY = 64
 STARTS = 15
 RESTARTS = 3
+# The kubelet looks for plugins once a second: after this time it has noticed that one has ended.
 _FORGOTTEN_SECONDS = 1.5
-"""After this time the kubelet, which looks once a second, has forgotten the plugin that ended."""
 CALLS = {
     "prepare": "prepare, one at a time",
     "again": "prepare again",
@@ -42,16 +42,21 @@ CALLS = {
 }
 _FLOOR_LIMITS = {
     "prepare": 1.25,
-    "again": 1.5,  # the driver reads the hardware and its files again, which the floor does not
+    # The driver reads the hardware and its files again, which the floor does not.
+    "again": 1.5,
     "unprepare": 1.4,
     "eight_at_once": 1.4,
-    "all_at_once": 1.6,  # four claims of a GPU wait for each other
+    # Four claims of a GPU wait for each other.
+    "all_at_once": 1.6,
 }
 _FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
 
 
 def claims_of(driver: DriverNode) -> list[pb.Claim]:
-    """64 claims of a node. The first eight have a GPU each; claims beyond the GPUs have admin access."""
+    """64 claims for devices of a node. The first eight have a GPU each.
+
+    Claims beyond the number of GPUs have admin access, with which several claims can have one device.
+    """
     cluster, node = driver.cluster, driver.node.name
     devices = [gpu_device_name(pci) for pci in sorted(driver.machine.state.gpus)]
     if len(devices) < CLAIMS_PER_ROUND:
@@ -64,7 +69,7 @@ def claims_of(driver: DriverNode) -> list[pb.Claim]:
 
 @contextmanager
 def plugin_of(driver: DriverNode) -> Iterator[Plugin]:
-    """A connection to the driver's plugin, which already serves."""
+    """A connection to the driver's plugin, which has to serve already."""
     plugin = Plugin(driver.plugin_socket)
     try:
         yield plugin
@@ -74,7 +79,7 @@ def plugin_of(driver: DriverNode) -> Iterator[Plugin]:
 
 @contextmanager
 def floor_beside(driver: DriverNode, claims: Sequence[pb.Claim]) -> Iterator[Plugin]:
-    """The floor, running beside the driver: the same disk, the same CDI folder, specs of the same size."""
+    """The floor, running next to the driver with the same disk and CDI folder, and specs of the same size."""
     with tempfile.TemporaryDirectory(prefix="floor-", dir=driver.folder) as name:
         folder = Path(name)
         (folder / "spec").write_bytes(_a_spec(driver, claims[0]))
@@ -114,12 +119,12 @@ def _wait_slices(driver: DriverNode) -> list[dict[str, Any]]:
 def _start_to_published(driver: DriverNode) -> list[float]:
     """The seconds of each start, from starting both processes on an empty node until the slices are complete.
 
-    That includes up to a second until the kubelet looks for new plugins.
+    They include up to a second until the kubelet looks for new plugins.
     """
     times = []
     for number in range(STARTS):
-        # The kubelet looks once a second. Starts that are spread over that second wait for it half a second
-        # on average.
+        # Spread the starts evenly over the second after which the kubelet looks again, so that they wait for
+        # it half a second on average.
         time.sleep((number / STARTS - time.monotonic()) % 1)
         started = time.perf_counter()
         driver.start_plugin()
@@ -136,7 +141,8 @@ def _start_to_published(driver: DriverNode) -> list[float]:
 
 
 def _slices_back(driver: DriverNode) -> float:
-    """The seconds from when a starting kubelet deleted the slices until they are complete again."""
+    """The seconds from a kubelet's restart, in which it deletes the slices, until they are complete again."""
+    # A kubelet that starts deletes all ResourceSlices of its node, since no plugin is registered yet.
     (old, *_) = _wait_slices(driver)
     gone: list[float] = []
 
@@ -153,12 +159,12 @@ def _slices_back(driver: DriverNode) -> float:
 
 
 def _ratio_rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
-    """A row for each call."""
+    """A row for each kind of call."""
     return [Row(what, ratios[name], limits.get(name)) for name, what in CALLS.items()]
 
 
 def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds) -> list[Row]:
-    """How many times as long as the floor the driver takes."""
+    """How many times as long as the floor the driver takes, for each kind of call."""
     with plugin_of(driver) as plugin, floor_beside(driver, claims) as floor:
         ours, least = measure((Contender(plugin, claims), Contender(floor, claims)), rounds)
     return _ratio_rows(ours.beside(least), _FLOOR_LIMITS)
@@ -167,9 +173,9 @@ def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds)
 def beside_former(
     drivers: Sequence[DriverNode], claims: Sequence[Sequence[pb.Claim]], rounds: Rounds
 ) -> list[Row]:
-    """How many times as long as a former version the driver takes.
+    """How many times as long as a former version the driver takes, for each kind of call.
 
-    ``drivers`` are today's and the former one, each on its own node; ``claims`` are those of the two nodes.
+    ``drivers`` are today's version and the former one, each on its own node; ``claims`` are for these nodes.
     """
     with plugin_of(drivers[0]) as ours, plugin_of(drivers[1]) as theirs:
         new, old = measure((Contender(ours, claims[0]), Contender(theirs, claims[1])), rounds)
@@ -177,7 +183,7 @@ def beside_former(
 
 
 def _run_beside_floor(kubernetes: str) -> list[Row]:
-    """All rows: calls, starts, memory."""
+    """The rows of calls, starts and memory."""
     with start_cluster(kubernetes=kubernetes) as cluster:
         driver = DriverNode.install(cluster, machine=MACHINE)
         published = Spread.of(_start_to_published(driver))
@@ -199,7 +205,7 @@ def _run_beside_floor(kubernetes: str) -> list[Row]:
 
 
 def _run_beside_former(kubernetes: str, commit: str) -> list[Row]:
-    """The rows of the calls, today's version beside a former one."""
+    """The rows of the calls, today's version compared with a former one."""
     folder = former_version(commit)
     with start_cluster(2, kubernetes) as cluster:
         # Today's version is installed last, so that both versions have its rights and classes.
@@ -216,14 +222,10 @@ def _run_beside_former(kubernetes: str, commit: str) -> list[Row]:
 @click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
 @click.option("--beside", metavar="COMMIT", help="Compare with the driver of this commit instead.")
 def main(kubernetes: str, beside: str | None) -> None:
-    """Measure the driver beside a floor, or a former version, in one run; exits 1 when a limit is not met."""
+    """Compare the driver with a floor, or a former version, in one run; exits 1 if a limit is not met."""
     if beside is None:
-        table = _run_beside_floor(kubernetes)
-        print_table(table, kubernetes)
-    else:
-        table = _run_beside_former(kubernetes, beside)
-        print_table(table, kubernetes, f"times {beside}")
-    sys.exit(exit_status(table))
+        finish(_run_beside_floor(kubernetes), kubernetes)
+    finish(_run_beside_former(kubernetes, beside), kubernetes, f"times {beside}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures the allocator: single cases beside the oracle's, and a large cluster filled pod by pod."""
+"""Measures the allocator: single cases compared with the oracle, and filling a large cluster pod by pod."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -26,7 +27,7 @@ CASES, ROUNDS = 400, 5
 
 
 def main(oracle: Path) -> bool:
-    """Print a table; whether all limits are met."""
+    """Print a table; returns whether all limits are met."""
     cases = list(itertools.islice((case for case, _ in read_vectors("allocation")), CASES))
     theirs, ours = _oracle_microseconds(oracle, cases), _our_microseconds(cases)
     seconds = fill_seconds()
@@ -40,7 +41,7 @@ def main(oracle: Path) -> bool:
 
 
 def fill_seconds() -> float:
-    """Seconds to place single-GPU pods on a cluster until it is full, on one core."""
+    """The seconds in which one core places single-GPU pods on a cluster until it is full."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     group = PodGroup("single", PODS, ({"devices": {"requests": [request]}},))
     cluster = planned_cluster([(NODES, plan_node("hgx-h100", "node", None).slices)], load_classes(()))
@@ -60,7 +61,7 @@ def _our_microseconds(cases: list[Case]) -> float:
 
 
 def _answer(line: str) -> str:
-    """What the oracle does with a line: read it, allocate, write the answer."""
+    """Do what the oracle does with a line: read it, allocate, write the answer."""
     case = json.loads(line)
     try:
         allocator = Allocator(
@@ -72,7 +73,7 @@ def _answer(line: str) -> str:
 
 
 def _oracle_microseconds(oracle: Path, cases: list[Case]) -> float:
-    """The same through the oracle's pipe; the time of an empty process is taken off."""
+    """The same time for the oracle, without that of starting its process."""
     text = "".join(f"{json.dumps(case)}\n" for case in cases)
 
     def run(given: str) -> float:
@@ -84,8 +85,8 @@ def _oracle_microseconds(oracle: Path, cases: list[Case]) -> float:
     return (whole - statistics.median(run("") for _ in range(ROUNDS))) / len(cases)
 
 
-def _timed(work: object) -> float:
-    assert callable(work)
+def _timed(work: Callable[[], object]) -> float:
+    """The microseconds that the work takes."""
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) * 1e6
@@ -94,7 +95,7 @@ def _timed(work: object) -> float:
 @click.command()
 @click.option("--kubernetes", default="1.37", show_default=True, help="The minor version of the oracle.")
 def command(kubernetes: str) -> None:
-    """Measure the allocator beside Kubernetes' own; exits 1 when a limit is not met."""
+    """Compare the allocator with Kubernetes' own; exits 1 if a limit is not met."""
     if not main(find_assets(kubernetes).binary("oracle")):
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""Measures the embedded API server: how soon it is ready, requests a second, the memory of many slices."""
+"""Measures the embedded API server: seconds until it is ready, requests a second, memory of many slices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure() -> dict[str, float]:
 
 
 def _in_process(work: Callable[[Connection], None]) -> float:
-    """What ``work`` sends, from a process of its own."""
+    """What ``work`` sends from a process of its own."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs,))
@@ -84,22 +84,22 @@ def _client(url: str, name: str, end: float) -> int:
     connection = _connected(url)
     exact = {"deviceClassName": "gpu.example.com"}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exact}]}}
-    item = _asked(connection, "POST", _CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    item = _request(connection, "POST", _CLAIMS, {"metadata": {"name": name}, "spec": spec})
     path, count = f"{_CLAIMS}/{name}", 1
     while time.perf_counter() < end:
-        item = _asked(connection, "GET", path)
+        item = _request(connection, "GET", path)
         item["metadata"]["labels"] = {"round": str(count)}
-        _asked(connection, "PUT", path, item)
+        _request(connection, "PUT", path, item)
         count += 2
     return count
 
 
 def _slices_memory(answer: Connection) -> None:
     server = EmbeddedApiServer()
-    before = _resident_mb()
+    before = _peak_mb()
     for number in range(SLICES):
         server.create(_SLICES, _resource_slice(number))
-    answer.send(_resident_mb() - before)
+    answer.send(_peak_mb() - before)
 
 
 def _resource_slice(number: int) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _connected(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
 
 
-def _asked(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> Any:
+def _request(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body)
     connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
     response = connection.getresponse()
@@ -147,12 +147,13 @@ def _asked(connection: http.client.HTTPConnection, method: str, path: str, body:
     return content
 
 
-def _resident_mb() -> float:
+def _peak_mb() -> float:
+    # Linux gives ru_maxrss in KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> bool:
-    """Print a table; whether all limits are met."""
+    """Print a table; returns whether all limits are met."""
     found = measure()
     rows = (
         ("ready", found["ready_seconds"], "s", 1.0, found["ready_seconds"] <= 1.0),

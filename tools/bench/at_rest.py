@@ -1,12 +1,11 @@
 """Measures the driver's processes while nothing happens: CPU, and requests to the API server.
 
-The node has eight GPUs that are cut into 56 partitions, of which no claim has any. Both processes run with
-the intervals that they have on a node of users.
+The node has eight GPUs with 56 partitions, none of which is allocated. Both processes run with the intervals
+of a production node.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import UTC, datetime
 
@@ -18,7 +17,7 @@ from envtest.real.startup import start_cluster
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from tools.bench.process_use import cpu_seconds
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 
 MACHINE = "hgx-h100"
 PROFILE_ID, COMPUTE_PROFILE_ID = 19, 0
@@ -32,7 +31,7 @@ USER_AGENTS = "gpu-dra-"
 
 
 def cut(machine: FakeMachine) -> int:
-    """Cut every GPU into as many of the smallest partitions as it takes; returns how many there are."""
+    """Make as many of the smallest partitions as fit on every GPU; returns how many there are."""
     nvml = machine.nvml()
     nvml.init()
     for index in range(nvml.device_count()):
@@ -47,7 +46,7 @@ def cut(machine: FakeMachine) -> int:
 
 
 def requests_since(cluster: RealCluster, began: datetime) -> int:
-    """How many requests of the driver the API server has answered since."""
+    """How many requests of the driver the API server has received since then, by its audit log."""
     stamp = began.strftime("%Y-%m-%dT%H:%M:%S.%f")
     return sum(
         event.get("userAgent", "").startswith(USER_AGENTS) and event["requestReceivedTimestamp"] >= stamp
@@ -91,8 +90,7 @@ def main(kubernetes: str) -> None:
     """Measure both processes at rest on a real cluster; exits 1 when a limit is not met."""
     with start_cluster(kubernetes=kubernetes, audit=True) as cluster:
         table = at_rest(cluster, DriverNode.install(cluster, machine=MACHINE))
-    print_table(table, kubernetes, "figure")
-    sys.exit(exit_status(table))
+    finish(table, kubernetes, "figure")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures how long a TAB takes, beside an interpreter that imports only the libraries that it needs."""
+"""Measures how long a TAB takes, compared with an interpreter that imports only the libraries for it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TABS = (
     ("a pod", "gpuctl explain pod ", "value", 2.0),
     ("a node", "gpuctl topology ", "value", 2.0),
 )
-"""What is completed, the line so far, the floor to compare with, and the limit of the ratio."""
+"""What is completed, the line so far, the key in _FLOORS to compare with, and the limit of the ratio."""
 
 
 def measure() -> list[Row]:
-    """A row for each kind of value; the sides of a ratio take turns."""
+    """A row for each kind of value; the two sides of a ratio take turns."""
     with EmbeddedApiServer() as server, tempfile.TemporaryDirectory() as folder:
         spec = {"containers": [{"name": "main", "image": "x"}]}
         for number in range(PODS):
@@ -41,6 +41,7 @@ def measure() -> list[Row]:
 
 
 def _row(what: str, line: str, floor: str, limit: float, kubeconfig: str) -> Row:
+    # The shell's completion script runs the program with these variables, and click answers with values.
     typed = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     environment = {**os.environ, "KUBECONFIG": kubeconfig, "_GPUCTL_COMPLETE": "bash_complete", **typed}
     ours, theirs = [], []
@@ -57,7 +58,7 @@ def _seconds(script: str, environment: dict[str, str]) -> float:
 
 
 def main() -> int:
-    """Print a table; the exit code, 1 when a limit is not met."""
+    """Print a table; returns the exit code, 1 if a limit is not met."""
     rows = measure()
     print("\n".join(lines(rows, "times the floor")))
     return exit_status(rows)

@@ -1,10 +1,10 @@
-"""The floor: the least that any plugin has to do for a claim, over the same gRPC library.
+"""The floor: a plugin that does the least that any plugin has to do for a claim, with the same gRPC library.
 
-To prepare: one GET of the claim on a kept-alive connection, one journal file and one CDI spec, each of
-them whole or not there at all. To prepare again: the spec read back. To unprepare: the removal of the
-spec, one journal file. A power cut ends every claim, so nothing has to be on the disk before the answer.
-It checks nothing, knows no hardware, takes no lock: a driver cannot be this simple, so its time is
-compared with this one's.
+Prepare is one GET of the claim on a kept-alive connection, and the atomic writing of one journal file and one
+CDI spec. Preparing again reads the spec back. Unprepare removes the spec and writes one journal file. A power
+cut ends every claim, so nothing has to be on the disk before the answer. The floor checks nothing, uses no
+hardware and takes no lock. No driver can be this simple: the driver's times are given as multiples of the
+floor's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 
 
 class Floor:
-    """The two calls."""
+    """The two calls of the kubelet."""
 
     def __init__(self, kubeconfig: Path, folder: Path, cdi_dir: Path, spec: bytes) -> None:
-        """Keep the journal in ``folder``; ``spec`` has the size that a real spec has.
+        """``folder`` is for the journal, ``spec`` is the text of every CDI spec.
 
-        ``cdi_dir`` is the folder that the container runtime watches, as any plugin has to write there.
+        ``cdi_dir`` is a folder that the container runtime watches: any plugin has to write there.
         """
         config = yaml.safe_load(kubeconfig.read_text())
         self._token = config["users"][0]["user"]["token"]
@@ -49,7 +49,7 @@ class Floor:
     def prepare(
         self, request: pb.NodePrepareResourcesRequest, _context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
-        """GET, journal, spec, answer; for a claim that is already prepared, only the spec is read."""
+        """Prepare claims; for a claim that is already prepared, only the spec is read."""
         answer = pb.NodePrepareResourcesResponse()
         for claim in request.claims:
             if claim.uid not in self._prepared:
@@ -81,7 +81,7 @@ class Floor:
     def unprepare(
         self, request: pb.NodeUnprepareResourcesRequest, _context: grpc.ServicerContext
     ) -> pb.NodeUnprepareResourcesResponse:
-        """Remove the spec, note it in the journal."""
+        """Unprepare claims: remove the spec, write the journal file."""
         answer = pb.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             self._prepared.pop(claim.uid, None)
@@ -98,7 +98,7 @@ class Floor:
 
 
 def write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Replace the file at ``path`` in one step; not fsynced. Raises OSError."""
+    """Replace the file at ``path`` atomically, without fsync. Raises OSError."""
     temporary = path.with_name(f".tmp-{path.name}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

@@ -1,6 +1,6 @@
-"""The source tree of a former version of this project, which is measured beside today's.
+"""The source tree of a former version of this project, which is compared with today's.
 
-A former version runs with the interpreter and the libraries of today.
+A former version runs with today's interpreter and libraries.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from envtest.client.errors import MissingPrerequisite
 from envtest.client.layout import user_cache
 from envtest.client.shipped import PACKAGE_ROOT
 
+# git sets these for its hooks; they would lead to another repository than the given one.
 _OF_ANOTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
 
 
 def former_version(
     commit: str, repository: Path = PACKAGE_ROOT, environment: Mapping[str, str] = os.environ
 ) -> Path:
-    """The folder with all files of a commit, taken out of the history first if it is not in the cache.
+    """The folder with all files of a commit, extracted first if it is not in the cache.
 
-    Several callers at once get the same folder; an interrupted one leaves no folder that is used later.
+    Several callers at once get the same folder. An interrupted call leaves no folder that is used later.
 
     Args:
         commit: the name of a commit, which may be short.
         repository: a folder of the repository that has the commit.
-        environment: the environment variables to go by.
+        environment: the environment variables for git, and to find the user's cache.
 
     Raises:
         MissingPrerequisite: there is no git, no repository, or no such commit in its history.
@@ -50,7 +51,8 @@ def former_version(
         try:
             tree.rename(target)
         except OSError:
-            if not target.is_dir():  # else another caller was faster
+            # A folder cannot replace one that is not empty: another caller was faster.
+            if not target.is_dir():
                 raise
     return target
 

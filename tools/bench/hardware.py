@@ -1,4 +1,4 @@
-"""Measures what deadlines cost: a guarded call beside a bare hand-over, and reading many GPUs beside one."""
+"""Measures what deadlines cost: a call with one, compared with a bare hand-over, and reading many GPUs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ MANY, ONE = "dgx2", "t4"
 """Machines of sixteen GPUs, each linked to all others, and of one."""
 
 CALL_LIMIT = 3.0
-LOOK_LIMIT = 1.5  # each of the sixteen also asks for its links
+# Above 1, because each of the sixteen GPUs also reads its links to the others.
+READ_LIMIT = 1.5
 
 
 def seconds_of(work: Callable[[], object], times: int) -> float:
-    """How many seconds it takes to do the work ``times`` times."""
+    """The seconds that it takes to do the work ``times`` times."""
     began = time.perf_counter()
     for _ in range(times):
         work()
@@ -34,7 +35,7 @@ def seconds_of(work: Callable[[], object], times: int) -> float:
 
 
 def call_row() -> Row:
-    """A call with a deadline, beside a job that one thread hands to another one and waits for."""
+    """An NVML call with a deadline, compared with a job that one thread hands to another and waits for."""
     guard, given, done = Guard(), SimpleQueue[str](), SimpleQueue[str]()
 
     def bare() -> None:
@@ -59,14 +60,14 @@ def call_row() -> Row:
     )
 
 
-def look_row(folder: Path) -> Row:
-    """Reading sixteen GPUs once, beside reading one GPU sixteen times."""
+def read_row(folder: Path) -> Row:
+    """Reading sixteen GPUs once, compared with reading one GPU sixteen times."""
     many, one = (_discovery(folder / machine, machine) for machine in (MANY, ONE))
     ours, floor = [], []
     for _ in range(ROUNDS):
         ours.append(seconds_of(many.snapshot, 1))
         floor.append(seconds_of(one.snapshot, 16))
-    return Row("a look at 16 GPUs, to 16 looks at one", Spread.of_ratios(ours, floor), LOOK_LIMIT)
+    return Row("a look at 16 GPUs, to 16 looks at one", Spread.of_ratios(ours, floor), READ_LIMIT)
 
 
 def _discovery(folder: Path, machine: str) -> Discovery:
@@ -79,6 +80,6 @@ def _discovery(folder: Path, machine: str) -> Discovery:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        rows = [call_row(), look_row(Path(folder))]
+        rows = [call_row(), read_row(Path(folder))]
     print("\n".join(lines(rows, "times the floor")))
     sys.exit(exit_status(rows))

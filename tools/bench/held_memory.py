@@ -1,8 +1,8 @@
-"""Measures what enforced memory limits cost: preparing a share, and starting a container.
+"""Measures what enforced memory limits cost: when a share is prepared, and when a container starts.
 
-The start is timed as the runtime sees it: from the start of gpu-memory-hook, with the arguments of the
-claim's CDI spec and a control group that nobody knew, until it ends. Beside it runs nvidia-cdi-hook, which
-sets what a container's variables say. It finds none, so it loads no NVML: there may be none on this machine.
+A container's start is delayed by the run of gpu-memory-hook, which is timed with the arguments of the claim's
+CDI spec and a new control group. It is compared with NVIDIA's nvidia-cdi-hook, which sets the limits in a
+container's environment variables. There are none, so that hook loads no NVML: this machine may have none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from fakegpu.machine.cgroups import FakeCgroups
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 from tools.testbed.memory_hook import memory_hook
 
 MACHINE = "l4-quad"
@@ -51,7 +50,7 @@ MORE_MS, START_MS = 0.3, 10.0
 
 
 def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
-    """How much longer preparing a share with an enforced limit takes than one that is only counted."""
+    """How much longer it takes to prepare a share with an enforced limit than one that is only counted."""
     more = []
     for _ in range(ROUNDS):
         floor = plugin.prepare(counted)
@@ -65,13 +64,14 @@ def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
 
 @contextmanager
 def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
-    """A process in a control group of its own, like a container about to run; yields its OCI state."""
+    """A process in a control group of its own, like a container before it runs; yields its OCI state."""
     name = f"{GROUP}{os.getpid()}-{number}"
     folder = _memory_groups() / name
     folder.mkdir()
     groups.make(f"/{name}")
     with subprocess.Popen(["sleep", "1000"]) as process:
         try:
+            # Writing its id moves a process into the group.
             (folder / "cgroup.procs").write_text(str(process.pid))
             yield {"ociVersion": "1.2.0", "id": name, "status": "creating", "pid": process.pid}
         finally:
@@ -82,20 +82,21 @@ def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _memory_groups() -> Path:
-    """The folder of the control groups for memory: of cgroup v2, or of v1's memory controller."""
+    """The folder of the memory groups: the root of cgroup v2, or of the memory controller of v1."""
     return next(one for one in hierarchies() if one == CGROUP_ROOT or one.name == "memory")
 
 
 def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
-    """How long a hook takes; raises when it fails."""
-    said = json.dumps(state).encode()
+    """How long a run of a hook takes; raises CalledProcessError if it fails."""
+    # A runtime gives the container's state to a hook on stdin.
+    stdin = json.dumps(state).encode()
     began = time.perf_counter()
-    subprocess.run(command, input=said, check=True, env={}, stdout=subprocess.DEVNULL)
+    subprocess.run(command, input=stdin, check=True, env={}, stdout=subprocess.DEVNULL)
     return (time.perf_counter() - began) * 1000
 
 
 def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
-    """The hook that the runtime calls for a container of a prepared claim; None for no hook."""
+    """The hook that the runtime runs for containers of a prepared claim; None if its CDI spec has none."""
     (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}*")
     (device,) = json.loads(spec.read_text())["devices"]
     hooks = device["containerEdits"].get("hooks", ())
@@ -103,7 +104,7 @@ def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
 
 
 def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]:
-    """How long a container's start waits for the hook, beside NVIDIA's; the two hooks take turns."""
+    """How long a container's start waits for the hook, and compared with NVIDIA's; the hooks take turns."""
     theirs = [str(go_programs("container-toolkit") / "nvidia-cdi-hook"), "apply-cuda-memory-limits"]
     (folder / "config.json").write_text(json.dumps({"ociVersion": "1.2.0", "process": {"env": []}}))
     ours, others = [], []
@@ -118,7 +119,7 @@ def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]
 
 
 def serve(driver: DriverNode) -> None:
-    """Start the driver, which publishes one GPU that is shared with limits, and one without."""
+    """Start the driver, which offers shares of one GPU with memory limits, and of one without."""
     config = driver.folder / "node-config.yaml"
     config.write_text(RULES)
     driver.start_plugin()
@@ -154,13 +155,13 @@ def main(kubernetes: str) -> None:
 
         call = wait_until([], cluster.processes, is_held)
         table = starts(groups, call, driver.folder)
+        # The first share of a GPU costs more, and is not measured.
         for one in (first_held, first_counted):
-            plugin.prepare(one)  # the first share of a GPU costs more, and is not measured
+            plugin.prepare(one)
         plugin.unprepare(held)
         table.append(beside_counted(plugin, held, counted))
         plugin.close()
-    print_table(table, kubernetes, "median")
-    sys.exit(exit_status(table))
+    finish(table, kubernetes, "median")
 
 
 if __name__ == "__main__":

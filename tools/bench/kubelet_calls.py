@@ -19,7 +19,7 @@ from tools.bench.floor import SERVICE
 
 
 class PluginFailed(Exception):
-    """A claim was answered with an error."""
+    """The plugin answered a claim with an error."""
 
 
 class Plugin:
@@ -55,7 +55,7 @@ class Plugin:
         )
 
     def at_once(self, work: Callable[[pb.Claim], float], claims: Sequence[pb.Claim]) -> float:
-        """Do the work for all claims, each in a call of its own, all started together; the whole time."""
+        """Do the work for all claims at once, a call for each; returns the time until all are done."""
         with ThreadPoolExecutor(len(claims)) as pool:
             started = time.perf_counter()
             for future in [pool.submit(work, claim) for claim in claims]:
@@ -81,10 +81,11 @@ def make_claim(
     admin: bool = False,
     consumed: dict[str, str] | None = None,
 ) -> pb.Claim:
-    """A claim in the namespace ``bench`` that was given one device of the node's pool, or a share of it.
+    """Make a claim in the namespace ``bench``, with one device of the node's pool or a share of it allocated.
 
-    ``consumed`` is what it takes of the capacities of a shared device.
+    ``consumed`` is what it uses of the capacities of a shared device.
     """
+    # The allocation is written here, so that no scheduler has a part in what is measured.
     request: dict[str, Any] = {"deviceClassName": DRIVER_NAME, **({"adminAccess": True} if admin else {})}
     created = cluster.api.create(
         {
@@ -115,7 +116,7 @@ def make_claim(
 
 
 def make_namespace(cluster: Cluster) -> None:
-    """The namespace of all claims, in which admin access is allowed."""
+    """Make the namespace of all claims, with the label that allows admin access in it."""
     labels = {"resource.kubernetes.io/admin-access": "true"}
     cluster.api.create(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench", "labels": labels}}

@@ -12,7 +12,7 @@ from proto import dra_v1_pb2 as pb
 from tools.bench.table import Spread
 
 CLAIMS_PER_ROUND = 8
-"""Each of them has a GPU of its own."""
+"""So many claims are prepared one by one; each has a GPU of its own."""
 
 _WARM_UP = 1
 
@@ -42,8 +42,8 @@ class Contender:
 class Rounds:
     """How often each time is measured.
 
-    A turn begins after a pause, so that work which the turn before started has ended: a controller that sees
-    a claim works for some more milliseconds, and would slow down the other plugin's turn.
+    A turn begins after a pause, in which work that the last turn caused ends: a controller that sees a claim
+    works for some more milliseconds, and would slow down the other plugin's turn.
     """
 
     singles: int = 40
@@ -54,10 +54,10 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds of one plugin, round by round.
+    """The milliseconds that one plugin took, round by round.
 
-    A round of single calls gives the median of its eight claims, a round of calls at once the time until the
-    last answer.
+    For single calls it is the median of the round's eight claims, for calls at once the time until the last
+    answer.
     """
 
     prepare: tuple[float, ...]
@@ -67,7 +67,7 @@ class Latency:
     all_at_once: tuple[float, ...]
 
     def beside(self, other: Latency) -> dict[str, Spread]:
-        """The ratios of this plugin to another one, by the names of the fields."""
+        """The ratios of this plugin's times to another's: name of the field -> ratios."""
         names = [field.name for field in fields(self)]
         return {name: Spread.of_ratios(getattr(self, name), getattr(other, name)) for name in names}
 
@@ -75,9 +75,9 @@ class Latency:
 def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, ...]:
     """Time single claims, eight claims at once on eight GPUs, and all of them at once, for each plugin.
 
-    The plugins take turns claim by claim, and the first of one turn is the last of the next, so that other
-    work on the machine slows all of them alike. Every prepared claim is unprepared again. The first round of
-    each kind does not count, because connections and caches warm up in it.
+    The plugins take turns claim by claim, so that other work on the machine slows all of them alike. Every
+    prepared claim is unprepared again. The first round of each kind does not count, because connections and
+    caches warm up in it.
     """
     taken = _Turns(contenders, rounds.pause_seconds)
     singles = [_single_round(taken) for _ in range(_WARM_UP + rounds.singles)][_WARM_UP:]
@@ -109,6 +109,7 @@ class _Turns:
     def next(self) -> Iterator[tuple[int, Contender]]:
         """The plugins with their index, each when it may begin."""
         order = self._order
+        # The first of one turn is the last of the next, so that no plugin always follows the same one.
         self._order = order[::-1]
         for index, one in order:
             time.sleep(self._pause_seconds)
@@ -135,7 +136,7 @@ def _single_round(turns: _Turns) -> list[tuple[float, float, float]]:
 
 
 def _burst(turns: _Turns, count: int | None) -> list[float]:
-    """For each plugin the time until so many claims, or all, are prepared."""
+    """For each plugin the time until so many claims, or all of them with None, are prepared."""
     times = [0.0] * len(turns)
     for index, one in turns.next():
         claims = one.claims[:count]

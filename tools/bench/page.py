@@ -1,7 +1,7 @@
 """Measures ``gpuctl web`` on a made-up cluster of 1,000 nodes with 8 GPUs each, whose claims come and go.
 
-``python -m tools.bench.page`` needs chromium for the first paint. The API server is the embedded one, in a
-process of its own, so that the processor time and memory of the page's process are its own.
+``python -m tools.bench.page`` needs chromium for the first paint. The API server is the embedded one. It runs
+in a process of its own, so that its processor time and memory do not count for the page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from envtest.client.api import ApiClient
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.node.planned import plan_node
 from tools.bench.process_use import cpu_seconds, resident_mib
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 from tools.testbed.chromium import chromium
 
 NODES = 1000
@@ -38,6 +38,9 @@ _DRA = "/apis/resource.k8s.io/v1"
 _NAMESPACE = "bench"
 _CLAIM_PATH = f"{_DRA}/namespaces/{_NAMESPACE}/resourceclaims"
 
+# When the browser painted something first, in milliseconds after the navigation began; 0 before.
+_PAINT = "(performance.getEntriesByName('first-contentful-paint')[0] || {startTime: 0}).startTime"
+
 Object = dict[str, Any]
 
 
@@ -46,18 +49,18 @@ def _cluster(kubeconfig: Path, ready: Any, churn: Any) -> None:
     with EmbeddedApiServer() as server:
         server.write_kubeconfig(kubeconfig)
         api = ApiClient(server.url, None, "")
-        given = _fill(server, api)
+        allocated = _fill(server, api)
         ready.set()
         number = 0
         while True:
             churn.wait()
             number += 1
-            _change(api, given, number)
+            _change(api, allocated, number)
             time.sleep(1 / CHANGES_A_SECOND)
 
 
 def _fill(server: EmbeddedApiServer, api: ApiClient) -> dict[int, Object | None]:
-    """Make nodes, claims and pods; returns what each claim was given."""
+    """Make nodes, claims and pods; returns the allocation result of each claim."""
     exact = {"deviceClassName": "gpu.nvidia.com"}
     server.create("/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
     expression = "device.driver == 'gpu.nvidia.com'"
@@ -74,13 +77,13 @@ def _fill(server: EmbeddedApiServer, api: ApiClient) -> dict[int, Object | None]
         for one in planned:
             server.create(f"{_DRA}/resourceslices", _slice_of(one, node))
     devices = [str(device["name"]) for one in planned for device in one["spec"].get("devices") or ()]
-    given: dict[int, Object | None] = {}
+    allocated: dict[int, Object | None] = {}
     for number in range(CLAIMS):
         server.create(_CLAIM_PATH, _claim(number, exact))
         node, device = divmod(number * 2, len(devices))
         result = {"request": "gpu", "driver": "gpu.nvidia.com", "device": devices[device]}
-        given[number] = {**result, "pool": f"node-{node}/gpu.nvidia.com"}
-        _give(api, number, given[number])
+        allocated[number] = {**result, "pool": f"node-{node}/gpu.nvidia.com"}
+        _allocate(api, number, allocated[number])
     for number in range(PODS):
         pod = {
             "metadata": {"name": f"waits-{number}", "namespace": _NAMESPACE},
@@ -91,7 +94,7 @@ def _fill(server: EmbeddedApiServer, api: ApiClient) -> dict[int, Object | None]
             },
         }
         server.create(f"/api/v1/namespaces/{_NAMESPACE}/pods", pod)
-    return given
+    return allocated
 
 
 def _slice_of(planned: Object, node: int) -> Object:
@@ -115,16 +118,16 @@ def _claim(number: int, exact: Object) -> Object:
     }
 
 
-def _give(api: ApiClient, number: int, result: Object | None) -> None:
-    """Write into a claim's status which device it has, or that it has none."""
+def _allocate(api: ApiClient, number: int, result: Object | None) -> None:
+    """Write the allocation of a claim, or remove it."""
     allocation = {"devices": {"results": [result]}} if result else None
     api.patch(f"{_CLAIM_PATH}/claim-{number}/status", {"status": {"allocation": allocation}})
 
 
-def _change(api: ApiClient, given: dict[int, Object | None], number: int) -> None:
-    """Take a claim's device away or give it back; every 20th time add or remove a taint of a GPU."""
+def _change(api: ApiClient, allocated: dict[int, Object | None], number: int) -> None:
+    """Remove the allocation of a claim or restore it; every 20th time add or remove a taint of a GPU."""
     claim = number // 2 * 7 % CLAIMS
-    _give(api, claim, given[claim] if number % 2 else None)
+    _allocate(api, claim, allocated[claim] if number % 2 else None)
     if number % 20 == 0:
         path = f"{_DRA}/resourceslices/node-{number % NODES}-gpus"
         found = api.get(path)
@@ -159,7 +162,7 @@ def _wait_without(address: str, words: str) -> None:
 
 
 def _window(address: str, stop: threading.Event) -> None:
-    """Do what a browser's window does: read that something changed, and fetch what changed."""
+    """Do what an open page does: wait for events that something has changed, and fetch the changed parts."""
     marks: dict[str, str] = {}
     with urlopen(f"{address}events") as stream:  # noqa: S310 - it is our own
         for line in stream:
@@ -176,6 +179,7 @@ def measure(kubeconfig: Path, churn: Any) -> list[Row]:
     started = time.perf_counter()
     with _page(kubeconfig) as (pid, address):
         begun_seconds = time.perf_counter() - started
+        # Words that the page shows while it reads the cluster, and while it counts devices.
         _wait_without(address, "being read")
         read_seconds = time.perf_counter() - started
         _wait_without(address, "so far")
@@ -194,6 +198,7 @@ def measure(kubeconfig: Path, churn: Any) -> list[Row]:
         for window in windows:
             window.start()
         churn.set()
+        # The first changes meet windows that are still loading.
         time.sleep(3)
         busy = _share(pid, MEASURED_SECONDS)
         memory = resident_mib(pid)
@@ -216,17 +221,15 @@ def measure(kubeconfig: Path, churn: Any) -> list[Row]:
     ]
 
 
-_PAINT = "(performance.getEntriesByName('first-contentful-paint')[0] || {startTime: 0}).startTime"
-
-
 def _share(pid: int, seconds: float) -> float:
+    """The part of a core that a process uses, measured for so long."""
     before, started = cpu_seconds(pid), time.perf_counter()
     time.sleep(seconds)
     return (cpu_seconds(pid) - before) / (time.perf_counter() - started)
 
 
-def main() -> int:
-    """Print the table; the exit code is 1 when a limit is not met."""
+def main() -> None:
+    """Print the table; exits with 1 if a limit is not met."""
     context = multiprocessing.get_context("spawn")
     ready, churn = context.Event(), context.Event()
     with tempfile.TemporaryDirectory() as folder:
@@ -240,9 +243,8 @@ def main() -> int:
         finally:
             cluster.kill()
             cluster.join()
-    print_table(table, "embedded", "median")
-    return exit_status(table)
+    finish(table, "embedded", "median")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,12 +1,11 @@
-"""Measures partitions with a slow NVML, beside NVML alone and a whole GPU in the same run.
+"""Measures how long partitions take with a slow NVML, compared with NVML alone and a whole GPU in one run.
 
-The claims name their devices already, as the scheduler would have it. NVML is the fake one, which keeps
-its state in a file that both processes change; calls that change a GPU take as long as ``--nvml-ms`` says.
+The claims are already allocated. NVML is the fake one, whose state is in a file that this process and the
+plugin change. For many partitions at once, calls that change a GPU take as long as ``--nvml-ms`` says.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
@@ -22,7 +21,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 
 MACHINE = "hgx-h100"
 PROFILE, PROFILE_ID, COMPUTE_PROFILE_ID = "1g.10gb", 19, 0
@@ -33,7 +32,7 @@ _CHANGES = ("set_mig_mode", "create_gpu_instance", "create_compute_instance")
 
 
 def nvml_alone(nvml: str, pci: PciAddress) -> float:
-    """Milliseconds that the calls for a GPU's first partition take by themselves."""
+    """The milliseconds of the NVML calls for a GPU's first partition, without the driver."""
     machine = FakeMachine.open(nvml)
     session = machine.nvml()
     session.init()
@@ -58,7 +57,7 @@ def nvml_alone(nvml: str, pci: PciAddress) -> float:
 
 
 def single(driver: DriverNode, plugin: Plugin, whole: pb.Claim, partition: pb.Claim) -> Row:
-    """A partition beside NVML alone and a whole GPU, the three taking turns."""
+    """The time of a partition compared with NVML alone and a whole GPU; the three take turns."""
     floor, ours = [], []
     pci = min(driver.machine.state.gpus)
     for _ in range(ROUNDS):
@@ -71,7 +70,7 @@ def single(driver: DriverNode, plugin: Plugin, whole: pb.Claim, partition: pb.Cl
 
 
 def crowd(plugin: Plugin, rows_of_gpus: Sequence[Sequence[pb.Claim]]) -> Row:
-    """All partitions of all GPUs at once, beside those of one GPU one after the other."""
+    """The time of all partitions of all GPUs at once, compared with those of one GPU one after the other."""
     everything = [claim for row in rows_of_gpus for claim in row]
     in_row, at_once = [], []
     for _ in range(CROWDS):
@@ -109,8 +108,7 @@ def main(kubernetes: str, nvml_ms: int) -> None:
             driver.machine.slow(nvml_ms / 1000, call)
         table.append(crowd(plugin, rows_of_gpus))
         plugin.close()
-    print_table(table, kubernetes, "times what it is beside")
-    sys.exit(exit_status(table))
+    finish(table, kubernetes, "times what it is beside")
 
 
 if __name__ == "__main__":

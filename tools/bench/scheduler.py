@@ -1,7 +1,7 @@
 """Measures how many pods a second the scheduler of Kubernetes places, for each way to offer GPUs.
 
 The control plane is real. The nodes are only objects, with the slices that the driver would publish. The
-scheduler starts when all pods and claims are there, so that only its own pace counts.
+scheduler starts once all pods and claims exist, so that only its own pace counts.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tools.bench.process_use import cpu_seconds
 Object = dict[str, Any]
 
 MACHINE = "hgx-h100"
+# Clients that create objects at once. More would only take processor time from the API server.
 CLIENTS = 4
-"""More would only take processor time from the API server."""
+# A scheduler that binds no pod for so long has given up on the remaining ones.
 _STALLED_SECONDS = 15.0
-"""A scheduler that does nothing for so long has given up on the remaining pods."""
+# The part of the pace of whole GPUs that a layout must reach.
 _LEAST_OF_WHOLE = 0.8
-"""How much of the pace of whole GPUs a layout must reach."""
 
+# Fewer than the eight GPUs of a node, so that whole GPUs do not run out.
 _PODS_PER_NODE = 6
-"""Fewer than the eight GPUs, so that whole GPUs do not run out."""
 _MOST_PODS = 400
 _READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "an object alone"}
 _PLENTY = {"cpu": "1024", "memory": "4096Gi", "pods": "1000"}
@@ -52,7 +52,7 @@ _PLENTY = {"cpu": "1024", "memory": "4096Gi", "pods": "1000"}
 class Mode:
     """A way in which the GPUs of a node are offered, and the class that the pods ask for.
 
-    ``configuration`` is the node configuration, None for none.
+    ``says`` describes it in the table. ``configuration`` is the node configuration, if any.
     """
 
     name: str
@@ -91,18 +91,17 @@ MODES = (
 
 
 def _node_names(count: int) -> list[str]:
-    """The names of the nodes."""
     return [f"bench-{index:03d}" for index in range(count)]
 
 
 def _create_all(api: ApiClient, objects: Iterable[Object]) -> None:
-    """Create objects over several connections at once; raises what the first that fails raises."""
+    """Create objects over several connections at once; raises the error of the first that fails."""
     with ThreadPoolExecutor(CLIENTS) as clients:
         list(clients.map(api.create, objects))
 
 
 def _create_nodes(api: ApiClient, names: Iterable[str]) -> None:
-    """Create nodes that are ready, without the taint that the API server gives to a new node."""
+    """Create nodes that are ready, without the not-ready taint that the API server gives to new nodes."""
 
     def create(name: str) -> None:
         api.create(
@@ -120,7 +119,7 @@ def _create_nodes(api: ApiClient, names: Iterable[str]) -> None:
 
 
 def slices(mode: Mode, names: Iterable[str]) -> list[Object]:
-    """The slices of the nodes: those that the driver would publish on one such machine, for each."""
+    """The slices that the driver would publish on these nodes, all with the same machine."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         file = Path(folder) / "node.yaml"
         if mode.configuration is not None:
@@ -143,10 +142,10 @@ def slices(mode: Mode, names: Iterable[str]) -> list[Object]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast the scheduler was: ``bound`` pods in ``seconds``, from its first write of a claim.
+    """How fast the scheduler was: ``bound`` pods in ``seconds``, counted from its first write to a claim.
 
-    ``processor_seconds`` is what it used of the processors until then, its start aside: a busy machine
-    makes everything slower, but hardly this.
+    ``processor_seconds`` is the processor time that it used meanwhile. Other work on the machine hardly
+    changes it, while it makes everything slower.
     """
 
     bound: int
@@ -155,20 +154,20 @@ class Pace:
 
     @property
     def pods_per_second(self) -> float:
-        """Pods by time."""
+        """Pods bound in a second."""
         return self.bound / self.seconds
 
     @property
     def processor_ms_per_pod(self) -> float:
-        """Milliseconds of one processor."""
+        """Processor time for one pod, in milliseconds."""
         return 1000 * self.processor_seconds / self.bound
 
 
 @contextmanager
 def control_plane_alone(kubernetes: str) -> Iterator[RealCluster]:
-    """etcd and the API server, with the shipped DeviceClasses; no scheduler, controllers or kubelet run.
+    """etcd and the API server, with the shipped DeviceClasses; no scheduler, controller or kubelet runs.
 
-    So nothing marks the nodes of the benchmark as unreachable, and nothing touches its claims.
+    A controller manager would mark the nodes as unreachable, since no kubelet reports them.
     """
     with start_cluster(kubernetes=kubernetes) as cluster:
         (node,) = cluster.nodes
@@ -183,7 +182,7 @@ def control_plane_alone(kubernetes: str) -> Iterator[RealCluster]:
 
 
 def pods_with_claims(device_class: str, count: int) -> tuple[list[Object], list[Object]]:
-    """Claims for one device each, and the pods that name them, so that no controller has to make claims."""
+    """Claims for one device each, and pods that name them; no controller has to make claims of templates."""
     exactly = {"deviceClassName": device_class}
     claims = [
         {
@@ -215,10 +214,10 @@ def pods_with_claims(device_class: str, count: int) -> tuple[list[Object], list[
 def measure(
     cluster: RealCluster, slices: Iterable[Object], device_class: str, count: int, limit: float
 ) -> Pace:
-    """Let a fresh scheduler place ``count`` pods, for at most ``limit`` seconds, and delete them again.
+    """Let a new scheduler place ``count`` pods, for at most ``limit`` seconds, and delete them again.
 
-    All objects exist before the scheduler starts, so the clients that create them do not slow it down.
-    Raises RuntimeError when it gives up on pods, TimeoutError when it never begins.
+    All objects exist before the scheduler starts, so that the clients which create them do not slow it down.
+    Raises RuntimeError if it gives up on pods, TimeoutError if it never begins.
     """
     api = cluster.api
     claims, pods = pods_with_claims(device_class, count)
@@ -250,11 +249,11 @@ def _work_off(cluster: RealCluster, count: int, limit: float) -> Pace:
 
 
 def _changes(api: ApiClient, path: str, **query: str) -> Generator[str]:
-    """The names of the objects that change from now on; raises TimeoutError when none does for long."""
+    """The names of the objects that change from now on; raises TimeoutError if none does for long."""
 
     def watched(version: str) -> Generator[str]:
         while True:
-            # The API server ends a watch whose reader lags behind; the next watch continues there.
+            # The API server ends a watch whose reader is too slow; the next one continues where it ended.
             since = {"watch": "true", "resourceVersion": version, **query}
             with api.stream("GET", path, query=since, timeout_seconds=_STALLED_SECONDS) as lines:
                 for line in lines:
@@ -284,7 +283,9 @@ def _times(bound: Iterable[str], begun: float, count: int, limit: float) -> list
 
 
 def _clear(cluster: RealCluster, claims: Sequence[Object]) -> None:
-    """Remove pods, claims and slices. No controller runs that would take the claims' finalizer away."""
+    """Remove pods, claims and slices."""
+    # The scheduler adds a finalizer to each claim that it allocates. A controller usually removes it once no
+    # pod uses the claim, but none runs here.
     api = cluster.api
     api.request("DELETE", paths.pod(), {"gracePeriodSeconds": 0})
 
@@ -300,7 +301,7 @@ def _clear(cluster: RealCluster, claims: Sequence[Object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best of some measurements of one mode: each figure from the round in which it was best."""
+    """The best figures of several rounds of one mode, each from the round in which it was best."""
 
     pods_per_second: float
     processor_ms_per_pod: float
@@ -325,10 +326,10 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict[str, Best]:
-    """The best of several rounds by the mode's name, on ``count`` nodes.
+    """Name of the mode -> the best of several rounds, on ``count`` nodes.
 
-    The best one counts because other work on the machine can only slow a round down. Each round begins with
-    another mode, so that no mode is always the first on a fresh server or the last on an old one.
+    The best round counts, because other work on the machine can only slow a round down. Each round begins
+    with another mode, so that no mode is always the first on a fresh server, or the last.
     """
     names = _node_names(count)
     pods = min(count * _PODS_PER_NODE, _MOST_PODS)
@@ -349,7 +350,7 @@ def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dic
 
 
 def broken(rates: dict[int, dict[str, Best]]) -> list[str]:
-    """Which sizes of cluster break the limit, in words."""
+    """A sentence for each size of cluster at which the limit is not met."""
     return [
         f"a layout reaches {ratio:.2f} of whole GPUs on {count} nodes, less than {_LEAST_OF_WHOLE:g}"
         for count, by_mode in rates.items()
@@ -358,7 +359,7 @@ def broken(rates: dict[int, dict[str, Best]]) -> list[str]:
 
 
 def print_table(rates: dict[int, dict[str, Best]], kubernetes: str) -> None:
-    """Print pods a second, their ratio to whole GPUs, and the processor's time, as Markdown."""
+    """Print pods a second, their ratio to whole GPUs, and the processor time, as Markdown."""
     heads = ("Kubernetes " + kubernetes, *(f"{count} nodes" for count in rates))
     print("| " + " | ".join(heads) + " |")
     print("|" + "---|" * len(heads))

@@ -1,7 +1,6 @@
-"""Times the metrics of a plugin with 8 GPUs and 56 partitions, all of them claimed, and prepares beside them.
+"""Times scrapes of a plugin with 8 GPUs and 56 partitions, all claimed, and prepares during scrapes.
 
-Each scrape that is timed comes more than a second after the one before, so that NVML is asked for it. The
-cluster is the embedded one: nothing but the plugin is measured, whose NVML is the fake one.
+The cluster is the embedded one, and NVML the fake one: only the plugin is measured.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from driver.kinds.partition.names import partition_device_name
@@ -24,6 +23,7 @@ from tools.bench.table import Row, Spread, exit_status, lines
 PROFILE, PLACES = "1g.10gb", range(7)
 SCRAPES = 15
 ROUNDS, CALLS = 12, 25
+# The plugin keeps what NVML answered for a second. A later scrape asks NVML again.
 STALE_SECONDS = 1.1
 SCRAPE_LIMIT_MS = 50.0
 BESIDE_LIMIT = 1.1
@@ -38,7 +38,7 @@ def scrape(address: str) -> bytes:
 
 
 def scrape_row(address: str, partitions: int) -> Row:
-    """How long a scrape takes; raises AssertionError when a partition is missing in it."""
+    """How long a scrape takes; raises AssertionError if a partition is missing in it."""
     found = []
     for _ in range(SCRAPES):
         time.sleep(STALE_SECONDS)
@@ -54,7 +54,7 @@ def scrape_row(address: str, partitions: int) -> Row:
 
 @contextmanager
 def scraped(address: str) -> Iterator[None]:
-    """Scrape the plugin once a second while the context lasts."""
+    """Scrape the plugin about once a second while the context lasts."""
     ended = threading.Event()
 
     def run() -> None:
@@ -69,7 +69,7 @@ def scraped(address: str) -> Iterator[None]:
 
 
 def beside_row(address: str, plugin: Plugin, claim: pb.Claim) -> Row:
-    """Prepare and unprepare of one partition while the plugin is scraped, beside the same without."""
+    """Prepare and unprepare of one partition while the plugin is scraped, compared with the same without."""
 
     def calls() -> float:
         return sum(plugin.unprepare(claim) + plugin.prepare(claim) for _ in range(CALLS))
@@ -83,9 +83,10 @@ def beside_row(address: str, plugin: Plugin, claim: pb.Claim) -> Row:
     return Row(what, Spread.of_ratios(ours, floor), BESIDE_LIMIT)
 
 
-def main(free_port: Callable[[], int]) -> int:
-    """Measure on the embedded cluster; returns 1 when a limit is not met."""
-    address = f"127.0.0.1:{free_port()}"
+def main() -> int:
+    """Measure on the embedded cluster; returns 1 if a limit is not met."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     with EmbeddedCluster(1) as cluster:
         driver = DriverNode.install(cluster, machine="hgx-h100")
         driver.start_plugin("--metrics-addr", address)
@@ -105,10 +106,5 @@ def main(free_port: Callable[[], int]) -> int:
     return exit_status(table)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 if __name__ == "__main__":
-    sys.exit(main(_free_port))
+    sys.exit(main())

@@ -1,14 +1,13 @@
-"""Measures shares of a GPU beside a whole GPU in the same run: one by one, and 48 at once.
+"""Measures shares of a GPU compared with a whole GPU in the same run: one by one, and 48 at once.
 
-The claims name their devices already, as the scheduler would have it. The MPS daemons are the fake ones,
-real processes that take about a tenth of a second to start.
+The claims are already allocated. The MPS daemons are the fake ones: processes that take about a tenth of a
+second to start.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
-from tools.bench.table import Row, Spread, exit_status, print_table
+from tools.bench.table import Row, Spread, finish
 
 MACHINE = "hgx-h100"
 ROUNDS = 40
@@ -33,7 +32,7 @@ FORMS = {"time-sliced": SharedForm("TimeSlicing", MANY), "MPS": SharedForm("MPS"
 
 
 def beside_whole(plugin: Plugin, whole: pb.Claim, share: pb.Claim) -> Spread:
-    """A share beside a whole GPU, the two taking turns."""
+    """The time of a share compared with a whole GPU; the two take turns."""
     floor, ours = [], []
     for _ in range(ROUNDS):
         floor.append(plugin.prepare(whole))
@@ -44,7 +43,7 @@ def beside_whole(plugin: Plugin, whole: pb.Claim, share: pb.Claim) -> Spread:
 
 
 def beside_a_row(plugin: Plugin, shares: Sequence[pb.Claim]) -> Spread:
-    """Shares of one GPU at once beside the same ones in a row."""
+    """The time of shares of one GPU at once, compared with the same shares one after the other."""
     in_row, at_once = [], []
     for _ in range(CROWDS):
         in_row.append(sum(plugin.prepare(share) for share in shares))
@@ -55,7 +54,7 @@ def beside_a_row(plugin: Plugin, shares: Sequence[pb.Claim]) -> Spread:
 
 
 def daemon_alone(driver: DriverNode, folder: Path) -> float:
-    """Milliseconds until a control daemon has started and answered with its limits, without our processes."""
+    """The milliseconds until an MPS daemon has started and answered with its limits, without the driver."""
     program = driver.folder / "driver/usr/bin/nvidia-cuda-mps-control"
     own = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "p"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "l")}
     environment = os.environ | own | {"CUDA_VISIBLE_DEVICES": "7"}
@@ -73,7 +72,7 @@ def daemon_alone(driver: DriverNode, folder: Path) -> float:
 
 
 def first_share(driver: DriverNode, plugin: Plugin, share: pb.Claim) -> Row:
-    """The first MPS share of a GPU beside the start of its daemon by hand, the two taking turns."""
+    """The time of a GPU's first MPS share compared with starting its daemon by hand; the two take turns."""
     alone, ours = [], []
     for number in range(STARTS):
         folder = driver.folder / f"m{number}"
@@ -85,7 +84,7 @@ def first_share(driver: DriverNode, plugin: Plugin, share: pb.Claim) -> Row:
 
 
 def of_form(word: str, plugin: Plugin, whole: pb.Claim, shares: Sequence[pb.Claim]) -> list[Row]:
-    """The rows of one way to share: a share on a GPU that has one, and all of them at once."""
+    """The rows of one strategy: a second share of a GPU, and all further shares at once."""
     plugin.prepare(shares[0])
     single = beside_whole(plugin, whole, shares[1])
     at_once = beside_a_row(plugin, shares[1:])
@@ -126,8 +125,7 @@ def main(kubernetes: str) -> None:
         for word, claims in shares.items():
             table += of_form(word, plugin, whole, claims)
         plugin.close()
-    print_table(table, kubernetes, "times what it is beside")
-    sys.exit(exit_status(table))
+    finish(table, kubernetes, "times what it is beside")
 
 
 if __name__ == "__main__":

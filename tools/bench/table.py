@@ -1,13 +1,14 @@
-"""The table of a benchmark: medians with their spread, ratios wherever there is something to compare with."""
+"""The table of a benchmark: medians with their spread, most of them ratios to something in the same run."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NoReturn, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,17 @@ class Spread:
 
     @classmethod
     def of_ratios(cls, ours: Sequence[float], floor: Sequence[float]) -> Self:
-        """The spread of our value by the floor's, round by round.
+        """The spread of our value divided by the floor's, round by round.
 
-        Each round is compared with the same round of the floor, so that what slows the machine for a while
-        slows both sides of a ratio. Raises ValueError when the numbers of rounds differ.
+        Both values of a ratio are from the same round, so that other work on the machine slows both. Raises
+        ValueError if the numbers of rounds differ.
         """
         return cls.of([one / least for one, least in zip(ours, floor, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; ``limit`` is on the median, None where none is set.
-
-    ``unit`` is empty for a ratio.
-    """
+    """One line of the table. ``limit`` is for the median, None without one; ``unit`` is empty for a ratio."""
 
     what: str
     spread: Spread
@@ -77,13 +75,14 @@ def lines(table: Sequence[Row], median: str) -> list[str]:
     return [heads, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows]
 
 
-def print_table(table: Sequence[Row], kubernetes: str, median: str = "times the floor") -> None:
-    """Print the table, with the machine it was made on."""
+def exit_status(table: Sequence[Row]) -> int:
+    """The exit status: 1 if a limit is not met."""
+    return 0 if all(row.holds for row in table) else 1
+
+
+def finish(table: Sequence[Row], kubernetes: str, median: str = "times the floor") -> NoReturn:
+    """Print the table and the machine on which it was made, and end the process with the exit status."""
     print("\n".join(lines(table, median)))
     python = platform.python_version()
     print(f"\nKubernetes {kubernetes}, {os.cpu_count()} cores, Linux {platform.release()}, Python {python}.")
-
-
-def exit_status(table: Sequence[Row]) -> int:
-    """The exit status: 1 when a limit is not met."""
-    return 0 if all(row.holds for row in table) else 1
+    sys.exit(exit_status(table))

@@ -1,1 +1,1 @@
-"""What makes parts of the documentation: tables, pictures, the site."""
+"""Programs that make parts of the documentation: tables, pictures, the site."""

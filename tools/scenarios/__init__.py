@@ -1,1 +1,1 @@
-"""Runs what READMEs of ``deploy/scenarios`` and pages of ``docs`` show: their own blocks, on a cluster."""
+"""Runs the commands that READMEs of ``deploy/scenarios`` and pages of ``docs`` show, on a cluster."""

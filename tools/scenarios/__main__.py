@@ -1,4 +1,4 @@
-"""The command ``python -m tools.scenarios``: run the READMEs, keep the cluster of one, list them."""
+"""The command ``python -m tools.scenarios``: run scenarios, keep the cluster of one, list them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_LINES = 60
 
 
 class Report:
-    """Writes to a console as results come in; remembers whether one failed."""
+    """Writes results to a console as they come, and counts those that failed."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -49,11 +49,11 @@ class Report:
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """How many scenarios failed."""
         return sum(result.failure is not None for result in self._results)
 
-    def tell(self, result: Result) -> None:
-        """Say how one came out."""
+    def show(self, result: Result) -> None:
+        """Show the result of a scenario."""
         self._results.append(result)
         word, style = ("ok", "green") if result.failure is None else ("FAILED", "bold red")
         line = Text.assemble((f"{word:<7}", style), f"{result.name:<34} {result.seconds:6.1f} s")
@@ -67,34 +67,32 @@ class Report:
             self._print(Text(f"  {shown}:{failure.line}: {failure.reason}", "bold"))
             for command in failure.command.splitlines():
                 self._print(Text(f"    $ {command}", "cyan"))
-            self._tell_lines(failure.told.splitlines())
+            self._show_lines(failure.output.splitlines())
 
     def skip(self, name: str, kind: str, why: str) -> None:
-        """Say that one is not for this kind of cluster."""
+        """Show that a scenario is not for this kind of cluster."""
         self._print(Text.assemble(("-      ", "dim"), f"{name:<34} not on {kind}: {why}"))
 
     def end(self, seconds: float) -> None:
-        """Say how many there were."""
+        """Show how many scenarios ran and how long that took."""
         ran = len(self._results)
         self._print(Text(f"{ran - self.failed} of {ran} scenarios ran as written, in {seconds:.0f} s"))
 
-    def _tell_lines(self, lines: Sequence[str]) -> None:
+    def _show_lines(self, lines: Sequence[str]) -> None:
         for line in lines[:_MOST_LINES]:
             self._print(Text(f"    {line}", _STYLES.get(line[:2], "")))
         if len(lines) > _MOST_LINES:
             self._print(Text(f"    and {len(lines) - _MOST_LINES} more lines", "dim"))
 
     def _print(self, line: Text) -> None:
-        # One call a line, so that those of clusters that run side by side do not mix.
+        # One call for each line, so that lines about clusters that run side by side do not mix.
         self._console.print(line, soft_wrap=True, highlight=False)
 
 
 def keep(scenario: Scenario, kind: ClusterKind, say: Callable[[str], None]) -> None:
-    """Build the cluster of a scenario, say how a shell gets to it, and wait for KeyboardInterrupt.
-
-    The embedded cluster needs nothing of Kubernetes but kubectl, so a person's own is taken where there is
-    one: building it takes Go and minutes.
-    """
+    """Build the cluster of a scenario, say how a shell reaches it, and wait for KeyboardInterrupt."""
+    # The embedded cluster needs nothing of Kubernetes but kubectl. The user's own saves building one, which
+    # takes Go and minutes.
     own = shutil.which("kubectl") if kind == "embedded" else None
     if own is None and kind == "embedded":
         say("there is no kubectl on the PATH: one is built unless it was before, which takes Go and minutes")
@@ -108,7 +106,8 @@ def keep(scenario: Scenario, kind: ClusterKind, say: Callable[[str], None]) -> N
         words = " ".join(f"{name}={value}" for name, value in taken.items())
         page = scenario.page.file
         shown = page.relative_to(PACKAGE_ROOT) if page.is_relative_to(PACKAGE_ROOT) else page
-        try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
+        # Around the message too: a reader may press Ctrl-C before the wait has begun.
+        try:
             say(f"export {words}\n\nFollow {shown} in a shell with these, from the root of this checkout.")
             say("The cluster runs until Ctrl-C.")
             threading.Event().wait()
@@ -143,10 +142,10 @@ def run(names: tuple[str, ...], kind: ClusterKind, jobs: int, *, long: bool) -> 
     groups = groups_of([one for one in wanted if kind in one.description.clusters])
     with signals_end_it_once():
         if jobs > 1:
-            run_side_by_side(groups, kind, jobs, report.tell)
+            run_side_by_side(groups, kind, jobs, report.show)
         else:
             for group in groups:
-                run_group(group, kind, report.tell)
+                run_group(group, kind, report.show)
     report.end(time.monotonic() - begun)
     sys.exit(1 if report.failed else 0)
 
@@ -172,11 +171,11 @@ def list_all() -> None:
 
 
 def _read(name: str, report: Report) -> Scenario | None:
-    """A scenario; one that cannot be used counts as failed, and keeps no other from running."""
+    """A scenario; None for one that cannot be used, which counts as failed while the others run."""
     try:
         return scenario(name)
     except ScenarioWrong as error:
-        report.tell(Result(name, name, 0.0, 0.0, Failure(1, "", error_text(error))))
+        report.show(Result(name, name, 0.0, 0.0, Failure(1, "", error_text(error))))
         return None
 
 

@@ -1,4 +1,4 @@
-"""Finds what can be run: the folders of ``deploy/scenarios``, and pages of ``docs`` that name a scenario."""
+"""Finds the scenarios: folders of ``deploy/scenarios``, and pages of ``docs`` that name one to run on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRONT_KEY = "scenario"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Something to run: ``folder`` has its description, and the files that its page is about."""
+    """A page to run. ``folder`` has the description of its cluster, and the files that the page is about."""
 
     name: str
     folder: Path
@@ -24,20 +24,20 @@ class Scenario:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder of its own, not a page of the documentation."""
+        """Whether it is a folder of ``deploy/scenarios``, not a page of the documentation."""
         return self.page.file.parent == self.folder
 
 
 def scenario_names(root: Path = PACKAGE_ROOT) -> list[str]:
     """The names of all scenarios of a checkout, those of folders first."""
-    return [*_files(root)]
+    return list(_files(root))
 
 
 def scenario(name: str, root: Path = PACKAGE_ROOT) -> Scenario:
-    """The scenario of a name; others are not read.
+    """Read the scenario with a name.
 
     Raises:
-        ScenarioWrong: there is none, or it cannot be used as it stands.
+        ScenarioWrong: there is no such scenario, or it cannot be used.
     """
     files = _files(root)
     if name not in files:
@@ -51,7 +51,7 @@ def scenario(name: str, root: Path = PACKAGE_ROOT) -> Scenario:
 
 
 def _files(root: Path) -> dict[str, Path]:
-    """The pages of all scenarios, by their names."""
+    """Name of the scenario -> file of its page."""
     described = sorted((root / "deploy" / "scenarios").glob(f"*/{DESCRIPTION}"))
     pages = [file for file in sorted((root / "docs").glob("*.md")) if _is_run(file)]
     return {

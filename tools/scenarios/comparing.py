@@ -1,7 +1,7 @@
-"""Compares what a page shows with what was printed. A page may leave things out with ``…``.
+"""Compares the output that a page shows with what was printed. A page may leave parts out with ``…``.
 
 ``…`` within a line matches any characters; a line that is only ``…`` matches any number of lines.
-Runs of blanks compare as one; blanks at the ends of lines and empty lines at the end of all do not count.
+Several blanks are the same as one. Blanks at the ends of lines, and empty lines at the end, do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BLANKS = re.compile(r"[^\S\n]+")
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed."""
+    """Whether the shown output matches what was printed."""
     wanted, got = lines_of(shown), lines_of(printed)
     # Empty lines at the end do not count, but a page may show some of them before a line that is ``…``.
     most = wanted.count("")
@@ -23,9 +23,10 @@ def matches(shown: str, printed: str) -> bool:
 
 
 def _all_match(wanted: Sequence[str], got: Sequence[str]) -> bool:
-    """Whether all lines are as wanted."""
-    # As in line_matches: a part between two lines of ``…`` can be taken at its first match.
-    parts = _split(wanted)
+    """Whether all lines match."""
+    # The part between two lines of ``…`` can be taken where it matches first: a later match leaves less for
+    # the parts after it. line_matches does the same with characters.
+    parts = parts_of(wanted)
     if len(parts) == 1:
         return len(wanted) == len(got) and _fit(wanted, got)
     first, *between, last = parts
@@ -43,7 +44,7 @@ def _all_match(wanted: Sequence[str], got: Sequence[str]) -> bool:
 
 
 def line_matches(shown: str, printed: str) -> bool:
-    """Whether one line is as shown; both as ``lines_of`` gives them."""
+    """Whether a printed line matches a shown one; both as ``lines_of`` gives them."""
     first, *rest = shown.split(ANYTHING)
     if not rest:
         return shown == printed
@@ -60,7 +61,7 @@ def line_matches(shown: str, printed: str) -> bool:
 
 
 def difference(shown: str, printed: str) -> str:
-    """What differs: ``-`` before lines that were expected, ``+`` before those that came instead."""
+    """The differences: ``-`` before lines that were expected, ``+`` before those that came instead."""
     wanted, got = lines_of(shown), lines_of(printed)
     # A line that matches a shown line counts as equal, even if its text differs.
     as_shown = [next((line for line in wanted if _is_shown(line, one)), one) for one in got]
@@ -81,12 +82,12 @@ def _is_shown(shown: str, printed: str) -> bool:
 
 
 def _fit(wanted: Sequence[str], got: Sequence[str]) -> bool:
-    """Whether the first lines of ``got`` are as wanted."""
+    """Whether the first lines of ``got`` match."""
     return len(wanted) <= len(got) and all(map(line_matches, wanted, got))
 
 
-def _split(lines: Sequence[str]) -> list[list[str]]:
-    """The lines between lines that are only ``…``; one part when there is no such line."""
+def parts_of(lines: Sequence[str]) -> list[list[str]]:
+    """The lines between lines that are only ``…``; one part if there is no such line."""
     parts: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == ANYTHING:

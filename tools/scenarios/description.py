@@ -1,4 +1,4 @@
-"""Reads ``scenario.yaml``: what a scenario needs of a cluster. Unknown keys are errors."""
+"""Reads ``scenario.yaml``: the cluster that a scenario needs. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_CONFIG = "deploy/examples/node-config/all-tiers.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: its machine, a shipped one's name or a path, labels, and more flags of the driver."""
+    """One node: its machine (the name of a shipped one, or a path), labels, and more flags of the driver."""
 
     machine: str
     labels: tuple[tuple[str, str], ...] = ()
@@ -33,10 +33,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a cluster has to be like; scenarios that want the same can share one.
+    """The cluster that a scenario needs; scenarios with equal ones can share a cluster.
 
-    ``config`` is the node configuration that it starts with. Without nodes there is no cluster at all: such a
-    scenario runs commands that need none.
+    ``config`` is the text of the node configuration at the start. Without nodes there is no cluster at all:
+    such a scenario runs commands that need none.
     """
 
     nodes: tuple[Node, ...]
@@ -46,7 +46,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A scenario.yaml: what it wants, on which kinds of clusters it runs, and whether it is a long one."""
+    """A scenario.yaml: the cluster, the kinds of clusters on which it runs, and whether it takes long.
+
+    ``why`` says why it does not run on every kind of cluster.
+    """
 
     wanted: Wanted
     config_file: Path
@@ -59,7 +62,7 @@ def read_description(file: Path) -> Description:
     """Read a scenario.yaml.
 
     Raises:
-        ScenarioWrong: it cannot be read, or says what is not known; names the key.
+        ScenarioWrong: it cannot be read, or a key is unknown or has a wrong value; names the key.
     """
     try:
         document = load_strictly(file.read_text())
@@ -110,7 +113,7 @@ def _nodes(file: Path, index: int, document: object) -> list[Node]:
 
 
 def _config_file(file: Path, named: str) -> Path:
-    """The node configuration: a file beside the description, or by its path in the checkout."""
+    """The node configuration: a file in the folder of the description, or a path in the checkout."""
     if not named:
         return PACKAGE_ROOT / DEFAULT_CONFIG
     beside = file.parent / named
@@ -130,7 +133,7 @@ def _listed(words: Collection[str]) -> str:
 
 
 class _Fields:
-    """A mapping of the file. Its keys are taken one by one; a key that is left over is an error."""
+    """A mapping of the file, whose keys are taken one by one; a key that is left over is an error."""
 
     def __init__(self, file: Path, prefix: str, document: object) -> None:
         self._file = file
@@ -140,14 +143,15 @@ class _Fields:
         self._left: dict[str, Any] = dict(document)
 
     def take(self, key: str, kind: type, default: Any) -> Any:
-        """The value of a key, which has to be of a type; the default where the key is not there."""
+        """The value of a key, which has to be of a type; the default if the key is missing."""
         value = self._left.pop(key, default)
+        # bool is a subclass of int.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.wrong(key, f"has to be a {kind.__name__}, and is {value!r}")
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """The strings of a list; empty where the key is not there."""
+        """The strings of a list; empty if the key is missing."""
         value = self.take(key, list, [])
         if not all(isinstance(one, str) for one in value):
             raise self.wrong(key, f"has to be a list of strings, and is {value!r}")
@@ -159,6 +163,6 @@ class _Fields:
             raise self.wrong(key, "is not known")
 
     def wrong(self, key: str, says: str) -> ScenarioWrong:
-        """What is wrong with a key of the file."""
+        """The error about a key of the file."""
         name = f"{self._prefix}{key}".rstrip(".") or "the document"
         return ScenarioWrong(f"{self._file}: {name} {says}")

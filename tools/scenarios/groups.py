@@ -1,4 +1,4 @@
-"""Runs many scenarios: those that want the same share a cluster, and several clusters run side by side."""
+"""Runs many scenarios: those that need the same cluster share one, and several clusters run side by side."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from tools.scenarios.written import faults
 
 Group = tuple[Scenario, ...]
 
-# The worker sends None when it wants work, and its results; this process sends groups, None for no more work.
-Line = Connection
+# The exit code of a process that SIGINT has ended.
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a scenario came out. ``start_seconds`` is how long its cluster took to start, if it did."""
+    """The result of a scenario. ``start_seconds`` is how long its cluster took to start, if it did."""
 
     name: str
     file: str
@@ -41,24 +40,22 @@ class Result:
 
 
 def groups_of(scenarios: Sequence[Scenario]) -> list[Group]:
-    """The scenarios in groups that want the same cluster; each group keeps the given order."""
+    """The scenarios in groups that need the same cluster; each group keeps the given order."""
     found: dict[object, list[Scenario]] = {}
     for one in scenarios:
         found.setdefault(one.description.wanted, []).append(one)
     return [tuple(group) for group in found.values()]
 
 
-def run_group(group: Group, kind: ClusterKind, tell: Callable[[Result], None]) -> None:
-    """Run scenarios that want the same cluster, one after the other; ``tell`` gets each result.
-
-    A cluster on which one has failed is not used again, since its state is unknown.
-    """
+def run_group(group: Group, kind: ClusterKind, report: Callable[[Result], None]) -> None:
+    """Run scenarios that need the same cluster, one after the other; ``report`` gets each result."""
     with ExitStack() as cleanup:
         place: Place | None = None
         for scenario in group:
             wrong = faults(scenario)
             if wrong:
-                tell(_result(scenario, Outcome(0.0, Failure(1, "", "it is written wrong", "\n".join(wrong)))))
+                failure = Failure(1, "", "it is written wrong", "\n".join(wrong))
+                report(_result(scenario, Outcome(0.0, failure)))
                 continue
             begun = time.monotonic()
             try:
@@ -68,7 +65,8 @@ def run_group(group: Group, kind: ClusterKind, tell: Callable[[Result], None]) -
             except (DriverError, ClusterError, OSError) as error:
                 started = time.monotonic()
                 outcome = Outcome(0.0, Failure(1, "", "its cluster failed", str(error)))
-            tell(_result(scenario, outcome, started - begun))
+            report(_result(scenario, outcome, started - begun))
+            # A cluster on which a scenario has failed is not used again: its state is unknown.
             if outcome.failure is not None:
                 cleanup.close()
                 place = None
@@ -83,64 +81,74 @@ class WorkerDied(ClusterError):
 
 
 def run_side_by_side(
-    groups: Sequence[Group], kind: ClusterKind, jobs: int, tell: Callable[[Result], None]
+    groups: Sequence[Group], kind: ClusterKind, jobs: int, report: Callable[[Result], None]
 ) -> None:
-    """Run groups, so many at a time, the largest first; raises WorkerDied."""
+    """Run groups in so many worker processes, the largest first; raises WorkerDied.
+
+    A worker sends None when it wants work, and each result. It gets a group, or None if none is left.
+    """
     left = sorted(parts_of(groups, jobs), key=len)
+    # Spawned, since a fork would copy the locks that other threads of this process hold.
     context = get_context("spawn")
-    workers: dict[Line, SpawnProcess] = {}
+    workers: dict[Connection, SpawnProcess] = {}
     try:
         for number in range(min(jobs, len(left))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, kind), name=f"scenarios-{number}")
             process.start()
+            # Otherwise this process would not see the end of the pipe when the worker ends.
             theirs.close()
             workers[ours] = process
         while workers:
             ready = connection.wait(list(workers))
-            for line in [one for one in workers if one in ready]:
-                _serve(line, workers, left, tell)
+            for pipe in [one for one in workers if one in ready]:
+                _serve(pipe, workers, left, report)
     finally:
         for process in workers.values():
             if process.is_alive():
-                process.terminate()  # it ends its cluster; Ctrl-C is ignored below some shells
+                # By SIGTERM a worker ends its cluster. Some shells start processes that ignore Ctrl-C.
+                process.terminate()
             process.join()
 
 
 def parts_of(groups: Sequence[Group], jobs: int) -> list[Group]:
-    """The groups, with large ones divided so that every worker has something to do."""
+    """The groups, with large ones divided so that every worker has work."""
     most = max(1, ceil(sum(map(len, groups)) / jobs))
     return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
 
 
 def _serve(
-    line: Line, workers: dict[Line, SpawnProcess], left: list[Group], tell: Callable[[Result], None]
+    pipe: Connection,
+    workers: dict[Connection, SpawnProcess],
+    left: list[Group],
+    report: Callable[[Result], None],
 ) -> None:
-    """Answer one message of a worker."""
+    """Handle one message of a worker."""
     try:
-        said = line.recv()
+        message = pipe.recv()
     except EOFError:
-        process = workers.pop(line)
+        process = workers.pop(pipe)
         process.join()
         if process.exitcode != 0:
             raise WorkerDied(f"{process.name} ended with status {process.exitcode}") from None
         return
-    if said is None:
-        line.send(left.pop() if left else None)
+    if message is None:
+        pipe.send(left.pop() if left else None)
     else:
-        tell(said)
+        report(message)
 
 
-def _work(line: Line, kind: ClusterKind) -> None:
-    """The work of a process: it runs one group after the other."""
+def _work(pipe: Connection, kind: ClusterKind) -> None:
+    """Run one group after the other in a worker process."""
     configure("warning", sys.stderr)
     with signals_end_it_once():
         try:
             while True:
-                line.send(None)
-                group = line.recv()
+                pipe.send(None)
+                group = pipe.recv()
                 if group is None:
                     return
-                run_group(group, kind, line.send)
+                run_group(group, kind, pipe.send)
         except KeyboardInterrupt:
-            sys.exit(_INTERRUPTED)  # the starting process reports it
+            # Without a traceback: the process that started this one reports it.
+            sys.exit(_INTERRUPTED)

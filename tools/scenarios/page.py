@@ -1,4 +1,4 @@
-"""Reads a page: its ``sh`` blocks become steps with the expected output, and its YAML blocks are kept."""
+"""Reads a page: its ``sh`` blocks become steps with their expected output, and its YAML blocks are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRONT = "---"
 
 
 class ScenarioWrong(ConfigError):
-    """A scenario's description, its page, or a file beside it cannot be used as it stands."""
+    """A scenario's description, its page, or a file in its folder cannot be used."""
 
     retryable: ClassVar[bool] = False
 
@@ -39,9 +39,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A block that is executed: its exit code, and what it prints, where the page shows that.
+    """A block that is executed: its expected exit code, and its output if the page shows that.
 
-    With ``until_shown`` it is repeated until it prints that.
+    With ``until_shown`` it is repeated until it prints the output.
     """
 
     line: int
@@ -53,7 +53,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as far as it matters here: ``headings`` in their order, and whether it begins with a picture."""
+    """The parts of a page that matter here.
+
+    ``front`` is the front matter, ``has_picture`` whether a picture comes before the first step, ``quoted``
+    are the YAML blocks.
+    """
 
     file: Path
     text: str
@@ -68,7 +72,7 @@ def read_page(file: Path) -> Page:
     """Read a page.
 
     Raises:
-        ScenarioWrong: it cannot be read, or the info string of a block says what is not known.
+        ScenarioWrong: it cannot be read, or an unknown word is after the language of a block.
     """
     try:
         return parse_page(file, file.read_text())
@@ -77,7 +81,7 @@ def read_page(file: Path) -> Page:
 
 
 def parse_page(file: Path, text: str) -> Page:
-    """The page that a text is; see ``read_page``."""
+    """Parse the text of a page; see ``read_page``."""
     front, body = _split_front(file, text)
     tokens = _markdown().parse(body)
     steps = tuple(_steps(file, tokens))
@@ -103,7 +107,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _split_front(file: Path, text: str) -> tuple[dict[str, Any], str]:
-    """The front matter, and the text with empty lines in its place, so that lines keep their numbers."""
+    """The front matter, and the text with empty lines in place of it, so that lines keep their numbers."""
     lines = text.split("\n")
     if lines[0].rstrip() != FRONT or FRONT not in lines[1:]:
         return {}, text
@@ -118,12 +122,13 @@ def _split_front(file: Path, text: str) -> tuple[dict[str, Any], str]:
 
 
 def _language(token: Token) -> str:
-    """The language of a fenced block; empty for one without, and for what is no block."""
+    """The language of a fenced block; empty for a block without one, and for other tokens."""
     words = token.info.split() if token.type == "fence" else []
     return words[0] if words else ""
 
 
 def _block(token: Token) -> Block:
+    # markdown-it counts lines from 0.
     return Block((token.map or [0])[0] + 1, _language(token), token.content)
 
 
@@ -152,7 +157,7 @@ def _steps(file: Path, tokens: Sequence[Token]) -> Iterator[Step]:
 
 
 def _shown_by(after: Sequence[Token]) -> Block | None:
-    """The block with the expected output: right after the step, or below one line that ends with a colon."""
+    """The block with the expected output: right after the step, or after one line that ends with a colon."""
     if [one.type for one in after[:3]] == ["paragraph_open", "inline", "paragraph_close"]:
         words = after[1].content
         if "\n" in words or not words.endswith(":"):
@@ -162,7 +167,7 @@ def _shown_by(after: Sequence[Token]) -> Block | None:
 
 
 def _has_picture(tokens: Sequence[Token]) -> bool:
-    """Whether an image, or a drawing of characters, comes before the first block that is executed."""
+    """Whether an image, or a drawing made of characters, comes before the first block that is executed."""
     for token in tokens:
         if _language(token) == RUN:
             return False

@@ -1,6 +1,6 @@
-"""The programs on PATH of a scenario, which do what hardware, or somebody who uses it, would do on a node.
+"""The programs on PATH of a scenario that do what, on a real node, hardware or its users would do.
 
-They act on the node's fake machine. ``python -m tools.scenarios.programs scenario-fault`` runs one of them.
+They change the node's fake machine. ``python -m tools.scenarios.programs scenario-fault`` runs one of them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from kubernetes_rules.quantity import parse_quantity
 Object = dict[str, Any]
 
 MACHINES_VARIABLE = "SCENARIO_MACHINES"
-"""The environment variable with the path of a JSON file: the NodeOfFakes of each node by its name."""
+"""The environment variable with the path of a JSON file: name of the node -> its NodeOfFakes."""
 GPU = click.argument("gpu", type=click.IntRange(min=0))
 """A GPU by its index in nvidia-smi."""
 _STEP_BYTES = 2**30
 REPLACED = "replaced"
-"""The answer of the runner when all went well; any other answer says what did not."""
+"""The answer of the runner if it has replaced the driver; any other answer says why not."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOfFakes:
-    """Where a node of fakes is.
+    """A node with a fake machine.
 
-    ``nvml`` names the machine as the driver takes it, ``folder`` has the machine's files, ``plugins_dir`` is
-    the kubelet's folder for plugins.
+    ``nvml`` is the driver's flag ``--nvml`` for the machine, ``folder`` has the machine's files,
+    ``plugins_dir`` is the kubelet's folder for plugins.
     """
 
     nvml: str
@@ -56,7 +56,7 @@ class NodeOfFakes:
 
 
 def node_of_fakes(node: str) -> NodeOfFakes:
-    """A node of the cluster; raises UsageError where there is no cluster, or no such node in it."""
+    """A node of the cluster; raises UsageError without a cluster, or without such a node in it."""
     file = os.environ.get(MACHINES_VARIABLE, "")
     if not file:
         raise click.UsageError(
@@ -99,7 +99,7 @@ def cuda(pod: str, memory: str, namespace: str) -> None:
 
 
 def _allocated(process: FakeCudaClient, wanted_bytes: int) -> str:
-    """Allocate step by step; returns the result in words."""
+    """Allocate in steps; returns the result in words."""
     try:
         while (left := wanted_bytes - process.allocated_bytes) > 0:
             process.allocate(min(left, _STEP_BYTES))
@@ -124,6 +124,7 @@ def _gpu_of(client: KubeClient, pod: Object) -> PciAddress:
 def _cgroup_of(root: Path, pod: Object) -> str:
     """The control group of the pod's first container, as NVML takes it; raises ClaimBlocked."""
     for status in pod["status"].get("containerStatuses", ())[:1]:
+        # The id is containerd://ID, and a runtime names the group of a container after it.
         container = str(status.get("containerID", "")).rpartition("/")[2]
         for folder in root.rglob(container) if container else ():
             return f"{CGROUP_ROOT}/{folder.relative_to(root)}"
@@ -232,7 +233,7 @@ def mig(node: str, gpu: int, profiles: tuple[str, ...]) -> None:
 
 
 def _destroy_partitions(device: NvmlDevice) -> None:
-    """Destroy all instances; raises what NVML raises, where one is in use."""
+    """Destroy all instances; raises the error of NVML if one is in use."""
     for instance in device.gpu_instances():
         for inside in device.compute_instances(instance.id):
             device.destroy_compute_instance(instance.id, inside.id)
@@ -240,7 +241,7 @@ def _destroy_partitions(device: NvmlDevice) -> None:
 
 
 def _make_partition(device: NvmlDevice, name: str) -> None:
-    """Make a GPU instance where there is room, with one compute instance of its full size."""
+    """Make a GPU instance at the first free placement, with one compute instance of its full size."""
     known = {profile.name: profile for profile in device.gpu_instance_profiles()}
     if name not in known:
         raise click.UsageError(f"{name} is no profile of this GPU: {', '.join(known)}")
@@ -255,7 +256,7 @@ def _make_partition(device: NvmlDevice, name: str) -> None:
 
 
 def upgrade_socket(folder: Path) -> Path:
-    """Where the runner listens for a node whose files lie in this folder."""
+    """The socket on which the runner listens for a node whose files are in this folder."""
     return folder / "upgrade.sock"
 
 
@@ -274,10 +275,10 @@ def upgrade(node: str) -> None:
                 f"nobody upgrades the driver of {node}: {error.strerror}",
                 "ask for needs: [upgrades] in scenario.yaml",
             ) from error
-        with asking.makefile() as answer:
-            said = answer.read().strip()
-    if said != REPLACED:
-        raise NodeIncomplete(f"the driver of {node} is not replaced: {said or 'the runner has ended'}")
+        with asking.makefile() as file:
+            answer = file.read().strip()
+    if answer != REPLACED:
+        raise NodeIncomplete(f"the driver of {node} is not replaced: {answer or 'the runner has ended'}")
     click.echo(f"the driver of {node} is replaced")
 
 

@@ -1,4 +1,4 @@
-"""One bash session for the blocks of a page: variables and the working folder stay for the next block."""
+"""One bash session for the blocks of a page: variables and the working folder last for the next block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self, cast
 
 _PROGRAM = Path(__file__).with_name("session.sh")
@@ -19,14 +18,14 @@ _READ_BYTES = 4096
 
 
 class SessionOver(Exception):
-    """A block failed before, and the session ended with it."""
+    """A former block failed, which ended the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a block ended: its exit code, None where it took too long; what it printed; how long it took.
+    """How a block ended: its exit code, None if it took too long; what it printed; how long it took.
 
-    ``failed_at`` is the line of the block, counted from 1, whose command failed; None where nobody knows.
+    ``failed_at`` is the line of the block, counted from 1, whose command failed; None if unknown.
     """
 
     exits: int | None
@@ -36,13 +35,13 @@ class Ran:
 
 
 class Session:
-    """A bash with ``set -euo pipefail`` in a folder; a context manager, which ends all that it started.
+    """A bash with ``set -euo pipefail``; a context manager that ends all processes of the session.
 
-    stdin of the blocks is empty; stdout and stderr are what they print.
+    stdin of the blocks is empty; stdout and stderr together are what they print.
     """
 
     def __init__(self, folder: Path, directory: Path, environment: Mapping[str, str]) -> None:
-        """``folder`` keeps the blocks and what they print; ``directory`` is where the first one runs."""
+        """``folder`` is for the blocks and their output; ``directory`` is where the first block runs."""
         self._folder = folder
         self._count = 0
         self._failed_at = folder / "failed-at"
@@ -52,8 +51,11 @@ class Session:
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # of the program itself; that of the blocks is kept
+            # That of the program itself: what blocks write to stderr goes to their output.
+            stderr=subprocess.DEVNULL,
+            # Unbuffered, because select does not see what a buffer of this process holds.
             bufsize=0,
+            # A process group of its own, to end everything that the blocks started.
             start_new_session=True,
         )
         self._requests = cast("IO[bytes]", self._process.stdin)
@@ -61,23 +63,16 @@ class Session:
         self._ended = os.pidfd_open(self._process.pid)
 
     def __enter__(self) -> Self:
-        """The session itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End it."""
+    def __exit__(self, *_: object) -> None:
         self._end()
         os.close(self._ended)
 
     def run(self, script: str, timeout_seconds: float, *, apart: bool = False) -> Ran:
         """Run a block. One that fails ends the session, unless it runs ``apart``, in a subshell.
 
-        What a block sets that runs apart is not there for the next. Raises SessionOver.
+        Variables that a block sets apart do not last for the next one. Raises SessionOver.
         """
         self._count += 1
         block, output = (self._folder / f"{self._count}.{ending}" for ending in ("sh", "out"))
@@ -95,15 +90,16 @@ class Session:
         return Ran(exits, output.read_text(errors="replace"), seconds, line)
 
     def _answer(self, deadline: float) -> int | None:
-        """The exit code of the block that runs; None when the deadline passes before, which ends it."""
+        """The exit code of the running block; None if it was ended at the deadline."""
         answer = b""
         while not answer.endswith(b"\n"):
             left_seconds = max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([self._answers.fileno(), self._ended], [], [], left_seconds)
-            if self._answers.fileno() in ready and (said := self._answers.read(_READ_BYTES)):
-                answer += said
+            if self._answers.fileno() in ready and (data := self._answers.read(_READ_BYTES)):
+                answer += data
             elif ready:
-                # A process that the block left behind may still have the answers open.
+                # The pidfd says that bash has ended. The end of the pipe may never come: a process that the
+                # block left behind may still have it open.
                 self._end()
                 return self._process.returncode
             else:
@@ -117,9 +113,10 @@ class Session:
         return None
 
     def _end(self) -> None:
-        """End the session, and whatever its blocks left running."""
+        """End the session, and all processes that its blocks left running."""
+        # It has ended before, and its process id may belong to another process by now.
         if self._process.returncode is not None:
-            return  # it ended before, and its process id may belong to another process by now
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,4 +1,4 @@
-"""What a scenario must leave unchanged: the objects, the nodes' devices, and files of claims."""
+"""What a scenario has to leave as it was: objects, the nodes' devices, and files of claims."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from tools.scenarios.places.projection import NAME
 Object = dict[str, Any]
 
 GONE_SECONDS = 30.0
-"""How long what was deleted may take to go: claims follow their pods, and devices those."""
-LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 1.0
-"""The first and the longest pause between two looks; each look lists every kind of object."""
+"""How long deleted objects may take to disappear: claims follow their pods, and devices their claims."""
+# The first and the longest pause between two readings, each of which lists every kind of object.
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 
-# They come and go by themselves, or repeat what is compared in another object.
-_OF_THEIR_OWN = frozenset(
+# These appear and disappear by themselves, or repeat what is compared in another object.
+_NOT_COMPARED = frozenset(
     {"events", "leases", "resourceslices", "endpoints", "endpointslices", "componentstatuses"}
 )
-# Each namespace gets them some time after it was made.
+# A controller makes these in each namespace, some time after it was made.
 _OF_EACH_NAMESPACE = frozenset({("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")})
 _COMPARED = ("spec", "data")
-_STAYS = frozenset({"iommuFDEnabled"})
-"""Attributes that the first claim changes for good: its modules of the kernel stay loaded."""
+# The first claim for a virtual machine changes this for good: the kernel modules that it loads stay loaded.
+_STAYS_CHANGED = frozenset({"iommuFDEnabled"})
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """A cluster at one time: the compared part of each object, by ``kind namespace/name``, and each device.
+    """The state of a cluster: the compared part of each object, by ``kind namespace/name``, and each device.
 
-    ``held`` are the files of claims on nodes: CDI specs, and journal entries that hold devices. A pod may be
-    gone from the API while its kubelet still unprepares.
+    ``held`` are the files of claims on nodes: CDI specs, and journal entries that hold devices. They may
+    exist longer than a pod, which can be gone from the API while its kubelet still unprepares claims.
     """
 
     objects: Mapping[str, Object]
@@ -48,7 +48,7 @@ class Traces:
 
 
 def traces(api: ApiClient, drivers: Sequence[DriverNode] = ()) -> Traces:
-    """The traces of a cluster now, with these nodes."""
+    """The state of a cluster with these nodes now."""
     objects = {
         _name(resource, stored): _content(stored)
         for resource, path in _collections(api)
@@ -65,18 +65,18 @@ def wait_as_before(
     drivers: Sequence[DriverNode] = (),
     gone_seconds: float = GONE_SECONDS,
 ) -> list[str]:
-    """Wait until a cluster is as before; returns what differs when that takes too long, in words."""
-    deadline, pause_seconds = time.monotonic() + gone_seconds, LOOK_SECONDS
+    """Wait until a cluster is as before; returns the differences, in words, if that takes too long."""
+    deadline, pause_seconds = time.monotonic() + gone_seconds, _FIRST_PAUSE_SECONDS
     while found := changes(before, traces(api, drivers)):
         if time.monotonic() > deadline:
             return found
         time.sleep(pause_seconds)
-        pause_seconds = min(2 * pause_seconds, LONGEST_LOOK_SECONDS)
+        pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
     return []
 
 
 def changes(before: Traces, after: Traces) -> list[str]:
-    """What differs, one sentence for each thing."""
+    """The differences, a sentence for each."""
     config = f"configmaps {DRIVER_NAMESPACE}/{NAME}"
     sentences = [
         "the node configuration is another one" if name == config else f"{name} {how}"
@@ -97,7 +97,7 @@ def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> I
 
 
 def _changed(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Each value that differs, by its path."""
+    """A sentence for each value that differs, with its path."""
     if not isinstance(before, Mapping) or not isinstance(after, Mapping):
         yield f"{at} was {json.dumps(before)} and is {json.dumps(after)}"
         return
@@ -107,12 +107,13 @@ def _changed(before: Any, after: Any, at: str = "") -> Iterator[str]:
 
 
 def _collections(api: ApiClient) -> Iterator[tuple[str, str]]:
-    """All kinds of objects that the server lists, by the names of their resources, with their paths."""
+    """The name and path of each resource that the server lists."""
     groups = api.get("/apis")["groups"]
     roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
     for root in roots:
         for entry in api.get(root)["resources"]:
-            if "list" in entry["verbs"] and "/" not in entry["name"] and entry["name"] not in _OF_THEIR_OWN:
+            # A name with a slash is a subresource, such as pods/status.
+            if "list" in entry["verbs"] and "/" not in entry["name"] and entry["name"] not in _NOT_COMPARED:
                 yield entry["name"], f"{root}/{entry['name']}"
 
 
@@ -122,14 +123,14 @@ def _name(resource: str, stored: Object) -> str:
 
 
 def _content(stored: Object) -> Object:
-    """The part of an object that people write, without what the cluster writes."""
+    """The part of an object that people write, without that which the cluster writes."""
     said = {key: _by_people(stored[key]) for key in _COMPARED if stored.get(key)}
     said = {key: value for key, value in said.items() if value}
     return {**said, "labels": stored["metadata"].get("labels") or {}}
 
 
 def _by_people(part: Any) -> Any:
-    """A part of an object without the taints of a node that Kubernetes itself sets and takes away."""
+    """A part of an object without the taints that Kubernetes itself sets on nodes and removes."""
     if not isinstance(part, Mapping) or "taints" not in part:
         return part
     taints = [taint for taint in part["taints"] if not taint["key"].startswith("node.kubernetes.io/")]
@@ -148,7 +149,7 @@ def _held(driver: DriverNode) -> Iterator[str]:
 
 
 def _devices(slices: list[Object]) -> Iterator[tuple[str, Object]]:
-    """This driver's devices, without the times of their taints and the attributes that stay changed."""
+    """This driver's devices by name, without the times of their taints and attributes that stay changed."""
     for stored in slices:
         if stored["spec"]["driver"] != DRIVER_NAME:
             continue
@@ -158,7 +159,9 @@ def _devices(slices: list[Object]) -> Iterator[tuple[str, Object]]:
                 for taint in device.get("taints") or ()
             ]
             attributes = {
-                name: value for name, value in device.get("attributes", {}).items() if name not in _STAYS
+                name: value
+                for name, value in device.get("attributes", {}).items()
+                if name not in _STAYS_CHANGED
             }
             name = f"{stored['spec']['pool']['name']}/{device['name']}"
             yield name, {**device, "taints": taints, "attributes": attributes}

@@ -1,4 +1,4 @@
-"""Checks how a scenario is written, without a cluster: sections, quotes, files that it does not mention."""
+"""Checks how a scenario is written, without a cluster: its sections, YAML blocks and mentioned files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from textwrap import dedent
 
 from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.catalogue import DESCRIPTION, README, Scenario
-from tools.scenarios.comparing import ANYTHING
+from tools.scenarios.comparing import parts_of
 from tools.scenarios.page import Block
 
 LAST_SECTION = "Clean up"
 
 
 def faults(scenario: Scenario) -> list[str]:
-    """What is wrong with a scenario, a sentence each, with the line where there is one."""
-    found = [*_unquoted(scenario)]
+    """A sentence for each thing that is wrong with a scenario, with its file and line."""
+    found = list(_unquoted(scenario))
     if not scenario.page.steps:
         found.append(f"{scenario.page.file}: it has no sh block, so nothing runs")
     if scenario.is_folder:
@@ -25,18 +25,12 @@ def faults(scenario: Scenario) -> list[str]:
 
 
 def quotes(block: str, text: str) -> bool:
-    """Whether a block is a part of a text: whole lines, however far they are indented.
+    """Whether a block is a part of a text: whole lines, with any common indentation.
 
-    A line that is ``…`` alone leaves out any number of lines.
+    A line that is only ``…`` leaves out any number of lines.
     """
-    parts: list[list[str]] = [[]]
-    for line in block.rstrip().splitlines():
-        if line.strip() == ANYTHING:
-            parts.append([])
-        else:
-            parts[-1].append(line.rstrip())
     lines, at = [line.rstrip() for line in text.splitlines()], 0
-    for part in parts:
+    for part in parts_of([line.rstrip() for line in block.rstrip().splitlines()]):
         while at + len(part) <= len(lines) and not _same(part, lines[at : at + len(part)]):
             at += 1
         if at + len(part) > len(lines):
@@ -46,7 +40,7 @@ def quotes(block: str, text: str) -> bool:
 
 
 def _same(block: Sequence[str], lines: Sequence[str]) -> bool:
-    """Whether lines are the same but for one indentation of all of them."""
+    """Whether lines are the same, except for an indentation that all of them have."""
     return dedent("\n".join(block)) == dedent("\n".join(lines))
 
 
@@ -72,7 +66,7 @@ def _unmentioned(scenario: Scenario) -> Iterator[str]:
 
 
 def _unquoted(scenario: Scenario) -> Iterator[str]:
-    """The YAML that a page shows is that of a file which people apply."""
+    """The YAML blocks of the page that are not parts of a file which people apply."""
     texts = [file.read_text() for file in _quotable(scenario)]
     for block in scenario.page.quoted:
         if not any(quotes(block.text, text) for text in texts):
@@ -80,9 +74,9 @@ def _unquoted(scenario: Scenario) -> Iterator[str]:
 
 
 def _quotable(scenario: Scenario) -> list[Path]:
-    """The files that a scenario's page may show: its own, its node configuration, and the classes.
+    """The files that a page may quote: the scenario's own, its node configuration, and the DeviceClasses.
 
-    A page of the documentation may show any of the samples.
+    A page of the documentation may quote any file of ``deploy``.
     """
     places = [scenario.folder, PACKAGE_ROOT / "deviceclasses"]
     if not scenario.is_folder:

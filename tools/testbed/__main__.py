@@ -1,4 +1,4 @@
-"""The command ``python -m tools.testbed prepare``: build all that tests on real clusters need."""
+"""The command ``python -m tools.testbed prepare``: builds everything that tests on real clusters need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.testbed.memory_hook import memory_hook
 
 @click.group()
 def main() -> None:
-    """What tests on real clusters need beside the cluster."""
+    """Build what tests on real clusters need besides the cluster."""
 
 
 @main.command()
@@ -27,9 +27,9 @@ def main() -> None:
     help="Kubernetes minor version.",
 )
 def prepare(programs: tuple[str, ...], kubernetes: str) -> None:
-    """Build all that tests on a cluster need, one after the other: later nothing is built beside them.
+    """Build everything that tests on a cluster need, so that nothing is built while they run.
 
-    With PROGRAMS these alone, and no image of the driver, beside Kubernetes and the hook for memory.
+    With PROGRAMS only these are built, besides Kubernetes and the memory hook, and no image of the driver.
     """
     try:
         click.echo(find_assets(kubernetes).folder)

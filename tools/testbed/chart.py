@@ -1,7 +1,7 @@
-"""Renders and installs the project's helm chart, with real helm, and writes the manifests made from it.
+"""Renders and installs the project's helm chart with real helm, and writes the manifests made from it.
 
-``python -m tools.testbed.chart`` writes the manifests of ``deploy/``, which are the chart as helm renders it;
-``make manifests`` does so after the chart's own files.
+``python -m tools.testbed.chart`` writes the manifests of ``deploy/``, which are parts of the chart as helm
+renders it; ``make manifests`` runs it after it has written the chart's own files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMESPACE: Object = {
 
 DEPLOY = PACKAGE_ROOT / "deploy"
 _BASE_TEMPLATES = ("admission-policy", "controller", "kubeletplugin", "node-config", "rbac")
-"""The templates of what is always installed; kustomize takes the classes from the folder of the chart."""
+"""The templates that are always installed; kustomize takes the classes from the folder of the chart."""
 
 COMPONENTS: dict[str, tuple[str, Values]] = {
     "mps": ("mps", {"mps": {"enabled": True}}),
@@ -54,8 +54,9 @@ COMPONENTS: dict[str, tuple[str, Values]] = {
 """The template of each component that is rendered, and the values with which it is."""
 
 _UNINSTALL_TEMPLATES = ("uninstall-rights", "uninstall-job")
-"""The templates of what helm runs before it deletes anything; without helm an admin applies them."""
+"""The templates of the hook that helm runs before it deletes anything; without helm an admin applies them."""
 
+# A certificate to render, which is replaced by a comment afterwards.
 _BUNDLE = "R0lWRU4="
 _WEBHOOK_VALUES: dict[str, Any] = {
     "metrics": {"enabled": True},
@@ -74,20 +75,21 @@ _WEBHOOK_HEAD = """\
 
 
 class HelmRefused(ClusterError):
-    """helm ended with an error; the message is what it said."""
+    """helm failed; the message is what it wrote."""
 
 
 def helm(*arguments: str, program: str = "helm3", values: Values | None = None) -> str:
-    """Run helm, of ``helm3`` or ``helm4``, and return what it prints; ``values`` become a file of ``-f``.
+    """Run ``helm3`` or ``helm4`` and return what it prints; ``values`` become a file for ``-f``.
 
     Raises:
-        HelmRefused: it ended with an error.
+        HelmRefused: it failed.
         ClusterError: it did not end in time.
     """
     with tempfile.TemporaryDirectory(prefix="helm-") as folder:
         given = Path(folder) / "values.yaml"
         given.write_text(yaml.safe_dump(dict(values or {})))
         file = ("-f", str(given)) if values is not None else ()
+        # Folders of its own: plugins and settings of the user must not change what is rendered.
         homes = {f"HELM_{name}_HOME": f"{folder}/{name.lower()}" for name in ("CACHE", "CONFIG", "DATA")}
         try:
             done = subprocess.run(
@@ -116,7 +118,7 @@ def rendered(
     """The objects of the chart with these values, without hooks, in the order in which helm installs them.
 
     ``kubernetes`` is the version of the cluster for which it is rendered; ``only`` names one template.
-    Raises HelmRefused with helm's words, those of a refused value perhaps.
+    Raises HelmRefused, also for values that the chart refuses.
     """
     text = rendered_text(values, namespace=namespace, kubernetes=kubernetes, program=program, only=only)
     return [one for one in yaml.safe_load_all(text) if one]
@@ -131,7 +133,7 @@ def rendered_text(
     only: str = "",
     hooks: bool = False,
 ) -> str:
-    """The same as YAML with its comments; with ``hooks`` what helm runs at its time is there as well."""
+    """The same as YAML text with its comments; with ``hooks`` the objects of hooks are included."""
     about = ["--namespace", namespace, "--kube-version", kubernetes, *([] if hooks else ["--no-hooks"])]
     shown = ("--show-only", f"templates/{only}") if only else ()
     return helm("template", RELEASE, str(CHART), *about, *shown, program=program, values=values or {})
@@ -146,13 +148,13 @@ def helm_in(
 
 
 def install_chart(cluster: RealCluster, values: Values | None = None, *, program: str = "helm3") -> str:
-    """Install or upgrade the release with helm; returns what it says. It does not wait for the pods."""
+    """Install or upgrade the release with helm; returns what it prints. Does not wait for the pods."""
     cluster.api.apply(NAMESPACE)
     return helm_in(cluster, "upgrade", "--install", RELEASE, str(CHART), program=program, values=values or {})
 
 
 def manifests() -> dict[Path, str]:
-    """The files by their paths, with their texts."""
+    """The files that are made from the chart: path -> text."""
     namespace = yaml.safe_dump(NAMESPACE, sort_keys=False)
     base = {name: _manifest(name, {}) for name in _BASE_TEMPLATES}
     kustomize = DEPLOY / "kustomize"
@@ -170,13 +172,15 @@ def manifests() -> dict[Path, str]:
     return files
 
 
-def stale_manifests() -> list[Path]:
-    """The files that are missing or differ."""
-    return [file for file, text in manifests().items() if not file.is_file() or file.read_text() != text]
+def stale_manifests() -> dict[Path, str]:
+    """The files that are missing or differ, with the texts that they should have."""
+    return {
+        file: text for file, text in manifests().items() if not file.is_file() or file.read_text() != text
+    }
 
 
 def _manifest(template: str, values: Values, *, hooks: bool = False) -> str:
-    """What helm makes of one template, without the lines that name it."""
+    """One template as helm renders it, without the comments that name the template."""
     text = rendered_text(values, only=f"{template}.yaml", hooks=hooks)
     documents = re.split(r"^---\n", text, flags=re.MULTILINE)
     kept = [re.sub(r"^# Source: .*\n", "", one, flags=re.MULTILINE).strip("\n") for one in documents]
@@ -184,11 +188,10 @@ def _manifest(template: str, values: Values, *, hooks: bool = False) -> str:
 
 
 def main() -> None:
-    """Write what is stale."""
-    texts = manifests()
-    for file in stale_manifests():
+    """Write the files that are stale."""
+    for file, text in stale_manifests().items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(texts[file])
+        file.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A headless Chromium that tests drive over the DevTools protocol, by a pipe and without a port."""
+"""A headless Chromium that tests control with the DevTools protocol, over a pipe instead of a port."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ ANSWER_SECONDS = 30.0
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # the tests run as root, for which Chromium has none
+    # The tests run as root, and as root Chromium starts only without its sandbox.
+    "--no-sandbox",
     "--disable-gpu",
+    # In containers /dev/shm is often too small for it.
     "--disable-dev-shm-usage",
     "--disable-extensions",
     "--disable-background-networking",
@@ -34,12 +36,12 @@ _FLAGS = (
 
 
 class BrowserFailed(Exception):
-    """The browser is not there, refused a command, or did not answer."""
+    """The browser is not installed, refused a command, or did not answer."""
 
 
 @contextmanager
 def chromium() -> Iterator[Tab]:
-    """A browser with one empty tab, ended with all of its processes when the block does."""
+    """A browser with one empty tab; all of its processes end with the block."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise BrowserFailed(f"there is no {PROGRAM}: install Debian's package of that name")
@@ -52,15 +54,19 @@ def chromium() -> Iterator[Tab]:
 
 
 class _Pipe:
-    """The process and its pipe: JSON messages that end with a zero byte, in on 3 and out on 4."""
+    """The browser's process and the pipes to it: JSON messages that end with a zero byte.
+
+    The browser reads from its descriptor 3 and writes to 4.
+    """
 
     def __init__(self, program: str, folder: Path) -> None:
-        self._heard: dict[int, Any] = {}
+        self._answers: dict[int, Any] = {}
         self._events: list[Any] = []
         self._condition = threading.Condition()
         self._number = 0
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
+        # Copies, because a pipe may itself have the number 3 or 4, and the first dup2 would replace it.
         spare_in, spare_out = os.dup(theirs_in), os.dup(theirs_out)
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)
         self._pid = os.posix_spawn(
@@ -73,8 +79,10 @@ class _Pipe:
                 (os.POSIX_SPAWN_DUP2, spare_in, 3),
                 (os.POSIX_SPAWN_DUP2, spare_out, 4),
             ],
+            # A process group of its own, to end all of its processes at once.
             setpgroup=0,
         )
+        # The copies of this process: the reader sees the end only if nobody else has the pipe open.
         for number in (theirs_in, theirs_out, spare_in, spare_out, log):
             os.close(number)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -97,13 +105,13 @@ class _Pipe:
             with self._condition:
                 for one in map(json.loads, messages):
                     if "id" in one:
-                        self._heard[one["id"]] = one
+                        self._answers[one["id"]] = one
                     else:
                         self._events.append(one)
                 self._condition.notify_all()
 
     def call(self, method: str, params: dict[str, Any], session: str | None = None) -> dict[str, Any]:
-        """A command's result; raises BrowserFailed."""
+        """Send a command and return its result; raises BrowserFailed."""
         with self._condition:
             self._number += 1
             number = self._number
@@ -112,9 +120,9 @@ class _Pipe:
             self._out, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0"
         )
         with self._condition:
-            if not self._condition.wait_for(lambda: number in self._heard, ANSWER_SECONDS):
+            if not self._condition.wait_for(lambda: number in self._answers, ANSWER_SECONDS):
                 raise BrowserFailed(f"no answer to {method} within {ANSWER_SECONDS:g} s")
-            answer = self._heard.pop(number)
+            answer = self._answers.pop(number)
         if "error" in answer:
             raise BrowserFailed(f"{method}: {answer['error']}")
         return dict(answer["result"])
@@ -138,7 +146,7 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """A command of the protocol to this tab."""
+        """Send a command of the protocol to this tab."""
         return self._pipe.call(method, params, self._session)
 
     def open(self, url: str) -> None:
@@ -149,20 +157,20 @@ class Tab:
         self.wait(lambda: self.evaluate("document.readyState") == "complete", f"{url} to load")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression in the page; promises are waited for."""
+        """The value of a JavaScript expression in the page; waits for a promise."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise BrowserFailed(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
-        """The visible text of the first element of a selector, empty when there is none."""
+        """The visible text of the first element of a CSS selector, empty if there is none."""
         return str(
             self.evaluate(f"(document.querySelector({json.dumps(selector)}) || {{innerText: ''}}).innerText")
         )
 
     def wait(self, met: Callable[[], bool], what: str, timeout_seconds: float = 30.0) -> None:
-        """Wait until something holds; raises BrowserFailed when it does not in time."""
+        """Wait until a condition is met; raises BrowserFailed if it is not in time."""
         until = time.monotonic() + timeout_seconds
         pause = threading.Event()
         while not met():
@@ -171,7 +179,7 @@ class Tab:
             pause.wait(0.05)
 
     def wait_text(self, words: str, selector: str = "body", timeout_seconds: float = 30.0) -> None:
-        """Wait until words can be read."""
+        """Wait until the text of an element contains these words."""
         self.wait(lambda: words in self.text(selector), f"{words!r} in {selector}", timeout_seconds)
 
     def press(self, key: str, *, shift: bool = False) -> None:
@@ -192,7 +200,7 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def size(self, width: int, height: int) -> None:
-        """Set the size of the window's inside."""
+        """Set the size of the page in the window, in pixels."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -202,12 +210,12 @@ class Tab:
         )
 
     def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Write a screenshot as PNG; ``whole`` includes what one would scroll to."""
+        """Write a screenshot as PNG; ``whole`` includes the parts below the window."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(made["data"]))
 
     def complaints(self) -> list[str]:
-        """The errors in the page's console, including violations of its content policy."""
+        """The errors in the page's console, including violations of its content security policy."""
         logged = [one["entry"] for one in self._pipe.events("Log.entryAdded")]
         thrown = [one["exceptionDetails"] for one in self._pipe.events("Runtime.exceptionThrown")]
         return [str(one["text"]) for one in logged if one["level"] == "error"] + [str(one) for one in thrown]

@@ -1,7 +1,7 @@
-"""Builds the image of this project for clusters of tests, once for each content of the working tree.
+"""Builds the image of this project for test clusters, once for each content of the working tree.
 
-No registry is needed: the base is made by debootstrap, with the Python and the glibc of Debian 12, and the
-stages that need pip and a C compiler run on the same with both added. All is kept in the user's cache.
+No registry is needed: the base image is made by debootstrap, with the Python and the glibc of Debian 12. The
+stages that need pip and a C compiler use the same base with both added. Everything is in the user's cache.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.build import KEY_DIGITS, go_command, run_go
 
 IMAGE = "localhost/gpu-dra:test"
-"""The name of the image in clusters of tests."""
+"""The name of the image in test clusters."""
 
 SUITE = "bookworm"
 BASE_PACKAGES = "python3,ca-certificates"
 TOOL_PACKAGES = ("python3-pip", "gcc", "libc6-dev")
-# As the slim images of Debian leave out; nothing at run time reads it.
+# Debian's slim images have none of this either; nothing reads it at run time.
 NOT_IN_A_SLIM_BASE = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/log")
 FETCHED = ("var/cache/apt", "var/lib/apt/lists")
 
@@ -38,26 +38,27 @@ HOOK = Path("deploy", "image", "hook")
 GO = "/usr/local/go"
 CERTIFICATES = "/etc/ssl/certs"
 EPOCH = "315532800"
-"""The time of all files: a commit changes no image."""
+"""The time of all files in the image (SOURCE_DATE_EPOCH): equal contents make equal images."""
 
 MOST_KEPT = 8
-"""More images than that of former contents are removed, the longest unused first."""
+"""How many images of former contents are kept; those unused for longest are removed first."""
 
 
 def driver_image(environment: Mapping[str, str] = os.environ, source: Path = PACKAGE_ROOT) -> Path:
-    """A docker archive with the image of a checkout as ``IMAGE``, built first if it is not there.
+    """A docker archive with the image of a checkout as ``IMAGE``, built first if it is not in the cache.
 
-    It is not compressed, so that a node takes it in at once. Two callers at once build once. A first build
-    takes two to three minutes, one after a change half a minute.
+    It is not compressed, so that nodes import it fast. Two callers at once build it once. A first build takes
+    two to three minutes, a build after a change half a minute.
 
     Raises:
-        MissingPrerequisite: a program is missing, named with its package, or there is no Go.
-        BuildFailed: a step failed; the message ends with what it wrote.
+        MissingPrerequisite: a program or Go is missing; names the package.
+        BuildFailed: a step failed; the message ends with its output.
     """
     cache = _cache(environment)
     target = cache / f"driver-{content_key(source)}.tar"
     with _alone(cache):
         if target.is_file():
+            # Its time says when it was used last.
             target.touch()
         else:
             _build(cache, target, environment, source)
@@ -68,7 +69,7 @@ def driver_image(environment: Mapping[str, str] = os.environ, source: Path = PAC
 def build_anew(
     target: Path, environment: Mapping[str, str] = os.environ, source: Path = PACKAGE_ROOT
 ) -> None:
-    """Build the archive of ``driver_image`` once more, into a file; raises what that does."""
+    """Build the archive of ``driver_image`` into a file, even if it is in the cache; raises the same."""
     cache = _cache(environment)
     with _alone(cache):
         _build(cache, target, environment, source)
@@ -82,7 +83,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """Hold the lock that lets one process build at a time."""
+    """Hold the lock with which one process builds at a time."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -98,6 +99,7 @@ def _build(cache: Path, target: Path, environment: Mapping[str, str], source: Pa
 
 def content_key(source: Path) -> str:
     """A digest of the base's recipe and of all files that the Dockerfile may copy."""
+    # The ignore file excludes everything; its lines with ! name what the build gets.
     listed = (source / DOCKERFILE).with_name("Dockerfile.dockerignore").read_text().splitlines()
     digest = hashlib.sha256(_base_name().encode())
     for top in sorted(line[1:] for line in listed if line.startswith("!")):
@@ -113,17 +115,13 @@ def _files(top: Path) -> list[Path]:
 
 
 def _base_name() -> str:
-    """The name of the base; another recipe makes another base."""
+    """The name of the base image, with a digest of its recipe."""
     recipe = json.dumps([SUITE, BASE_PACKAGES, TOOL_PACKAGES, NOT_IN_A_SLIM_BASE, FETCHED])
     return f"localhost/gpu-dra-base:{hashlib.sha256(recipe.encode()).hexdigest()[:KEY_DIGITS]}"
 
 
 def check_programs(environment: Mapping[str, str]) -> None:
-    """Return if the programs that build images are on the PATH.
-
-    Raises:
-        MissingPrerequisite: names those that are missing.
-    """
+    """Raise MissingPrerequisite, with the packages' names, if a program for building images is missing."""
     path = environment.get("PATH")
     missing = [name for name in ("buildah", "debootstrap") if shutil.which(name, path=path) is None]
     if missing:
@@ -133,7 +131,7 @@ def check_programs(environment: Mapping[str, str]) -> None:
 
 
 class Builder:
-    """Runs buildah over a store of its own below a cache folder; the caller keeps others out."""
+    """Runs buildah with an image store below a cache folder; the caller has to hold the lock."""
 
     def __init__(self, cache: Path, environment: Mapping[str, str], source: Path) -> None:
         self._cache = cache
@@ -141,15 +139,18 @@ class Builder:
         self._source = source
         store = ["--root", str(cache / "store"), "--runroot", str(cache / "store-run")]
         shared = ["buildah", *store, "--storage-driver"]
-        # A file system that cannot be laid over another one, as that of many containers, takes copies.
+        # overlay does not work on every file system, for example not on that of many containers. vfs copies
+        # each layer instead.
         layered = self._works([*shared, "overlay", "info"])
         self._buildah = [*shared, "overlay" if layered else "vfs"]
 
     def prepare_bases(self, base: str) -> None:
-        """Make the base and the one with tools, unless they are stored."""
-        self._run([*self._buildah, "rm", "--all"])  # what an interrupted build left
+        """Make the base and the base with tools, unless they are stored."""
+        # Containers that an interrupted build left.
+        self._run([*self._buildah, "rm", "--all"])
         if not self._stored(base):
-            self._run([*self._buildah, "rmi", "--all", "--force"])  # bases of former recipes
+            # Bases of former recipes.
+            self._run([*self._buildah, "rmi", "--all", "--force"])
             with tempfile.TemporaryDirectory(dir=self._cache) as work:
                 self._make_base(base, Path(work))
         if not self._stored(_tools(base)):
@@ -157,12 +158,14 @@ class Builder:
                 self._make_tools(base, Path(work))
 
     def build(self, base: str, target: Path) -> None:
-        """Build the image as ``make image`` does, over these bases, and write it as an archive."""
+        """Build the image as ``make image`` does, on these bases, and write it as an archive."""
         go = go_command(self._environment)
         run_go([go, "mod", "download"], self._source / HOOK, {**self._environment, "GOWORK": "off"})
         names = ("GOROOT", "GOMODCACHE", "GOCACHE")
         root, modules, built = run_go([go, "env", *names], self._source, self._environment).split()
-        Path(built).mkdir(parents=True, exist_ok=True)  # Go makes it at its first build, and that is inside
+        # Go makes this folder in its first build, which may be the one inside the container.
+        Path(built).mkdir(parents=True, exist_ok=True)
+        # The container uses this machine's Go, with its modules and its build cache.
         mounted = {
             root: f"{GO}:ro",
             modules: "/go/pkg/mod:ro",
@@ -175,6 +178,7 @@ class Builder:
         words = [f"--global={word}" for word in self._buildah[1:]]
         offline = ["--isolation", "chroot", "--pull-never", "--quiet"]
         self._run([*script, *bases, *words, "--", *offline, *volumes])
+        # By rename, so that an interrupted build leaves no archive that looks complete.
         half = target.with_suffix(".part")
         half.unlink(missing_ok=True)
         self._run([*self._buildah, "push", "--quiet", IMAGE, f"docker-archive:{half}:{IMAGE}"])
@@ -209,7 +213,7 @@ class Builder:
         self._from_dockerfile(_tools(base), work, steps)
 
     def _from_dockerfile(self, name: str, context: Path, steps: str, *copied: str) -> None:
-        """Build an image in a folder, of which only the named files are copied."""
+        """Build an image in a folder, of which only the files ``copied`` become part of the build context."""
         (context / "Dockerfile").write_text(steps)
         (context / ".dockerignore").write_text("\n".join(["*", *(f"!{one}" for one in copied)]))
         offline = ["--isolation", "chroot", "--pull-never", "--quiet"]
@@ -226,7 +230,7 @@ class Builder:
 
 
 def _tools(base: str) -> str:
-    """The name of the base with pip and a C compiler."""
+    """The name of the base image with pip and a C compiler."""
     return base.replace("gpu-dra-base", "gpu-dra-tools")
 
 

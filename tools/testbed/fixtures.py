@@ -1,4 +1,4 @@
-"""Pytest fixtures around real clusters: one for the whole run, more on request, a namespace a test."""
+"""Pytest fixtures for real clusters: one for the whole run, others for single tests, and namespaces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kubernetes(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def real_cluster(kubernetes: str, request: pytest.FixtureRequest) -> Generator[RealCluster, None, None]:
-    """A cluster with one node for the whole run; tests keep apart by their namespaces."""
+    """A cluster with one node for the whole run; each test uses a namespace of its own."""
     with start(kubernetes=kubernetes, audit=True) as cluster:
         request.config.stash.setdefault(STARTED_CLUSTERS, []).append(cluster)
         yield cluster
@@ -53,7 +53,7 @@ def driver_image() -> Path:
 
 @pytest.fixture(scope="session")
 def driver_launcher() -> tuple[str, ...]:
-    """What starts the driver's packages (see DriverNode); a conftest may override it."""
+    """The command that starts the driver's packages (see DriverNode); a conftest may override it."""
     return ()
 
 
@@ -72,7 +72,7 @@ def real_driver(real_cluster: RealCluster, driver_launcher: tuple[str, ...]) -> 
 def start_cluster(
     kubernetes: str, request: pytest.FixtureRequest
 ) -> Generator[Callable[[int], RealCluster], None, None]:
-    """Starts a cluster of this test's own with the given number of nodes (1 to 4)."""
+    """A function that starts a cluster for this test alone with so many nodes (1 to 4)."""
     with ExitStack() as clusters:
         started = request.config.stash.setdefault(STARTED_CLUSTERS, [])
 
@@ -87,7 +87,7 @@ def start_cluster(
 
 @pytest.fixture
 def namespace(real_cluster: RealCluster) -> Generator[str, None, None]:
-    """A namespace of ``real_cluster`` for one test; its pods and claims are gone when it ends."""
+    """A namespace of ``real_cluster`` for one test; its pods and claims are removed when the test ends."""
     with fresh_namespace(real_cluster.api) as name:
         yield name
 
@@ -96,7 +96,7 @@ def namespace(real_cluster: RealCluster) -> Generator[str, None, None]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of the clusters' logs below a failure, since the logs are deleted with the clusters."""
+    """Add the ends of the clusters' logs to the report of a failure: they are deleted with the clusters."""
     report = yield
     if report.failed:
         for cluster in item.config.stash.get(STARTED_CLUSTERS, []):

@@ -1,7 +1,6 @@
-"""Builds the driver's own hook, gpu-memory-hook, from its sources in this checkout, into the user's cache.
+"""Builds the driver's hook, gpu-memory-hook, from the sources of this checkout, in the user's cache.
 
-Run as ``python -m tools.testbed.memory_hook``, it prints the program's path, which the plugin takes with
-``--memory-hook``.
+``python -m tools.testbed.memory_hook`` prints the path of the program, for the plugin's ``--memory-hook``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PROGRAM = "gpu-memory-hook"
 
 
 def memory_hook(environment: Mapping[str, str] = os.environ, source: Path = PACKAGE_ROOT) -> Path:
-    """The program, built first if it is not there for these sources; it takes Go and no other module.
+    """The program, built first if the cache has none for these sources; needs Go, but no Go modules.
 
     Raises:
         MissingPrerequisite: it is not built yet, and there is no Go.

@@ -12,7 +12,7 @@ import pytest
 
 from driver.nvml.api import Code, GpuLost, NotSupported, NvmlTimeout
 from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
-from fakegpu.nvml.mig_calls import CHANGES
+from fakegpu.nvml.mig_calls import MIG_CHANGES
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def test_a_call_that_cuts_the_gpu_has_a_deadline_too() -> None:
 
 
 def test_the_calls_that_are_given_more_time_are_those_that_change_mig_or_initialise_a_gpu() -> None:
-    assert {*CHANGES, "set_persistence_mode"} == LONG_CALLS
+    assert {*MIG_CHANGES, "set_persistence_mode"} == LONG_CALLS
 
 
 def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one(guard: Guard) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MACHINES
-from fakegpu.mps.client import PRIVILEGED, ClientRefused, CudaProcess, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, ClientRefused, Connection, CudaProcess, DaemonGone
 from tests.fakegpu.programs import Programs
 
 if TYPE_CHECKING:
@@ -309,14 +309,14 @@ def test_a_mig_device_takes_fewer_clients(programs: Programs) -> None:
 
 
 def test_quit_waits_for_clients_and_lets_no_new_ones_in(serving: Programs) -> None:
-    client, line = CudaProcess(serving.pipes, process_id=11), Line(serving.pipes, PRIVILEGED)
+    client, line = CudaProcess(serving.pipes, process_id=11), Connection(serving.pipes, PRIVILEGED)
     assert "quit" in line.ask({"command": "help"})["answer"]
-    line.say({"command": "quit"})
+    line.send({"command": "quit"})
     with pytest.raises(ClientRefused, match="quitting"):
         CudaProcess(serving.pipes, process_id=12)
     assert len(holders(serving)) == 1
     client.close()
-    assert line.hear() == {"answer": ""}
+    assert line.receive() == {"answer": ""}
     line.close()
     assert holders(serving) == ()
     with pytest.raises(DaemonGone):

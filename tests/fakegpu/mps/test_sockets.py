@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu.mps.client import CudaProcess, Line
+from fakegpu.mps.client import Connection, CudaProcess
 from tests.fakegpu.programs import Programs
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def test_who_sees_the_socket_of_clients_alone_may_ask_and_change_nothing(
     seen.mkdir()
     (seen / "control").hardlink_to(serving.pipes / "control")
     client = CudaProcess(seen, process_id=11)
-    line = Line(seen)
+    line = Connection(seen)
 
     def answer(command: str) -> str:
         return str(line.ask({"command": command})["answer"])

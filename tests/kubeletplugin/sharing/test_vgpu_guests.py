@@ -10,7 +10,7 @@ from driver.errors import ClaimBlocked
 from driver.nvml.mig import MIG_CALLS
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
-from fakegpu.nvml.mig_calls import CHANGES
+from fakegpu.nvml.mig_calls import MIG_CHANGES
 from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
@@ -18,7 +18,7 @@ from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import shared
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 
-OF_THE_HOST = sorted(CHANGES | SHARING_CHANGES)
+OF_THE_HOST = sorted(MIG_CHANGES | SHARING_CHANGES)
 """The calls that change a GPU: MIG mode and instances, compute modes, time-slices."""
 
 
@@ -34,7 +34,7 @@ def guest(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
 
 def test_the_calls_that_change_gpus_are_known() -> None:
     assert {"set_mig_mode", "set_compute_mode", "set_time_slice"} <= set(OF_THE_HOST)
-    assert set(CHANGES) <= set(MIG_CALLS)
+    assert set(MIG_CHANGES) <= set(MIG_CALLS)
 
 
 def test_whole_vgpus_and_shares_are_prepared_without_a_change_of_the_gpu(guest: FakeNode) -> None:

@@ -71,7 +71,7 @@ def test_one_that_is_written_wrong_does_not_run(tmp_path: Path) -> None:
     run_group((Scenario("a", one.folder, one.description, page),), "embedded", results.append)
     assert told(results) == {"a": "it is written wrong"}
     assert results[0].failure is not None
-    assert "a.md:4: this YAML is in none of the files" in results[0].failure.told
+    assert "a.md:4: this YAML is in none of the files" in results[0].failure.output
     assert not mark.exists()
 
 
@@ -81,7 +81,7 @@ def test_a_cluster_that_does_not_start_is_told(tmp_path: Path) -> None:
     run_group((scenario(tmp_path, "a", wanted=wanted),), "embedded", results.append)
     assert told(results) == {"a": "its cluster failed"}
     assert results[0].failure is not None
-    assert "no-machine.yaml" in results[0].failure.told
+    assert "no-machine.yaml" in results[0].failure.output
 
 
 def test_large_groups_are_cut_so_that_each_worker_has_work(tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ def report(said: io.StringIO) -> Report:
 
 
 def test_one_that_ran_is_a_line(report: Report, said: io.StringIO) -> None:
-    report.tell(Result("x", README, 2.34, 7.0, None))
+    report.show(Result("x", README, 2.34, 7.0, None))
     assert said.getvalue().split() == ["ok", "x", "2.3", "s", "after", "7.0", "s", "for", "its", "cluster"]
     assert report.failed == 0
 
 
 def test_one_that_failed_is_told_with_what_a_reader_needs(report: Report, said: io.StringIO) -> None:
-    report.tell(Result("x", README, 2.0, 0.0, Failure(12, "ls [a]\npwd\n", "it printed more", "- a\n+ b")))
+    report.show(Result("x", README, 2.0, 0.0, Failure(12, "ls [a]\npwd\n", "it printed more", "- a\n+ b")))
     lines = said.getvalue().splitlines()
     assert lines[0].split() == ["FAILED", "x", "2.0", "s"]
     assert lines[1:] == [
@@ -47,8 +47,8 @@ def test_one_that_failed_is_told_with_what_a_reader_needs(report: Report, said: 
 
 
 def test_the_end_says_how_many_ran(report: Report, said: io.StringIO) -> None:
-    report.tell(Result("x", README, 2.0, 0.0, None))
-    report.tell(Result("y", README, 2.0, 0.0, Failure(1, "", "no", "\n".join(map(str, range(100))))))
+    report.show(Result("x", README, 2.0, 0.0, None))
+    report.show(Result("y", README, 2.0, 0.0, Failure(1, "", "no", "\n".join(map(str, range(100))))))
     report.end(4.2)
     assert "    and 40 more lines" in said.getvalue().splitlines()
     assert said.getvalue().splitlines()[-1] == "1 of 2 scenarios ran as written, in 4 s"

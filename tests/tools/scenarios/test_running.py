@@ -39,7 +39,7 @@ def test_a_block_that_fails_is_told_with_the_line_of_its_command(tmp_path: Path)
     assert failure is not None
     assert (failure.line, failure.command) == (5, "ls /there/is/none")
     assert failure.reason == "it ended with 2, and 0 was expected"
-    assert failure.told.startswith("so far\n")
+    assert failure.output.startswith("so far\n")
 
 
 def test_a_block_that_should_fail_and_does_not_is_told(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_another_output_is_told_with_the_line_where_it_is_shown(tmp_path: Path) 
     failure = run(tmp_path, "```sh\necho a; echo b\n```\n\nThis prints:\n\n```text\na\nc\n```\n")
     assert failure is not None
     assert (failure.line, failure.reason) == (7, "it printed something else than is shown")
-    assert failure.told.splitlines() == ["  a", "- c", "+ b"]
+    assert failure.output.splitlines() == ["  a", "- c", "+ b"]
 
 
 def test_nothing_runs_after_a_failure(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The tables of the documentation that follow from the code."""
+"""The tables of the documentation that are generated from the code."""

@@ -1,7 +1,7 @@
-"""Writes the tables of the documentation that follow from the code, or checks them.
+"""Writes the tables of the documentation that are generated from the code, or checks them.
 
-``python -m tools.docs.lookup`` writes them between the marks of the pages in ``docs/``; with ``--check`` it
-exits with 1 when one is stale.
+``python -m tools.docs.lookup`` writes them between the marks in the pages of ``docs/``; with ``--check`` it
+exits with 1 if one is stale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS: Parts = {
 
 
 def pages() -> dict[Path, str]:
-    """The pages with such tables, as they have to be; raises ValueError where a table has not one place."""
+    """The pages with such tables and their new texts; ValueError unless each table has exactly one place."""
     found = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
     places = Counter(name for text in found.values() for name in names(text))
     wrong = {name for name in places.keys() | PARTS.keys() if places[name] != 1 or name not in PARTS}

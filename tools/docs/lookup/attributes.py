@@ -1,6 +1,7 @@
-"""The attributes and capacities of devices: what fake nodes publish, and a description of each.
+"""The tables of the attributes and capacities of devices.
 
-Types, kinds of devices and examples come from what the nodes publish; meanings and sources are written here.
+Types, kinds of devices and examples are read from the slices of fake nodes; meanings and sources are written
+here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NODES: tuple[tuple[str, str, State], ...] = (
     ("vgpu-host-a100-mdev", "vgpu: {profiles: [A100-10C]}", "delivered"),
     ("vgpu-and-passthrough", "passthrough: true", "delivered"),
 )
-"""Machines, the rule of their node configuration, the state of their GPUs: together they publish everything.
+"""Machine, rule of the node configuration, state of the GPUs: together these publish every attribute.
 
 The example of an attribute is from the first machine that publishes it.
 """
@@ -45,7 +46,7 @@ The example of an attribute is from the first machine that publishes it.
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The meaning of an attribute or a capacity, and its source: calls of NVML, sysfs, or the driver."""
+    """The meaning of an attribute or a capacity, and its source: a call of NVML, sysfs, or the driver."""
 
     meaning: str
     source: str
@@ -56,17 +57,17 @@ _OWN = "this driver"
 IDENTITY = {
     "type": _Words("the kind of device: `gpu`, `mig`, `shared`, `vfio` or `vgpu`", _OWN),
     "uuid": _Words(
-        "what CUDA knows the device by; a partition that is made for a claim has one once it is made",
-        "nvmlDeviceGetUUID; of `vfio` made from the PCI address",
+        "the device's name in CUDA; a partition that is made for a claim has one once it is made",
+        "nvmlDeviceGetUUID; for `vfio` made from the PCI address",
     ),
-    "parentUUID": _Words("the GPU that a partition or a vGPU lies on", "nvmlDeviceGetUUID"),
-    "parentPCIBusID": _Words("the PCI address of the GPU that a vGPU lies on", "nvmlDeviceGetPciInfo_v3"),
+    "parentUUID": _Words("the GPU that a partition or a vGPU is on", "nvmlDeviceGetUUID"),
+    "parentPCIBusID": _Words("the PCI address of the GPU that a vGPU is on", "nvmlDeviceGetPciInfo_v3"),
     "index": _Words("the number of the GPU; it may move with a reboot", "nvmlDeviceGetIndex"),
     "profile": _Words(
         "the profile of a partition, or the type of a vGPU", "MIG profiles and vGPU types of NVML"
     ),
     "productName": _Words(
-        "the model", "nvmlDeviceGetName; of a GPU without the NVIDIA driver its device id in sysfs"
+        "the model", "nvmlDeviceGetName; for a GPU without the NVIDIA driver its device id in sysfs"
     ),
     "brand": _Words("the brand", "nvmlDeviceGetBrand"),
     "architecture": _Words("the architecture", "nvmlDeviceGetArchitecture"),
@@ -85,7 +86,7 @@ PLACE = {
         "the same, under the name that all drivers share", "as `numaNode`"
     ),
     "resource.kubernetes.io/pciBusID": _Words(
-        "the PCI address; of several GPUs that of the first", "nvmlDeviceGetPciInfo_v3; of `vfio` sysfs"
+        "the PCI address; of several GPUs that of the first", "nvmlDeviceGetPciInfo_v3; for `vfio` sysfs"
     ),
     "resource.kubernetes.io/pcieRoot": _Words(
         "the PCIe root, which a network card may have in common", "sysfs, the path of the device"
@@ -97,9 +98,7 @@ PLACE = {
     "nvlinkDomain": _Words(
         "the island: GPUs that NVLinks connect, directly or through others", "nvmlDeviceGetNvLinkState"
     ),
-    "nvlinkMesh": _Words(
-        "the mesh: GPUs each of which is linked to each other one", "nvmlDeviceGetNvLinkState"
-    ),
+    "nvlinkMesh": _Words("the mesh: GPUs that are all linked to each other", "nvmlDeviceGetNvLinkState"),
     "nvlinkPeers": _Words("the indexes of the GPUs that it is linked to", "nvmlDeviceGetNvLinkState"),
     "nvlinkPeerCount": _Words("how many those are", "nvmlDeviceGetNvLinkState"),
     "nvlinkPeerLinks": _Words(
@@ -119,23 +118,23 @@ FORMS = {
     "sharing": _Words("`none`, `time-slicing` or `mps`", _OWN),
     "memoryIsolation": _Words(
         (
-            "what keeps its memory from others: `hardware`, `cgroup`, `mps` or `none`; absent where "
-            "nobody can promise"
+            "what keeps its memory from others: `hardware`, `cgroup`, `mps` or `none`; absent if that "
+            "cannot be promised"
         ),
         _OWN,
     ),
     "memoryLimits": _Words(
         "`cgroup`: the NVIDIA driver holds shares to their memory", "nvmlDeviceGetMemoryLimits_v1"
     ),
-    "memoryLimitsWithheld": _Words("why the NVIDIA driver does not hold them, though it is new enough", _OWN),
+    "memoryLimitsWithheld": _Words("why the NVIDIA driver does not do so, although it is new enough", _OWN),
     "migCapable": _Words("whether it could be partitioned", "nvmlDeviceGetMigMode"),
-    "migWithheld": _Words("why it is not, where the node configuration asks for it", _OWN),
+    "migWithheld": _Words("why it is not, although the node configuration asks for it", _OWN),
 }
 VIRTUAL = {
     "virtualization": _Words(
         (
-            "whether the node is a virtual machine with a vGPU, `vgpu`, or the host of such, "
-            "`host-vgpu`; else `none`"
+            "`vgpu` if the node is a virtual machine with a vGPU, `host-vgpu` if it is the host of such; "
+            "otherwise `none`"
         ),
         "nvmlDeviceGetVirtualizationMode",
     ),
@@ -194,7 +193,7 @@ CAPACITIES = {
 
 @dataclass(slots=True)
 class Seen:
-    """An attribute or a capacity as nodes publish it: its types, an example, the kinds of its devices."""
+    """An attribute or a capacity as nodes publish it: an example, its types, and the kinds of its devices."""
 
     example: str
     types: set[str] = field(default_factory=set)
@@ -257,10 +256,10 @@ def _table(what: str, words: Mapping[str, _Words], found: Mapping[str, Seen]) ->
 
 
 def _match(what: str, known: set[str], published: set[str]) -> None:
-    """Raise ValueError when the described names are not those that nodes publish."""
+    """Raise ValueError if the described names are not those that nodes publish."""
     if known != published:
         raise ValueError(
-            f"{what} without words in attribute_words.py: {sorted(published - known)};"
+            f"{what} without words in attributes.py: {sorted(published - known)};"
             f" words without a node in attributes.py that publishes them: {sorted(known - published)}"
         )
 

@@ -1,4 +1,4 @@
-"""The fields of opaque configurations: their types, limits and defaults, and the devices that take them."""
+"""The tables of the fields of opaque configurations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tools.docs.lookup.marked import code, table
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field by its path, with a value that is taken and one that is refused.
+    """A field by its path, with a value that is valid and one that is refused, which tests check.
 
-    ``beside`` is what the document has to say beside the field. ``of_class``: a DeviceClass alone may say it.
+    ``beside`` are the other fields that the document needs. ``of_class``: only a DeviceClass may have it.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Field:
     of_class: bool = False
 
     def document(self, kind: str, value: Any) -> dict[str, Any]:
-        """The parameters of this kind with this value in the field."""
+        """A document of this kind with this value in the field."""
         made: dict[str, Any] = {
             "apiVersion": version_of(kind),
             "kind": kind,
@@ -191,7 +191,7 @@ def field_tables() -> str:
 
 
 def takers(kind: str) -> list[str]:
-    """What the devices that take a kind of document are called."""
+    """The names of the devices that take a kind of document."""
     wanted = "GpuConfig" if kind == SHARED_GPU else kind
     return list(dict.fromkeys(one.described for one in KINDS if one.opaque == wanted))
 

@@ -1,4 +1,4 @@
-"""The tree of the errors that the driver's processes raise, read from the modules that define them."""
+"""The table of the errors that the driver's processes raise, read from the modules that define them."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ WAYS_OUT = {
         "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
     ),
     "NvmlError": (
-        "nothing at first: the call is made again. Where it lasts, look at the [health](health.md) of the GPU"
+        "nothing at first: the call is made again. If it lasts, look at the [health](health.md) of the GPU"
     ),
-    "FabricError": "nothing at first; where it lasts, look at the log of the fabric manager",
+    "FabricError": "nothing at first; if it lasts, look at the log of the fabric manager",
     "NotShared": (
         "nothing, or start the fabric manager in shared NVSwitch mode ([fabric "
         "partitions](fabric-partitions.md))"
     ),
     "ApiError": (
-        "nothing at first: the request is made again. Where it lasts, see whether the API server answers"
+        "nothing at first: the request is made again. If it lasts, see whether the API server answers"
     ),
     "Conflict": "nothing: the object is read again",
     "Unauthorized": "see whether the service account or the kubeconfig is still valid",
     "Forbidden": (
-        "give the right that the message names ([install](install.md)); `gpuctl doctor` lists those that lack"
+        "give the right that the message names ([install](install.md)); `gpuctl doctor` lists missing ones"
     ),
     "BadRequest": "report it: the request is the driver's own",
     "Invalid": "report it, unless the message names a feature gate that is off",
-    "ClaimRefused": "correct the claim, its template or its DeviceClass, and make the pod anew",
+    "ClaimRefused": "correct the claim, its template or its DeviceClass, and create the pod again",
     "MalformedConfig": (
         "correct the [opaque configuration](claim-configuration.md) at the paths that the "
-        "message names, and make the claim anew"
+        "message names, and create the claim again"
     ),
-    "LateCall": "nothing: the kubelet has long given up this call",
+    "LateCall": "nothing: the kubelet has given up this call long ago",
     "ClaimBlocked": (
-        "nothing at first: the kubelet calls again. Where it lasts, see to what the message names"
+        "nothing at first: the kubelet calls again. If it lasts, do something about what the message names"
     ),
     "DeviceHeld": "end the pod of the claim that the plugin's log names",
     "InstanceInUse": "end the process that uses the partition, often a monitor",
     "FunctionInUse": "end the process that the message names",
     "FunctionInDoubt": "look at the kernel's log; a restart of the node ends it",
-    "HardwareChanged": "delete the pod: its claim is allocated anew",
-    "NodeIncomplete": "see whether the NVIDIA driver is installed whole ([where it is](driver-root.md))",
+    "HardwareChanged": "delete the pod: its claim is allocated again",
+    "NodeIncomplete": "see whether the NVIDIA driver is installed completely ([where it is](driver-root.md))",
     "StorageError": "see whether the disk is full, or read-only",
     "CannotTakeOver": (
         "end the pods that the plugin's log names ([from NVIDIA's driver](from-nvidia-driver.md))"
@@ -63,12 +63,15 @@ WAYS_OUT = {
     "ResetFailed": "see [healing](operations.md#a-sick-gpu-heal-it)",
     "NoDaemon": "start [gpu-dra-mps](mps.md) on the node",
 }
-"""What to do about an error; an error that is not here inherits this from the error above it."""
+"""What to do about an error; an error that is not here has that of the error that it is a kind of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An error of the tree. ``retryable`` is whether the same call can succeed later without a change."""
+    """An error and the one ``above`` it in the tree.
+
+    ``retryable`` is whether the same call can succeed later without a change.
+    """
 
     name: str
     above: Raised | None
@@ -85,6 +88,7 @@ def tree() -> tuple[Raised, ...]:
     def add(one: _Class, above: Raised | None) -> None:
         said = _own_retryable(one.node)
         retryable = (above is None or above.retryable) if said is None else said
+        # The meaning is the first paragraph of the docstring.
         meaning = (ast.get_docstring(one.node) or "").split("\n\n", maxsplit=1)[0].replace("``", "`")
         raised = Raised(one.node.name, above, one.module, meaning, retryable)
         found.append(raised)
@@ -129,7 +133,7 @@ def _modules() -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """A class, the module that defines it, and the full names of the classes that it is derived from."""
+    """A class, the file that defines it, and the full names of its base classes."""
 
     node: ast.ClassDef
     module: str
@@ -157,7 +161,7 @@ def _classes(path: Path) -> Iterator[_Class]:
 
 
 def _own_retryable(node: ast.ClassDef) -> bool | None:
-    """The class's own ``retryable``, None when it inherits it."""
+    """The class's own ``retryable``; None if it inherits it."""
     for line in node.body:
         target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
         value = getattr(line, "value", None)

@@ -1,4 +1,4 @@
-"""The flags and environment variables of all programs, as their commands declare them."""
+"""The tables of the flags and environment variables of all programs, as their commands declare them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HIDDEN = frozenset({"help", "version"})
 
 
 def processes() -> Mapping[str, click.Command]:
-    """The processes of the driver, by the names of their programs."""
+    """Name of a program of the driver -> its command."""
     import controller.__main__
     import controller.uninstall.__main__
     import controller.webhook.__main__
@@ -46,7 +46,7 @@ def gpuctl_tables() -> str:
 
 
 def gpuctl_commands() -> Mapping[str, click.Command]:
-    """All commands of gpuctl that are no groups, by their command line."""
+    """Command line -> command, for all commands of gpuctl that are not groups."""
     from gpuctl.__main__ import commands
 
     return dict(_leaves(commands, "gpuctl"))

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and the parts of a page, between two marks, that the code writes."""
+"""Tables in Markdown, and replacing the parts of a page, between two marks, that are generated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Parts = Mapping[str, Callable[[], str]]
-"""What is made, by the name of its place in a page."""
+"""Name of the place in a page -> the function that makes its text."""
 
 _PLACE = re.compile(
     r"<!-- (?P<name>[a-z -]+): made by python -m tools.docs.lookup -->\n.*?<!-- until here -->\n", re.DOTALL
@@ -20,7 +20,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """The text as code, nothing for an empty one."""
+    """The text as code; empty for an empty text."""
     return f"`{text}`" if text else ""
 
 
@@ -44,6 +44,7 @@ def renewed(page: str, parts: Parts) -> str:
 
 
 def _cell(text: str) -> str:
+    # In code a "<" is plain text. A "|" ends a cell even there.
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     written = "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
     return re.sub(r"(?<!\\)\|", r"\\|", written)

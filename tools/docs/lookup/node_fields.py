@@ -1,4 +1,4 @@
-"""The fields of the node configuration, from the schemas that its readers declare."""
+"""The table of the fields of the node configuration, from the schemas that its readers declare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = {
     "version": ("has to be there", "the version of the file's fields"),
     "rules": (
         "none: every GPU whole, or as an admin cut it",
-        "the rules of the nodes that no pool takes in; the first that matches a GPU decides",
+        "the rules of the nodes that are in no pool; the first that matches a GPU decides",
     ),
     "rules[].when": ("every GPU", "which GPUs, as a CEL expression over `gpu`"),
     "rules[].offer": ("`whole`, or what the other fields imply", "in which form the GPU is offered"),
@@ -31,9 +31,9 @@ WORDS = {
     ),
     "rules[].shared": (
         "not shared",
-        "how the GPU or its partitions are shared; a list where by both strategies",
+        "how the GPU or its partitions are shared; a list for both strategies",
     ),
-    "rules[].shared.strategy": ("has to be there", "whether pods take turns, or compute beside each other"),
+    "rules[].shared.strategy": ("has to be there", "whether pods take turns, or compute at the same time"),
     "rules[].shared.shares": (
         "as many as the memory has steps",
         f"how many shares; by MPS at most {MOST_MPS_CLIENTS}",
@@ -53,7 +53,7 @@ WORDS = {
         "the driver turns on the virtual functions of a GPU that has none on",
     ),
     "rules[].passthrough": ("`false`", "the GPU is offered to virtual machines as well"),
-    "rules[].memoryLimits": ("`true`", "the NVIDIA driver holds shares to their memory, where it can"),
+    "rules[].memoryLimits": ("`true`", "the NVIDIA driver holds shares to their memory, if it can"),
     "pools": ("none", "rules for some nodes; the first pool whose selector fits a node decides"),
     "pools[].name": ("has to be there", "how logs and events name the pool"),
     "pools[].nodeSelector": (
@@ -90,6 +90,7 @@ def schema() -> Schema:
 
 def fields() -> dict[str, list[Schema]]:
     """All fields by their paths, with the schemas of their values."""
+    # The rules of pools have the same fields as the rules at the top.
     found: dict[str, list[Schema]] = {}
     for path, one in _walk(schema(), ""):
         found.setdefault(path, []).append(one)
@@ -97,7 +98,7 @@ def fields() -> dict[str, list[Schema]]:
 
 
 def field_table() -> str:
-    """All fields as a table; raises ValueError for one without words and for words without a field."""
+    """All fields as a table; ValueError for a field without a meaning, or a meaning without a field."""
     found = {path: said for path, said in fields().items() if path in WORDS or not _holds_others(path)}
     if set(found) != set(WORDS):
         raise ValueError(
@@ -112,7 +113,10 @@ def _holds_others(path: str) -> bool:
 
 
 def _walk(one: Schema, path: str) -> Iterator[tuple[str, Schema]]:
-    """Every field below a schema, also in its choices; items of a list of choices have the list's path."""
+    """Every field below a schema, also in its choices, with its path.
+
+    ``shared`` is one mapping or a list of them: the fields of its items have the path of ``shared`` itself.
+    """
     for name, below in one.get("properties", {}).items():
         inner = f"{path}.{name}" if path else name
         yield inner, below

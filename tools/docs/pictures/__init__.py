@@ -1,1 +1,1 @@
-"""The pictures of the documentation: those that gpuctl draws of a node, and screenshots."""
+"""The pictures of the documentation: drawings of a node by gpuctl, and screenshots."""

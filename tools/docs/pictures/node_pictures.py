@@ -1,7 +1,7 @@
 """The documentation's pictures that ``gpuctl -o svg`` draws of a node.
 
-They show what a node publishes and what the scheduler gives to claims: the forms of a GPU, which
-GPU reaches which, and who holds what.
+They are drawn from what a node publishes and the scheduler allocates: the forms of a GPU, the links between
+GPUs, and which pod holds which device.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ALL_TIERS = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
 NODE = "node-a"
 MACHINE = "hgx-h100"
 _MESHED_MACHINE = "dgx1-v100"
-"""Its NVLinks do not connect every GPU with every other one, so that there is something to see."""
+"""A machine whose NVLinks do not connect every GPU with every other, so that the picture shows something."""
 SICK_GPU, XID = 6, 79
 
 
 class SceneImpossible(Exception):
-    """A pod that a picture shows gets no device."""
+    """A pod of a picture gets no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ PODS = (
 
 
 def forms() -> str:
-    """The forms of one GPU, of which a pod has a partition."""
+    """The forms of one GPU, with a pod that has a partition of it."""
     view = claimed(published(MACHINE, ALL_TIERS, gpus=1), [Wanted("research", "tuning", "mig-large")])
     return forms_svg([(f"GPU {gpu.label}", gpu) for gpu in view.gpus])
 
@@ -91,7 +91,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 
 
 def drawn() -> dict[Path, str]:
-    """The files of the pictures, with their texts."""
+    """The files of the pictures: path -> text."""
     return {FOLDER / name: draw() for name, draw in PICTURES.items()}
 
 
@@ -101,7 +101,7 @@ def stale(wanted: Mapping[Path, str]) -> list[Path]:
 
 
 def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:
-    """The slices of a node with this machine, or with only the first ``gpus`` of its GPUs."""
+    """The slices of a node with this machine, or only with the first ``gpus`` of its GPUs."""
     planned = plan_node(machine, NODE, config)
     if gpus is None:
         return planned.slices
@@ -131,7 +131,7 @@ def with_xid(slices: Sequence[Object], gpu: int, xid: int) -> tuple[Object, ...]
 
 
 def claimed(slices: Sequence[Object], wanted: Sequence[Wanted]) -> NodeView:
-    """The node with the devices that the scheduler gives the pods, one after the other.
+    """The node with the devices that the scheduler allocates to the pods, one after the other.
 
     Raises SceneImpossible for a pod that gets none.
     """

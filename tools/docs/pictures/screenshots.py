@@ -32,14 +32,14 @@ SCREENSHOTS = ("page.png", "status-watch.svg")
 
 _SCENE = ROOT / "deploy" / "ask-for-a-gpu" / "scenario.yaml"
 _GREEDY = Wanted("research", "nine-gpus", "large")
-"""A pod that waits, since it wants more GPUs than a node has."""
+"""A pod that stays pending, since it wants more GPUs than a node has."""
 
 _TERMINAL = (110, 22)
 _WINDOW = (1180, 800)
 _FORMAT = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">
 <title>{label}</title>
-<desc>{told}</desc>
+<desc>{words}</desc>
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   font-size: {char_height}px; line-height: {line_height}px; }}
@@ -60,11 +60,11 @@ _FORMAT = """\
 </g>
 </svg>
 """
-"""Rich's own format, without fonts from another host, and with a description in words."""
+"""Rich's own format, but without fonts from another host, and with a description in words."""
 
 
 def take(folder: Path) -> None:
-    """Write the screenshots; raises what a cluster or the browser raises."""
+    """Write the screenshots; raises the errors of clusters and of the browser."""
     with built_place(read_description(_SCENE).wanted, "embedded") as place:
         cluster = place.cluster
         if cluster is None:
@@ -126,23 +126,24 @@ def _served(cluster: Cluster) -> Iterator[str]:
     command = (sys.executable, "-u", "-m", "gpuctl", "web", "--addr", "127.0.0.1:0")
     process = cluster.processes.start("page", [*command, "--kubeconfig", str(cluster.admin)])
 
-    def told() -> str | None:
+    def printed_address() -> str | None:
         lines = (line for line in process.log.splitlines() if line.startswith("the page is at "))
         return next((line.split()[4] for line in lines), None)
 
     try:
-        yield wait_until(["page"], cluster.processes, told)
+        yield wait_until(["page"], cluster.processes, printed_address)
     finally:
         process.stop()
 
 
 def exported(slices: list[Object], claims: list[Object]) -> str:
-    """What ``gpuctl status --watch`` draws on a terminal, as rich exports it."""
+    """What ``gpuctl status --watch`` draws on a terminal, as SVG."""
     width, height = _TERMINAL
     picture = live_picture(views_of(slices, claims), width, height)
     console = Console(record=True, width=width, file=StringIO(), force_terminal=True)
     console.print(picture, no_wrap=True, crop=True)
     label = "gpuctl status --watch on a terminal"
-    told = escape(" ".join(picture.plain.split())).replace("{", "(").replace("}", ")")
-    code = _FORMAT.replace("{label}", label).replace("{told}", told)
+    # Braces would be fields of the format string.
+    words = escape(" ".join(picture.plain.split())).replace("{", "(").replace("}", ")")
+    code = _FORMAT.replace("{label}", label).replace("{words}", words)
     return console.export_svg(title="gpuctl status --watch", code_format=code, unique_id="terminal")

@@ -1,1 +1,1 @@
-"""The documentation as a site: the Markdown of the repository, as MkDocs wants it."""
+"""The documentation as a site: the Markdown of the repository, converted for MkDocs."""

@@ -1,7 +1,7 @@
-"""Writes Markdown of GitHub's dialect as Python-Markdown reads it.
+"""Converts Markdown of GitHub's dialect to that of Python-Markdown.
 
-The pages are read as plain files too. There a list or a table may follow a line of prose directly, and a list
-within a list is indented by two or three blanks. Python-Markdown wants an empty line before, and four
+The pages are written for GitHub. There a list or a table may follow a line of prose directly, and a list
+within a list is indented by two or three blanks. Python-Markdown needs an empty line before it, and four
 blanks.
 """
 
@@ -21,7 +21,7 @@ _APART = (*_LISTS, "table", "fence", "blockquote")
 
 
 def as_python_markdown(text: str) -> str:
-    """The same text with the empty lines, indentation and names of languages that Python-Markdown takes."""
+    """The same text with the empty lines, indentation and names of languages that Python-Markdown needs."""
     return "\n".join(_blocks(text.split("\n"), within=False))
 
 
@@ -48,8 +48,10 @@ def _block(node: SyntaxTreeNode, lines: list[str]) -> list[str]:
         first = node.map[0] if node.map else 0
         places = [item.map for item in node.children if item.map]
         return _items([lines[start - first : end - first] for start, end in places])
+    # GitHub needs a backslash before a "|" in code within a table; Python-Markdown would show it.
     if node.type == "table":
         return [_CODE.sub(lambda code: code.group().replace(r"\|", "|"), line) for line in lines]
+    # Only the language stays of the info string: "sh exits=1" is not a language.
     if node.type == "fence":
         words = node.info.split()
         return [
@@ -60,7 +62,7 @@ def _block(node: SyntaxTreeNode, lines: list[str]) -> list[str]:
 
 
 def _items(items: list[list[str]]) -> list[str]:
-    """The items of a list; one that has an empty line in it ends with one."""
+    """The items of a list, with an empty line between them from the first on that contains one."""
     written: list[str] = []
     for item in map(_item, items):
         if "" in written and written[-1]:
@@ -70,7 +72,7 @@ def _items(items: list[list[str]]) -> list[str]:
 
 
 def _item(lines: list[str]) -> list[str]:
-    """An item of a list: all but its first line four blanks in."""
+    """An item of a list, with all lines but the first indented by four blanks."""
     found = _MARKER.match(lines[0])
     if found is None:
         return lines

@@ -1,7 +1,7 @@
-"""What MkDocs calls while it builds the site (``hooks`` in tools/docs/site/mkdocs.yml).
+"""The functions that MkDocs calls while it builds the site (``hooks`` in tools/docs/site/mkdocs.yml).
 
-It adds the pages that lie outside of ``docs/``, leads each link to a file of the repository to a page of the
-site, and writes each page in the dialect of Markdown that MkDocs reads.
+They add the pages from outside of ``docs/``, change links to files of the repository into links to pages of
+the site, and convert each page to the dialect of Markdown that MkDocs reads.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tools.docs.site.links import Link, links, retarget
 from tools.docs.site.places import DOCS, ROOT, SHOWN, adopted, entries, page_of, relative, resolve, site_path
 
 _ALL_OF = "/*"
-"""The end of an entry of the navigation that means all pages of that folder."""
+"""How an entry of the navigation ends that means all pages of a folder."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Replace the folders in the navigation by their pages."""
-    config.nav = list(_written_out(config.nav or []))
+    config.nav = list(_expanded(config.nav or []))
     return config
 
 
@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs gives them by name
-    """Lead the links of a page to pages of the site, and write it for Python-Markdown."""
+    """Change the links of a page to pages of the site, and convert it for Python-Markdown."""
     here = page.file.src_uri
     if here.startswith(f"{SHOWN}/"):
         return markdown
@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _target(source: str, here: str, link: Link) -> str:
-    """Where a link of the file ``source``, which is the page ``here``, leads in the site."""
+    """The target in the site of a link in the file ``source``, whose page is ``here``."""
     path = resolve(source, link.path)
     if link.leaves or not link.path or not (ROOT / path).exists():
         return link.target
@@ -61,7 +61,7 @@ def _source_of(here: str) -> str:
 
 
 def _linked(sources: dict[str, str]) -> list[str]:
-    """The paths that get a page of their own: linked files and folders, and what linked folders hold."""
+    """The paths that get a page which shows them: linked files and folders, and all in linked folders."""
     waiting = [
         resolve(source, link.path)
         for source, text in sources.items()
@@ -81,11 +81,11 @@ def _is_path(link: Link) -> bool:
     return bool(link.path) and not link.leaves
 
 
-def _written_out(entries_of_nav: Iterable[Any]) -> Iterable[Any]:
+def _expanded(entries_of_nav: Iterable[Any]) -> Iterable[Any]:
     for entry in entries_of_nav:
         if isinstance(entry, dict):
             for title, below in entry.items():
-                yield {title: list(_written_out(below)) if isinstance(below, list) else below}
+                yield {title: list(_expanded(below)) if isinstance(below, list) else below}
         elif isinstance(entry, str) and entry.endswith(_ALL_OF):
             folder = entry.removesuffix("*")
             yield from (page for page in adopted().values() if page.startswith(folder))

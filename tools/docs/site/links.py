@@ -1,4 +1,4 @@
-"""Finds the links of a Markdown text, and gives them other targets."""
+"""Finds the links of a Markdown text, and replaces their targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Link:
 
     @property
     def path(self) -> str:
-        """The target without its anchor; empty for a place on the same page."""
+        """The target without its anchor; empty for an anchor on the same page."""
         return self.target.partition("#")[0]
 
     @property
@@ -42,7 +42,7 @@ class Link:
 
 
 def without_code(text: str) -> str:
-    """The text with blanks in place of code and comments, so that positions stay the same."""
+    """The text with blanks in place of code and comments, so that positions do not change."""
     for pattern in (_FENCE, _COMMENT, _CODE):
         text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
     return text
@@ -57,7 +57,7 @@ def links(text: str) -> Iterator[Link]:
 
 
 def retarget(text: str, target_of: Callable[[Link], str]) -> str:
-    """The text with the target for each link that ``target_of`` gives."""
+    """The text with the target of each link replaced by that which ``target_of`` returns."""
     parts, at = [], 0
     for link in links(text):
         parts += [text[at : link.start], target_of(link)]

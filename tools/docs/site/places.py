@@ -1,7 +1,7 @@
-"""Which files of the repository are pages of the site, and under which path.
+"""Which files of the repository are pages of the site, and their paths there.
 
-The pages of ``docs/`` keep their paths. Markdown of other folders is a page too. Any other file or folder
-that a page links to gets a page that shows it.
+The pages of ``docs/`` keep their paths. The Markdown files of the project and of the scenarios are pages,
+too. Any other file or folder that a page links to gets a page that shows it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 PROJECT = ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")
-"""Pages of the project as a whole, by their names without ``.md``; those that exist are taken."""
+"""Pages about the project as a whole, by their names without ``.md``, as far as they exist."""
 SCENARIOS = ROOT / "deploy" / "scenarios"
 SHOWN = "files"
 """The folder of the site with the pages that show files."""
@@ -33,7 +33,7 @@ _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def adopted() -> dict[str, str]:
-    """Markdown outside of ``docs/`` that is a page: its path in the repository, and that in the site."""
+    """The Markdown files outside of ``docs/`` that are pages: path in the repository -> path in the site."""
     project = {
         f"{name}.md": f"project/{name.lower()}.md" for name in PROJECT if (ROOT / f"{name}.md").is_file()
     }
@@ -47,7 +47,7 @@ def adopted() -> dict[str, str]:
 
 
 def resolve(page: str, link: str) -> str:
-    """The path in the repository that a link of the file ``page`` leads to, without a slash at its end."""
+    """The path in the repository that a link in the file ``page`` leads to, without a slash at its end."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
 
 
@@ -64,7 +64,7 @@ def site_path(path: str) -> str:
 
 
 def relative(page: str, target: str) -> str:
-    """How one page of the site links to another."""
+    """The relative link from one page of the site to another."""
     return posixpath.relpath(target, posixpath.dirname(page) or ".")
 
 
@@ -77,6 +77,7 @@ def page_of(path: str) -> str:
     if size > _MOST_BYTES:
         raise ValueError(f"{path} has {size} bytes, and a page shows {_MOST_BYTES}: link to its folder")
     text = place.read_text()
+    # A fence has to be longer than any run of backticks in the text.
     marks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return (
         f"{_UNSEARCHED}# {path}\n\n{marks}{_LANGUAGES.get(place.suffix, 'text')}\n{text.rstrip()}\n{marks}\n"

@@ -1,1 +1,1 @@
-"""Clusters with fake machines and the driver, on which scenarios run, and what else these may need there."""
+"""Clusters with fake machines and the driver, on which scenarios run, and what else scenarios may need."""

@@ -1,11 +1,13 @@
-"""What a scenario can ask for in ``needs``, beside what every cluster has: the driver, its classes and MPS.
+"""What a scenario can ask for in ``needs``, in addition to the driver, its DeviceClasses and MPS.
 
-``metrics``: the driver's processes run beside the cluster here, in no pod. So a pod stands for the plugin of
-each node, in the driver's namespace, as the chart makes it: with its label, its program's name, its flag and
-port, and the network of its node. What the API server reaches through that pod is the plugin itself.
+``metrics``: the driver's processes run outside of the cluster here, so nothing can find them by their pods.
+For each node this makes a pod like the plugin's: in the driver's namespace, with the label, program name,
+flag and port of the chart, in the node's network. A request to that pod's port reaches the plugin.
 
-``upgrades``: ``scenario-upgrade`` asks over a socket that the driver of a node is replaced while it serves.
-The driver's processes belong to the runner, so the program cannot replace them itself.
+``nic``: another DRA driver, for network cards, on the first node.
+
+``upgrades``: replacing the driver of a node while it serves. The program ``scenario-upgrade`` asks for that
+over a socket, since the driver's processes are children of the runner.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from tools.scenarios.places.projection import config_file
 from tools.scenarios.programs import REPLACED, upgrade_socket
 
 _PLUGIN = "gpu-dra-kubeletplugin"
-_LABEL = "app.kubernetes.io/name"  # by which the chart and the manifests mark the plugin's pods
+# The label of the plugin's pods in the chart and the manifests.
+_LABEL = "app.kubernetes.io/name"
 _IMAGE = "busybox:1.37"
 _ACCOUNT = f"/api/v1/namespaces/{DRIVER_NAMESPACE}/serviceaccounts/default"
 _SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
 
 
 def _metrics_flags(driver: DriverNode) -> tuple[str, ...]:
-    """The flag with which a node's plugin serves its metrics, at a free port."""
+    """The flag for a node's plugin to serve its metrics, at a free port."""
     with socket.create_server(("0.0.0.0", 0)) as probe:  # noqa: S104 - nodes are reached by their own address
         port = int(probe.getsockname()[1])
     _port_file(driver).write_text(str(port))
@@ -61,7 +64,8 @@ def _begin_metrics(cluster: Cluster, drivers: Sequence[DriverNode], _cleanup: Ex
 
 
 def _pod_name(node: str) -> str:
-    """The name of the pod. A real cluster has another pod, to which the plugin's token is bound."""
+    """The name of the pod."""
+    # Not the name of the plugin's own pod, to which its token is bound on a real cluster.
     return f"{_PLUGIN}-serving-{node}"
 
 
@@ -70,7 +74,7 @@ def _port_file(driver: DriverNode) -> Path:
 
 
 def _pod(node: str, program: Path, port: int) -> Object:
-    """The pod that stands for the plugin of a node; its program is a script that waits."""
+    """The pod in place of a node's plugin; its program is a script that waits."""
     container = {
         "name": "kubeletplugin",
         "image": _IMAGE,
@@ -103,10 +107,11 @@ class _NodeUpgrade:
         self._surged: Process | None = None
 
     def replace(self) -> None:
-        """Start a second plugin beside the first, end the first once the second serves, then the controller.
+        """Start a second plugin, stop the first once the second serves, then replace the controller.
 
-        This is what a DaemonSet with ``maxSurge: 1`` does on a node. Raises ClusterError.
+        Raises ClusterError.
         """
+        # As a DaemonSet with maxSurge: 1 does on a node.
         driver = self._driver
         if self._surged is None:
             before = driver.process("kubeletplugin")
@@ -123,11 +128,12 @@ class _NodeUpgrade:
 
 
 def _begin_upgrades(_cluster: Cluster, drivers: Sequence[DriverNode], cleanup: ExitStack) -> None:
-    """Listen on each node; the stack ends that."""
+    """Listen for each node until the stack ends."""
     for driver in drivers:
         server = _upgrade_server(driver)
         listening = threading.Thread(target=server.serve_forever, name="upgrade", daemon=True)
         listening.start()
+        # The stack runs these backwards: stop the loop, close the socket, wait for the thread.
         cleanup.callback(listening.join)
         cleanup.callback(server.server_close)
         cleanup.callback(server.shutdown)
@@ -136,7 +142,7 @@ def _begin_upgrades(_cluster: Cluster, drivers: Sequence[DriverNode], cleanup: E
 def _upgrade_server(driver: DriverNode) -> UnixStreamServer:
     upgrade = _NodeUpgrade(driver)
 
-    class Asked(StreamRequestHandler):
+    class Handler(StreamRequestHandler):
         def handle(self) -> None:
             try:
                 upgrade.replace()
@@ -145,15 +151,15 @@ def _upgrade_server(driver: DriverNode) -> UnixStreamServer:
             else:
                 self.wfile.write(f"{REPLACED}\n".encode())
 
-    return UnixStreamServer(str(upgrade_socket(driver.folder)), Asked)
+    return UnixStreamServer(str(upgrade_socket(driver.folder)), Handler)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """Something that a cluster has in addition.
 
-    ``plugin_flags`` are additional flags of a node's plugin. ``begin`` is called when all nodes have
-    published; it adds to the stack what ends it.
+    ``plugin_flags`` are additional flags of a node's plugin. ``begin`` is called once all nodes have
+    published; it registers in the stack how it ends.
     """
 
     plugin_flags: Callable[[DriverNode], tuple[str, ...]]

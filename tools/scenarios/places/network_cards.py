@@ -1,6 +1,6 @@
-"""Somebody else's DRA driver beside this one, which hands out network cards that do nothing.
+"""Another DRA driver on the same node, which hands out network cards that do nothing.
 
-``begin_cards`` publishes the cards and starts the driver. Run as a program, this module is its process.
+``begin_cards`` publishes the cards and starts the driver. Run as a program, this module is the driver.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Cards = Mapping[str, Mapping[str, Any]]
 
 
 def begin_cards(_cluster: Cluster, drivers: Sequence[DriverNode], cleanup: ExitStack) -> None:
-    """Have the first node publish a card beside every fourth GPU, and serve them until the stack ends."""
+    """Publish a card for every fourth GPU of the first node, and serve the cards until the stack ends."""
     cleanup.enter_context(cards_on(drivers[0], cards_beside(drivers[0].machine)))
 
 
@@ -53,7 +53,7 @@ def cards_beside(machine: FakeMachine) -> Cards:
 
 @contextmanager
 def cards_on(driver: DriverNode, cards: Cards) -> Iterator[None]:
-    """Publish these cards on the node and start their driver; both end with the context."""
+    """Publish these cards on a node and run their driver while the context lasts."""
     cluster, node = driver.cluster, driver.node
     folders = (str(node.plugins_dir), str(node.registry_dir), str(cluster.admin))
     command = python_command("-m", "tools.scenarios.places.network_cards", *folders)
@@ -70,7 +70,7 @@ def cards_on(driver: DriverNode, cards: Cards) -> Iterator[None]:
 
 
 def objects_of(cards: Cards, node: str) -> list[dict[str, Any]]:
-    """The driver's class and slice: the cards by name, with their attributes."""
+    """The DeviceClass and the ResourceSlice of the cards."""
     api = "resource.k8s.io/v1"
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     spec = {
@@ -97,7 +97,7 @@ class _NicClaims:
         self._client = client
 
     def prepare(self, claim: ClaimRef, _call: Call) -> tuple[PreparedDevice, ...]:
-        """The cards of a claim, without anything for its containers."""
+        """The cards of a claim, without CDI devices: containers need nothing to use them."""
         stored = self._client.get(claim_path(claim.namespace, claim.name))
         return tuple(
             PreparedDevice((one.request,), one.pool, one.device, ())

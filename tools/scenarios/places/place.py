@@ -1,4 +1,4 @@
-"""Builds the place of a scenario: a cluster with fake machines in its nodes, and the driver on each."""
+"""Builds the place of a scenario: a cluster whose nodes have fake machines, with the driver on each."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "kubectl-gpu": ("gpuctl",),
     **{name: ("tools.scenarios.programs", name) for name in SCENARIO_PROGRAMS},
 }
-"""The programs on PATH in a scenario beside kubectl, each with its module and that module's arguments."""
+"""The programs on PATH in a scenario, besides kubectl: name -> Python module and its arguments."""
 PUBLISHED_SECONDS = 60.0
 
-# The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
-# prepare after a minute.
+# Shorter times than those of the real kubelet, which looks for sockets every second, and tries a failed
+# unprepare again after ten seconds, a failed prepare after a minute.
 _BRISK_KUBELET = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cluster whose nodes have published, None for a scenario without nodes.
+    """A cluster whose nodes have published their slices; None for a scenario without nodes.
 
-    ``programs`` is a folder with kubectl and ``PROGRAMS``, ``environment`` what a session needs besides PATH,
-    HOME and KUBECONFIG.
+    ``programs`` is a folder with kubectl and ``PROGRAMS``. ``environment`` are the variables that a session
+    needs besides PATH, HOME and KUBECONFIG.
     """
 
     cluster: Cluster | None
@@ -64,9 +64,9 @@ class Place:
 
 @contextmanager
 def built_place(wanted: Wanted, kind: ClusterKind, kubectl: Path | None = None) -> Iterator[Place]:
-    """Build a place as wanted, and end it with the context; raises what a cluster or the driver raises.
+    """Build a place, and end it with the context; raises the errors of clusters and of the driver.
 
-    ``kubectl`` is a program to use; without it, it is the one that is built with Kubernetes.
+    ``kubectl`` is the program to use, None for the one that is built with Kubernetes.
     """
     with ExitStack() as cleanup:
         programs = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scenarios-")))
@@ -112,7 +112,7 @@ def wait_published(cluster: Cluster, nodes: set[str]) -> None:
 
 
 def _started(kind: ClusterKind, node_count: int, cleanup: ExitStack) -> Cluster:
-    """A cluster with empty nodes, of which nothing outlives this process, however it ends."""
+    """A cluster without the driver; nothing of it outlives this process, however that ends."""
     if kind == "embedded":
         folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
         return cleanup.enter_context(EmbeddedCluster(node_count, _BRISK_KUBELET, folder))
@@ -120,22 +120,23 @@ def _started(kind: ClusterKind, node_count: int, cleanup: ExitStack) -> Cluster:
 
 
 def _apply_classes(cluster: Cluster) -> None:
-    """Make the namespace of the driver, and all classes that a cluster has by default."""
+    """Make the namespace of the driver, and the DeviceClasses that are installed by default."""
     cluster.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}})
     for file in sorted((PACKAGE_ROOT / CLASSES).glob("*.yaml")):
         cluster.api.apply(file)
 
 
 def _installed(cluster: Cluster, index: int, node: Node, kind: ClusterKind, cleanup: ExitStack) -> DriverNode:
-    """The driver on a node, not started, with its machine; the node has its labels."""
+    """Install the driver and a fake machine on a node and label the node; nothing is started yet."""
     if node.labels:
         cluster.api.patch(paths.node(cluster.nodes[index].name), {"metadata": {"labels": dict(node.labels)}})
     launcher = BRISK if kind == "embedded" else BRISK_ON_REAL
     holds_to_limits = kind == "real" and knows_limits(load_machine(node.machine).driver_version)
     hook = memory_hook() if holds_to_limits else None
     driver = DriverNode.install(cluster, index, node.machine, launcher=launcher, memory_hook=hook)
+    # Pretended control groups, so that it does not matter which version of cgroups this machine has.
     if holds_to_limits:
-        driver.machine.pretend_cgroups(driver.node.cgroup_dir)  # so this machine may have any control groups
+        driver.machine.pretend_cgroups(driver.node.cgroup_dir)
     cleanup.callback(driver.end_mps)
     config_file(driver).parent.mkdir()
     return driver
@@ -146,7 +147,7 @@ def _node_of_fakes(driver: DriverNode) -> NodeOfFakes:
 
 
 def _write_programs(folder: Path, kubectl: Path | None) -> None:
-    """Write the programs of a scenario into a folder: kubectl, and those of this checkout."""
+    """Write the programs of a scenario into a folder: a link to kubectl, and scripts for PROGRAMS."""
     (folder / "kubectl").symlink_to(kubectl or find_assets().binary("kubectl"))
     environment = [f"{name}={value}" for name, value in python_environment(PACKAGE_ROOT).items()]
     for name, module in PROGRAMS.items():
@@ -159,7 +160,8 @@ def session_environment(place: Place, home: Path) -> dict[str, str]:
     """The environment of a session; of this process's own environment it gets only PATH."""
     kubeconfig = home / "kubeconfig"
     if place.cluster is not None:
-        kubeconfig.write_bytes(place.cluster.admin.read_bytes())  # a scenario may change its own
+        # A copy, since a scenario may change it, for example by kubectl config.
+        kubeconfig.write_bytes(place.cluster.admin.read_bytes())
         kubeconfig.chmod(0o600)
     system = os.environ.get("PATH", os.defpath)
     return {

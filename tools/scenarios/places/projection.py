@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from driver.kube.client import KubeClient
@@ -24,7 +23,7 @@ _WAIT_SECONDS = 10.0
 
 
 def set_config(api: ApiClient, content: str) -> None:
-    """Make this the node configuration, as ``helm install`` or an admin does."""
+    """Set the node configuration of the cluster, as ``helm install`` or an admin does."""
     api.apply(
         {
             "apiVersion": "v1",
@@ -36,15 +35,14 @@ def set_config(api: ApiClient, content: str) -> None:
 
 
 def config_file(driver: DriverNode) -> Path:
-    """Where a node's controller has its configuration."""
+    """The file from which a node's controller reads the node configuration."""
     return driver.folder / "node-config" / "config.yaml"
 
 
 class Projection:
-    """Writes what the ConfigMap holds into files, as long as the context lasts, after every change of it.
+    """Writes the ConfigMap into files after every change of it, while the context lasts.
 
-    Without the key the files go. A ConfigMap that is deleted leaves them as they are: the kubelet fails to
-    look at the volume of a running pod then, and does not touch it.
+    If the ConfigMap has no such key, the files are removed.
     """
 
     def __init__(self, kubeconfig: Path, files: Sequence[Path]) -> None:
@@ -56,20 +54,14 @@ class Projection:
         self._thread = threading.Thread(target=self._reflector.run, name="node-config", daemon=True)
 
     def __enter__(self) -> Self:
-        """The projection, running; the files are there if the ConfigMap is. Raises NotReady."""
+        """Begin; the files exist once this returns, if the ConfigMap does. Raises NotReady."""
         self._thread.start()
         if not self._reflector.synced.wait(_WAIT_SECONDS):
             self._end()
             raise NotReady(f"the ConfigMap {NAME} could not be read within {_WAIT_SECONDS:g} s")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End it."""
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -79,6 +71,7 @@ class Projection:
         self._thread.join(_WAIT_SECONDS)
 
     def _write(self, kind: EventType, stored: dict[str, Any]) -> None:
+        # The kubelet cannot update the volume of a running pod whose ConfigMap is gone, and leaves it alone.
         if kind == "DELETED":
             return
         content = (stored.get("data") or {}).get(KEY)

@@ -188,7 +188,7 @@ class HostileWorld:
             return
         one, gpu, program = found
         memory = self._gpu(gpu)
-        limit = memory.holder(one.container.cgroup.path)
+        limit = memory.limits_of(one.container.cgroup.path)
         left_bytes = limit.hard_bytes - memory.used_bytes(limit) if limit else L4_BYTES
         if left_bytes > 0:
             self._allocate(program, left_bytes)

@@ -16,7 +16,7 @@ from driver.errors import DriverError
 from driver.process.service import Service
 from fakegpu.driver_files.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.mps.client import PRIVILEGED, CudaProcess, Line
+from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
@@ -122,7 +122,7 @@ class MpsScene:
         return (self.ask(commands[0], name), self.ask(commands[1], name))
 
     def ask(self, command: str, name: str = NAME) -> str:
-        line = Line(self.folder(name).pipes, PRIVILEGED)
+        line = Connection(self.folder(name).pipes, PRIVILEGED)
         try:
             answer: str = line.ask({"command": command})["answer"]
         finally:

@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
 from driver.nvml.mig import GpuInstance, Placement
-from fakegpu.nvml.mig_calls import CHANGES
+from fakegpu.nvml.mig_calls import MIG_CHANGES
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import examples
@@ -136,7 +136,7 @@ class PartitionsOfANode(RuleBasedStateMachine):
     def finish_releases(self) -> None:
         self.node.reconciler.finish_releases()
 
-    @rule(call=st.sampled_from(sorted(CHANGES)), after=st.booleans(), times=st.integers(1, 3))
+    @rule(call=st.sampled_from(sorted(MIG_CHANGES)), after=st.booleans(), times=st.integers(1, 3))
     def a_change_will_fail(self, call: str, times: int, *, after: bool) -> None:
         """Before or after it has done its work."""
         (self.node.machine.fail_after if after else self.node.machine.fail)(call, times=times)

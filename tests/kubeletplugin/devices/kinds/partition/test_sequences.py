@@ -17,7 +17,7 @@ from driver.kinds.partition.names import profile_slug
 from driver.nvml.api import Code
 from driver.nvml.mig import GpuInstance
 from fakegpu.machine.mig_profiles import load_catalogue
-from fakegpu.nvml.mig_calls import CHANGES
+from fakegpu.nvml.mig_calls import MIG_CHANGES
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from tests.examples import examples
 from tests.kubeletplugin.partition_scene import Crash, Scene
@@ -73,7 +73,7 @@ class OneGpu(RuleBasedStateMachine):
         self.scene.partitions.turn_off_if_empty(self.scene.pci())
 
     @rule(
-        call=st.sampled_from(sorted(CHANGES)),
+        call=st.sampled_from(sorted(MIG_CHANGES)),
         code=st.sampled_from([Code.UNKNOWN, Code.IN_USE, Code.UNINITIALIZED, Code.NO_PERMISSION]),
         times=st.integers(1, 3),
         after=st.booleans(),
