@@ -81,6 +81,7 @@ def _kernel_and_users(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Ke
     from fakegpu.nvml.fake_nvml import FakeNvml
 
     if isinstance(nvml, FakeNvml) and sysfs_root != _OWN_SYSFS:
+        from fakegpu.machine.fake_machine import FakeMachine
         from fakegpu.nvml.flag import fake_kernel
 
         return fake_kernel(nvml, sysfs_root), pretended_users(FakeMachine(nvml.spec, nvml.store))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -256,16 +257,16 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
         aside.rename(moved)
         read_anew(node)
 
-    shares = node.preparer._shares  # noqa: SLF001 - what happens between two of its calls
-    reach = shares.reach
+    leftovers = node.preparer._leftovers  # noqa: SLF001 - what happens between two of its calls
+    places_beside = leftovers.places_beside
 
-    def chosen_too_early(gpus: set[str]) -> set[str]:
-        found = reach(gpus)
+    def chosen_too_early(places: Collection[str]) -> set[str]:
+        found = places_beside(places)
         if aside.exists():
             appear()
         return found
 
-    shares.reach = chosen_too_early  # type: ignore[method-assign,assignment] # as above
+    leftovers.places_beside = chosen_too_early  # type: ignore[method-assign] # as above
     other = node.claim("next", 1)
     with pytest.raises(NotReady, match="were shared together"):
         node.prepare(other)
