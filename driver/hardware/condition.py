@@ -41,18 +41,24 @@ class ConditionReading:
     def run(self) -> Condition:
         """Make all calls; raises GpuLost, SessionLost and DriverNotLoaded."""
         device, former = self._device, self._former
+        rows = self._ask("remapped_rows", device.remapped_rows, former.rows)
         return Condition(
             recovery_action=self._ask("recovery_action", device.recovery_action, former.recovery_action),
-            rows=self._ask("remapped_rows", device.remapped_rows, former.rows),
-            page_pending=self._ask(
-                "retired_pages_pending", device.retired_pages_pending, former.page_pending
-            ),
+            rows=rows,
+            page_pending=self._pages_pending(rows),
             unrepairable=self._ask("unrepairable_memory", device.unrepairable_memory, former.unrepairable),
             fabric=self._ask("fabric_health", device.fabric_health, former.fabric)
             if self._in_fabric
             else None,
             unsupported=frozenset(self._unsupported),
         )
+
+    def _pages_pending(self, rows: RemappedRows | None) -> bool | None:
+        # Volta and Turing retire pages. Ampere and newer remap rows instead, so they are not asked for pages.
+        if rows is not None:
+            return None
+        call = self._device.retired_pages_pending
+        return self._ask("retired_pages_pending", call, self._former.page_pending)
 
     def _ask(self, name: str, call: Callable[[], T | None], former: T | None) -> T | None:
         # A board never learns to answer a call while the driver stays, so each check saves the calls that

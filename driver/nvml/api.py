@@ -61,9 +61,11 @@ class NvmlCallFailed(NvmlError):
 
     def __init__(self, call: str, code: int, subject: str = "", way_out: str = "") -> None:
         of = f" of {subject}" if subject else ""
-        super().__init__(
-            f"{call}{of} failed with {code_name(code)} ({code})", way_out or self.default_way_out
-        )
+        # DriverError makes texts fit to be shown that may quote a tenant. This one quotes none, and every
+        # reading of a GPU makes some of these errors, which nobody is shown.
+        self.what = f"{call}{of} failed with {code_name(code)} ({code})"
+        self.way_out, self.for_log = way_out or self.default_way_out, ""
+        Exception.__init__(self, self.what)
         self.call = call
         self.code = code
         self.subject = subject

@@ -131,6 +131,7 @@ def _amounts_json(counters: Mapping[str, int]) -> dict[str, Any]:
 
 def _device_json(device: Device) -> dict[str, Any]:
     result: dict[str, Any] = {"name": device.name}
+    consumed = device.consumed_sets
     if device.attributes:
         result["attributes"] = {
             name: attribute_json(value) for name, value in sorted(device.attributes.items())
@@ -141,10 +142,9 @@ def _device_json(device: Device) -> dict[str, Any]:
         result["allowMultipleAllocations"] = True
         for name, policy in device.policies.items():
             result["capacity"][name]["requestPolicy"] = _policy_json(policy)
-    if device.consumed_sets:
+    if consumed:
         result["consumesCounters"] = [
-            {"counterSet": name, "counters": _amounts_json(taken)}
-            for name, taken in device.consumed_sets.items()
+            {"counterSet": name, "counters": _amounts_json(taken)} for name, taken in consumed.items()
         ]
     if device.taints:
         result["taints"] = [_taint_json(taint) for taint in device.taints]

@@ -246,7 +246,7 @@ def test_a_gpu_that_stays_in_mig_mode_ends_the_story(folder: Path, tmp_path: Pat
         "import sys\n"
         "if 'kubeletplugin' in sys.orig_argv:\n"
         "    from kubeletplugin.devices.kinds.partition.making import Partitions\n"
-        "    Partitions.rest = lambda self, pci: None\n"
+        "    Partitions.turn_off_if_empty = lambda self, pci: None\n"
     )
 
     code, _, errors = finished(demo(folder, "-o", "json", "--machine", "gh200", PYTHONPATH=str(tmp_path)))
