@@ -206,7 +206,9 @@ class Observer:
         inventory = Inventory() if self._seen is None else self._seen.inventory
         offers = Offers((), ()) if self._seen is None else self._offers(self._seen)
         taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
-        devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
+        devices = offers.devices
+        if taken.held or taken.blocked:
+            devices = with_blocked(devices, taken, inventory.gpus, self._kinds)
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()

@@ -152,10 +152,12 @@ def _stepped(
     ``allocated`` are the allocated devices of the pool, None if the claims were not listed.
     """
     stored, stored_counters = published(seen.slices, pool, kinds)
-    former = storable(known.offers, seen.dropped)
+    former, wanted = known.offers, seen.wanted
+    if seen.dropped:
+        former, wanted = storable(former, seen.dropped), storable(wanted, seen.dropped)
     devices = _with_former(stored, former.devices)
     counters = _with_former(stored_counters, former.counter_sets)
-    wanted, islands = with_kept_names(storable(seen.wanted, seen.dropped), stored, known.islands)
+    wanted, islands = with_kept_names(wanted, stored, known.islands)
     knows_all = known.knows_all or (is_whole(seen.slices, pool) and was_settled(stored))
     step = next_step(
         recalled(wanted, devices, counters),
@@ -217,6 +219,8 @@ def published(
     # If a sync was cut off, there are slices of two generations. The newest comes first and wins. What only
     # the older slices have is kept, since it may have been allocated.
     ours = [item for item in slices if item["spec"].get("pool", {}).get("name") == pool]
+    if not ours:
+        return (), ()
     ours.sort(key=lambda item: str(item["metadata"]["name"]))
     ours.sort(key=lambda item: -int(item["spec"]["pool"].get("generation") or 0))
     devices, counters = read_devices([item["spec"] for item in ours], kinds)

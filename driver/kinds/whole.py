@@ -119,7 +119,8 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, more: Mapping[str, AttributeValue
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity, taints(gpu.problems))
+    found = taints(gpu.problems) if gpu.problems else ()
+    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity, found)
 
 
 def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:

@@ -83,7 +83,7 @@ def node_offers(
     for offering in kinds.offerings:
         forms = offering.devices(inventory, judged.policies, forms)
     ordered = [(pci, forms.gpus[pci]) for pci in sorted(forms.gpus)]
-    sick = {gpu.pci: taints(gpu.problems) for gpu in inventory.gpus}
+    sick = {gpu.pci: taints(gpu.problems) for gpu in inventory.gpus if gpu.problems}
     withheld = [
         *judged.withheld,
         *(
