@@ -226,7 +226,7 @@ def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None
     from controller.publish.publish_lock import PublishLock
 
     publisher.stand_by()
-    lock = PublishLock(folder, publisher.has_turn, service.stop_event)
+    lock = PublishLock(folder, publisher.has_turn, publisher.another_publishes, service.stop_event)
     service.on_stop("turn", lock.release)
     service.spawn("turn", lock.run)
 

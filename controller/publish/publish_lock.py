@@ -22,11 +22,21 @@ _log = get_logger(__name__)
 
 
 class PublishLock:
-    """The lock on the plugin's ``folder`` of the node; ``on_taken()`` is called when this process has it."""
+    """The lock on the plugin's ``folder`` of the node.
 
-    def __init__(self, folder: Path, on_taken: Callable[[], None], stop_event: threading.Event) -> None:
+    ``on_taken()`` is called when this process has it, ``on_busy()`` each time that another one has it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        on_taken: Callable[[], None],
+        on_busy: Callable[[], None],
+        stop_event: threading.Event,
+    ) -> None:
         self._folder = folder
         self._on_taken = on_taken
+        self._on_busy = on_busy
         self._stop_event = stop_event
         self._descriptor: int | None = None
         self._last_logged = ""
@@ -60,6 +70,7 @@ class PublishLock:
             return False
         except BlockingIOError:
             self._log_once(_log.info, "another controller of this node publishes: this one stands by")
+            self._on_busy()
             return False
         except OSError as error:
             text = (

@@ -117,6 +117,7 @@ class Publisher:
         self._held_matters = True
         self._serving = False
         self._has_turn = True
+        self._is_standby = False
         self._stopped = False
         self._due = 0.0
         self._not_before = 0.0
@@ -157,6 +158,10 @@ class Publisher:
         """Write nothing until ``has_turn``."""
         self._has_turn = False
 
+    def another_publishes(self) -> None:
+        """Note that another controller of the node publishes, and this one waits for its end."""
+        self._is_standby = True
+
     def has_turn(self) -> None:
         """Note that no other controller of the node publishes from now on."""
         with self._changed:
@@ -169,9 +174,10 @@ class Publisher:
             return "no kubelet plugin of this node serves"
         if self._wanted is None:
             return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
-        # A controller that waits for the lock is ready: in a rolling update Kubernetes ends the other one
-        # only when this one is.
-        return self._why_not if self._has_turn else ""
+        # A controller that waits for another one is ready: in a rolling update Kubernetes ends the other one
+        # only when this one is. Without another one the lock is taken soon, and until then nothing is
+        # published.
+        return "" if self._is_standby and not self._has_turn else self._why_not
 
     def age_seconds(self) -> float:
         """For how long something waits to be published; 0 if nothing does, or if another one publishes."""

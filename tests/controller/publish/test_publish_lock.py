@@ -15,8 +15,8 @@ class Waiting:
     """A controller that waits for its turn, in a thread."""
 
     def __init__(self, folder: Path) -> None:
-        self.taken, self.stop = threading.Event(), threading.Event()
-        self.turn = PublishLock(folder, self.taken.set, self.stop)
+        self.taken, self.busy, self.stop = threading.Event(), threading.Event(), threading.Event()
+        self.turn = PublishLock(folder, self.taken.set, self.busy.set, self.stop)
         self._thread = threading.Thread(target=self.turn.run)
         self._thread.start()
 
@@ -31,9 +31,11 @@ def test_the_second_has_its_turn_once_the_first_has_ended(tmp_path: Path) -> Non
     assert first.taken.wait(10)
     second = Waiting(tmp_path)
 
-    assert not second.taken.wait(0.5)
+    assert second.busy.wait(10)
+    assert not second.taken.is_set()
     first.end()
     assert second.taken.wait(10)
+    assert not first.busy.is_set()
     second.end()
 
 
@@ -57,6 +59,7 @@ def test_without_the_plugins_folder_nobody_publishes(tmp_path: Path) -> None:
     assert not waiting.taken.wait(0.5)
     folder.mkdir()
     assert waiting.taken.wait(10)
+    assert not waiting.busy.is_set()
     waiting.end()
 
 
@@ -68,14 +71,15 @@ def test_a_folder_that_cannot_be_locked_is_told_of_once(
     folder = tmp_path / "gpu.nvidia.com"
     folder.write_text("not a folder")
     stop = StopsAfter(3)
-    taken = threading.Event()
+    taken, busy = threading.Event(), threading.Event()
 
-    PublishLock(folder, taken.set, stop).run()
+    PublishLock(folder, taken.set, busy.set, stop).run()
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "nothing is published" in line
     assert str(folder) in line
     assert not taken.is_set()
+    assert not busy.is_set()
 
 
 class StopsAfter(threading.Event):

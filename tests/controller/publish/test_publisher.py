@@ -375,3 +375,17 @@ def test_what_is_not_published_is_told_with_its_reason(
     server.faults.clear()
     published.publishes(1)
     eventually("all is published", why_not, lambda why: why == "")
+
+
+def test_a_controller_is_ready_before_its_turn_only_while_another_one_publishes(published: Published) -> None:
+    publisher = published.publisher
+    publisher.stand_by()
+
+    published.start(gpus(1))
+    assert publisher.why_not_published() == "the slices have not been compared yet"
+    publisher.another_publishes()
+    assert publisher.why_not_published() == ""
+
+    publisher.has_turn()
+    published.publishes(1)
+    eventually("all is published", publisher.why_not_published, lambda why: why == "")
