@@ -1,7 +1,7 @@
-"""Builds the parts that work on claims, from the ports to the hardware, the cluster and the disk.
+"""Builds the parts that work on claims, on top of the hardware, the cluster and the disk.
 
-The process and the tests build them here and nowhere else, so the tests check what runs. Nothing is started:
-the process adds threads and sockets, and decides the order in which they end.
+The process and the tests build them here and nowhere else, so the tests check what runs. Nothing is started
+here: the process adds threads and sockets, and decides in which order they end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.devices.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
@@ -71,7 +71,7 @@ Disk = tuple[Peers, KeyedLocks, BootFiles]
 class Cluster:
     """What the parts need from the API server and the kubelet, and how they report to the user of a claim."""
 
-    # Returns the claim with this namespace and name; raises ApiError, and ClaimRefused if there is none.
+    # Returns the claim with this namespace and name. Raises ApiError, and ClaimRefused if there is none.
     get_claim: Callable[[str, str], dict[str, Any]]
     # From this node's ResourceSlices, by device; None if never seen.
     published_uuid: Callable[[str], str | None]
@@ -92,7 +92,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of lasting files: the plugin's own, which must exist, and that of CDI specs."""
+    """The folders of files that outlive the process: the plugin's own, which must exist, and that of CDI."""
 
     data: Path
     cdi: Path
@@ -151,7 +151,7 @@ def assemble(
     ``kinds_of`` makes the kinds that the node prepares. Raises StorageError.
     """
 
-    # Parts that need each other get a function that looks the other one up later.
+    # Some parts need each other. The one that is built first gets a function that finds the other one later.
     def changed(entry: Entry | None) -> None:
         watch.claims_changed()
         # A new share may need what another one uses beyond its own.
@@ -159,20 +159,28 @@ def assemble(
             memory.claims_changed()
         listeners.changed(journal.held_count())
 
-    # Files of earlier boots are gone before anything reads them.
+    def mps_is_used() -> None:
+        sharing_reconciler.mps_is_used()
+
+    era, step = identity.era, listeners.step
+    # First, since it removes the files of earlier boots before anything reads them.
     peers, locks, files = _disk(identity, folders, listeners.timing)
     journal = Journal(files.journal, peers.watch(), changed, listeners.timing.journal)
     store = CdiStore(folders.cdi)
+    # Absolute, since specs name it to the runtime, which has another working directory.
     metadata_store = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
-    shared = SharingRecords(files.data / SHARING, identity.era, kinds.parse, peers.watch())
-    sharing = _sharing(identity, hardware, shared, kinds, listeners.step, lambda: sharing_reconciler)
+    # Each owner of a folder needs a watch of its own: a watch reports a change only once.
+    shared = SharingRecords(files.data / SHARING, era, kinds.parse, peers.watch())
+    sharing = Sharing(
+        hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, era, mps_is_used, step
+    )
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory)
+    shares = ClaimShares(sharing, kinds, journal, era, published, memory)
     sharing_reconciler = SharingReconciler(
         sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
     )
@@ -181,7 +189,7 @@ def assemble(
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
     metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
-    claim_files = ClaimFiles(store, metadata, listeners.step, listeners.timing)
+    claim_files = ClaimFiles(store, metadata, step, listeners.timing)
     ports = _ports(cluster, hardware, listeners, watch, memory, lambda: reconciler)
     written = specs, claim_files, ports, intervals.patience_seconds
     preparer = Preparer(identity, journal, locks, kinds, shares, fabric, leftovers, *written)
@@ -191,25 +199,17 @@ def assemble(
     virtual = VirtualFunctions(
         hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks)
     )
+    given = cluster.given_by_device_plugins
+    health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
+    # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
+    # whose entry was lost stays, since the entry is there again when they are swept.
     recovered = recover(journal, locks, store, identity, kinds)
     sweep(metadata_store, journal, locks, peers.alone)
+    healer = _healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, step)
     return Parts(
-        peers,
-        kinds,
-        journal,
-        store,
-        hooks,
-        preparer,
-        reconciler,
-        sharing_reconciler,
-        fabric,
-        virtual,
-        _healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, listeners.step),
-        watch,
-        _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
-        memory,
-        recovered,
-    )
+        peers, kinds, journal, store, hooks, preparer, reconciler, sharing_reconciler, fabric, virtual,
+        healer, watch, health, memory, recovered,
+    )  # fmt: skip
 
 
 def _watch(
@@ -228,12 +228,12 @@ def _watch(
 
 
 def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
-    """The files that several instances share, after those of earlier boots are removed."""
+    """Open the files that several instances share, and remove those of earlier boots."""
     data = folders.data
     peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
     records = {SHARING: group_of, FABRIC: partition_of, MEMORY: place_of, HEALING: gpu_of}
     files = BootFiles(data, folders.cdi, records)
-    # Only one instance at a time starts up, so that none removes what another has just written.
+    # One instance at a time, so that none removes files that another one has just written.
     with peers.starting(_STARTING_SECONDS):
         drop_earlier_boots(files, identity.boot_id)
         remove_litter(files, peers.alone)
@@ -241,10 +241,10 @@ def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
 
 
 def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
-    """The hooks; they are copied to the host if that is possible."""
+    """Make the hooks, and copy them to the host if that is possible."""
     host_root = hardware.driver.host_root or Path("/")
     hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
-    # Not an error if it fails: claims that need no copy are prepared.
+    # Logs its errors and raises none, since claims that do not need the copies can still be prepared.
     hooks.install()
     return hooks
 
@@ -270,26 +270,6 @@ def _memory(
     return ClaimMemory(ports, locks, generation, cluster.containers, intervals.patience_seconds)
 
 
-def _sharing(
-    identity: Identity,
-    hardware: Hardware,
-    records: SharingRecords,
-    kinds: HeldKinds,
-    step: Callable[[str], None],
-    sharing_reconciler: Callable[[], SharingReconciler],
-) -> Sharing:
-    return Sharing(
-        hardware.discovery,
-        hardware.time_slices,
-        hardware.mps,
-        records,
-        kinds,
-        identity.era,
-        lambda: sharing_reconciler().mps_is_used(),
-        step,
-    )
-
-
 def _fabric(
     identity: Identity,
     hardware: Hardware,
@@ -307,17 +287,6 @@ def _fabric(
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
-def _health(
-    identity: Identity,
-    hardware: Hardware,
-    cluster: Cluster,
-    listeners: Listeners,
-    parts: tuple[Journal, NodeWatch, HeldKinds],
-) -> HealthCheck:
-    given = cluster.given_by_device_plugins
-    return HealthCheck(hardware.discovery, listeners.board, identity.pool, *parts, given)
-
-
 def _ports(
     cluster: Cluster,
     hardware: Hardware,
@@ -330,13 +299,13 @@ def _ports(
     return Ports(
         cluster.get_claim,
         cluster.published_uuid,
-        lambda: Look(boards, HostNow(hardware.driver)),
+        lambda: HardwareNow(boards, HostNow(hardware.driver)),
         cluster.complain,
         cluster.note,
         listeners.prepared,
         watch.left_behind,
         watch.releasing,
-        lambda uid: reconciler().let_go(uid),
+        lambda uid: reconciler().release_unneeded(uid),
         lambda entry: reconciler().is_used(entry),
         memory.forget,
         listeners.step,

@@ -27,7 +27,7 @@ from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
-from kubeletplugin.claims.claim_events import ClaimsWithEvents, tell_missing, tell_of_entry, tell_waiting
+from kubeletplugin.claims.claim_events import ClaimsWithEvents, post_missing, post_on_entry, post_waiting
 from kubeletplugin.claims.journal.boot_marker import running_boot_id
 from kubeletplugin.claims.journal.identity import Identity, driver_generation
 from kubeletplugin.claims.ports import Timing
@@ -299,8 +299,8 @@ def _reports(
 
     events = node.events
     listeners = MemoryListeners(
-        partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_NOT_HELD),
-        partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_HELD),
+        partial(post_on_entry, events, EventReason.MEMORY_LIMIT_NOT_HELD),
+        partial(post_on_entry, events, EventReason.MEMORY_LIMIT_HELD),
         changed,
     )
     watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
@@ -354,8 +354,8 @@ def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[st
         published.memory_of,
         lambda: podresources.devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
         lambda: podresources.given_by_device_plugins(pods.recent(), _RESOURCES),
-        lambda claim, error: tell_waiting(node.events, claim, error),
-        lambda claim, text: tell_missing(node.events, claim, text),
+        lambda claim, error: post_waiting(node.events, claim, error),
+        lambda claim, text: post_missing(node.events, claim, text),
         published.attributes_of,
         lambda: podresources.containers_by_device(pods.now(), DRIVER_NAME),
     )

@@ -21,43 +21,43 @@ class ClaimsWithEvents:
         self._events = events
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare; a failure becomes a warning on the claim as well."""
+        """Prepare. If that fails, a warning on the claim says so."""
         try:
             return self._preparer.prepare(claim, call)
         except DriverError as error:
-            _tell(self._events, EventReason.PREPARE_FAILED, claim, str(error))
+            _post(self._events, EventReason.PREPARE_FAILED, claim, str(error))
             raise
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
-        """Unprepare; a failure becomes a warning on the claim as well, and so does what stays behind."""
+        """Unprepare. A warning on the claim says if that fails, or if something cannot be taken back yet."""
         try:
             left = self._preparer.unprepare(claim, call)
         except DriverError as error:
-            _tell(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
+            _post(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
             raise
         if left is not None:
             _log.warning("not all of a claim is taken back yet", claim=str(claim), error=left.logged)
-            _tell(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
+            _post(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
 
 
-def _tell(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str) -> None:
+def _post(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str) -> None:
     """Post an event on the claim."""
     about = Reference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
     events.post(about, reason, text)
 
 
-def tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
-    """Say that a prepare waits for something that passes."""
+def post_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
+    """Log, and post on the claim, that a prepare waits for an error that may pass."""
     _log.warning("prepare waits", error=error.logged)
-    _tell(events, EventReason.PREPARE_WAITS, claim, str(error))
+    _post(events, EventReason.PREPARE_WAITS, claim, str(error))
 
 
-def tell_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
-    """Say what the hardware does not do for a claim that is prepared all the same."""
+def post_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
+    """Log, and post on the claim, what the GPU cannot do for a claim that is prepared all the same."""
     _log.warning("prepared without what the GPU cannot do", claim=str(claim), missing=text)
-    _tell(events, EventReason.SHARING_INCOMPLETE, claim, text)
+    _post(events, EventReason.SHARING_INCOMPLETE, claim, text)
 
 
-def tell_of_entry(events: EventRecorder, reason: EventReason, entry: Entry, text: str) -> None:
-    """Post an event on the claim of an entry whose name is known."""
-    _tell(events, reason, ClaimRef(entry.namespace, entry.name, entry.uid), text)
+def post_on_entry(events: EventRecorder, reason: EventReason, entry: Entry, text: str) -> None:
+    """Post an event on the claim of an entry that has the claim's name."""
+    _post(events, reason, ClaimRef(entry.namespace, entry.name, entry.uid), text)

@@ -1,7 +1,7 @@
 """Makes, writes and removes the files that containers of a claim are started with.
 
-They are its CDI spec, gathered from what the kinds and the sharing of its devices say, and the metadata that
-the spec mounts.
+They are its CDI spec, put together from the edits of its kinds and of sharing, and the metadata that the spec
+mounts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kubeletplugin.claims.ports import NO_TIMING, Timing
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
@@ -55,10 +55,10 @@ _Parts = tuple[tuple[CdiDevice, ...], tuple[DeviceNode, ...], FileEdits, HostPat
 
 
 class Specs:
-    """Makes the CDI specs of claims as their devices are now.
+    """Makes the CDI specs of claims from their devices as they are now.
 
-    Minors change with reboots and resets, libraries with upgrades. So the parts of a spec are looked up each
-    time; if they are the same as the last time, so is the spec, and nothing is encoded and hashed again.
+    The minors of device nodes change with reboots and resets, libraries with upgrades. So the parts of a spec
+    are read each time. A spec is encoded and hashed again only if its parts differ from the last time.
     """
 
     def __init__(
@@ -70,31 +70,34 @@ class Specs:
         hooks: Hooks,
         metadata: Path,
     ) -> None:
-        """``metadata`` is the folder of metadata files, as the host has it, too."""
+        """``metadata`` is the folder of metadata files. Its path is the same on the host."""
         self._kinds = kinds
         self._nodes = nodes
         self._driver = driver
         self._mps = mps
         self._hooks = hooks
         self._metadata = metadata
+        # The last edits for the driver's files, by the programs that they leave out.
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
-    def spec(self, entry: Entry, look: Look) -> Spec:
+    def spec(self, entry: Entry, hardware: HardwareNow) -> Spec:
         """The spec of a claim, whose devices have to exist.
 
-        Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
-        device node, the driver's libraries or a hook are missing, ClaimBlocked for a device that is not made.
+        Raises HardwareChanged if a GPU is not the one that the journal names, NodeIncomplete if a device
+        node, the driver's libraries or a hook are missing, and ClaimBlocked for a device that is not made.
         """
-        found: dict[str, CdiDevice] = {}  # a device that several requests look at is one device to CDI
+        # By CDI name: with admin access several requests may have the same device, and a spec must not have
+        # two devices of one name.
+        found: dict[str, CdiDevice] = {}
         mounts = metadata_mounts(entry, self._metadata)
         for held in entry.devices:
             kind = self._kinds.of(held)
-            board = kind.board(held, look)
-            # A rebuilt entry does not know which board it had.
+            board = kind.board(held, hardware)
+            # A rebuilt entry does not have the UUIDs of its GPUs, so nothing can be compared.
             if board not in (None, held.uuid) and not entry.rebuilt:
                 raise board_changed(held.device, held.uuid, board)
-            edits = kind.edits(held, look)
+            edits = kind.edits(held, hardware)
             if held.share is not None:
                 edits += mps_edits(held, entry.devices, self._mps)
             if held.memory is not None:
@@ -103,12 +106,12 @@ class Specs:
                 edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
             found.setdefault(held.cdi_device, CdiDevice(held.cdi_device, edits))
         devices = tuple(found.values())
-        parts: _Parts = devices, (), NO_FILES, self._host_paths(look.host)
+        parts: _Parts = devices, (), NO_FILES, self._host_paths(hardware.host)
         if any(device.edits.needs_driver for device in devices):
             without = frozenset().union(*(device.edits.without_programs for device in devices))
-            files, nodes = look.host.driver().files(), self._nodes.control(look.host)
+            files, nodes = hardware.host.driver().files(), self._nodes.control(hardware.host)
             parts = devices, nodes, self._file_edits(files, parts[3], without), parts[3]
-        # Several threads may come here at once: the worst is that one of them builds a spec that is known.
+        # Without a lock: if two threads come here at once, one of them builds a spec for nothing.
         key = devices[0].name
         known = self._specs.get(key)
         if known is not None and known[0] == parts:
@@ -121,15 +124,18 @@ class Specs:
         return spec
 
     def driver_files(self) -> DriverFiles:
-        """The driver's files as they are now: specs differ when these do. Raises NodeIncomplete."""
+        """The driver's files as they are now. If they differ, so do specs. Raises NodeIncomplete."""
         return self._driver.now().files()
 
     def memory_hook(self) -> MemoryHook:
-        """The hook for memory that specs name now. Raises NodeIncomplete."""
+        """The memory hook that new specs name. Raises NodeIncomplete."""
         return self._hooks.of_memory()
 
     def _host_paths(self, host: HostNow) -> HostPaths:
-        """Where the host has what this process sees, of the driver where one is installed."""
+        """How paths that this process sees map to paths of the host, for the driver too if one is installed.
+
+        The runtime resolves the paths of a spec on the host, not in this container.
+        """
         host_root = self._driver.host_root
         try:
             root = host.driver().root
@@ -138,7 +144,10 @@ class Specs:
         return HostPaths(root.seen, root.on_host, host_root)
 
     def _file_edits(self, files: DriverFiles, host: HostPaths, without_programs: frozenset[str]) -> FileEdits:
-        """What it was the last time, for as long as the files are the same; there are two such sets."""
+        """The edits for the driver's files.
+
+        They are made again only if the files or the hook have changed.
+        """
         hook = self._hooks.of(files, host)
         made = self._made.get(without_programs)
         if made is None or made[0] is not files or made[1].hook is not hook:
@@ -148,14 +157,15 @@ class Specs:
 
 
 def _with_written_devices(spec: Spec, written: bytes) -> Spec | None:
-    """The spec, but with its devices as in one that was written before, which is all that is known of them.
+    """The spec, but with the devices of the written one, which alone has their mounts and hooks.
 
-    None if the devices have other nodes there, which may be another GPU's by now, or other variables: clients
-    of an MPS daemon must not get all programs of the driver.
+    None if the device nodes or variables differ.
     """
+    # Other nodes may be another GPU's by now. Other variables may be those of an MPS daemon, whose clients
+    # must not get all programs of the driver.
     try:
         now, devices = decode_json(spec.data), decode_json(written)["devices"]
-        if list(map(_opened, devices)) != list(map(_opened, now["devices"])):
+        if list(map(_access, devices)) != list(map(_access, now["devices"])):
             return None
     except MALFORMED:
         return None
@@ -163,13 +173,14 @@ def _with_written_devices(spec: Spec, written: bytes) -> Spec | None:
     return Spec(data, hashlib.sha256(data).hexdigest())
 
 
-def _opened(device: Mapping[str, Any]) -> tuple[Any, ...]:
+def _access(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A device's name, nodes and variables."""
     edits = device["containerEdits"]
     return device["name"], edits.get("deviceNodes"), edits.get("env")
 
 
 def board_changed(device: str, published: str, found: str | None) -> HardwareChanged:
-    """The error for a device whose GPU was exchanged since it was published or prepared; both by UUID."""
+    """The error for a device whose GPU was exchanged since it was published or prepared. Both are UUIDs."""
     return HardwareChanged(
         f"device {device} was published as {published}, but {found} sits there now: the GPU was exchanged",
         "delete the pod, so that it is scheduled anew",
@@ -177,10 +188,7 @@ def board_changed(device: str, published: str, found: str | None) -> HardwareCha
 
 
 class ClaimFiles:
-    """The files of the claims of one node. Callers hold the claim's lock.
-
-    A runtime may start a container as soon as it sees the spec, so that is written last and removed first.
-    """
+    """The files of the claims of one node. Callers hold the claim's lock."""
 
     def __init__(
         self,
@@ -197,21 +205,29 @@ class ClaimFiles:
     def write(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> None:
         """Write the spec of a claim whose devices are made, and its metadata. Raises StorageError.
 
-        All of the metadata is written for a claim that ``is_new``, else what is missing of it.
+        For a claim that ``is_new`` all metadata is written, else only what is missing.
         """
+        # The spec last: a runtime may start a container as soon as it sees the spec, which mounts the
+        # metadata.
         started = time.perf_counter()
         if is_new:
             self._metadata.write(entry)
         else:
             self._metadata.complete(entry)
         self._step("metadata written")
+        # The other driver's spec first. Both name the same devices, and a runtime refuses a device that two
+        # specs have.
         if entry.is_taken_over:
             self._store.remove_former(entry.uid)
         self._store.write(entry.uid, spec.data)
         self._timing.files(time.perf_counter() - started)
 
     def remove(self, uid: str, entry: Entry | None) -> None:
-        """Remove what is there of a claim; ``entry`` is what the journal has of it. Raises StorageError."""
+        """Remove the claim's files.
+
+        ``entry`` is its journal entry, None if it has none. Raises StorageError.
+        """
+        # The specs first, so that no container starts without its metadata.
         if entry is not None and entry.is_taken_over:
             self._store.remove_former(uid)
         self._store.remove(uid)
@@ -219,25 +235,27 @@ class ClaimFiles:
             self._metadata.remove(entry)
 
     def are_there(self, entry: Entry, spec: Spec) -> bool:
-        """Whether everything is there, and the spec is this one. Raises StorageError."""
+        """Whether all files exist, and the written spec is this one. Raises StorageError."""
         if spec.sha256 != entry.spec_sha256 or self._store.read(entry.uid) != spec.data:
             return False
         return self._metadata.is_complete(entry)
 
     def renewed(self, entry: Entry, spec: Spec) -> Spec | None:
-        """What replaces the claim's spec if it would be ``spec`` now; None if the written one stays.
+        """The spec that replaces the written one if it would be ``spec`` now; None if the written one stays.
 
-        Only the written spec knows the mounts and hooks of a rebuilt entry. Raises StorageError.
+        Raises StorageError.
         """
+        # A rebuilt entry has neither shares nor records, so only the written spec has their mounts and hooks.
         return _with_written_devices(spec, self._store.read(entry.uid) or b"") if entry.rebuilt else spec
 
     def name_another_driver(self, entry: Entry, version: str) -> bool:
-        """Whether the spec names libraries of the NVIDIA driver, and none of this version."""
+        """Whether the written spec mounts libraries of the NVIDIA driver, but none of this version."""
+        # The driver's libraries end in .so. and its version, libcuda.so.580.95.05 for example.
         data = self._store.read(entry.uid) or b""
         return b".so." in data and f".so.{version}".encode() not in data
 
     def are_as_written(self, entry: Entry) -> bool:
-        """Whether everything is there, and the spec as it was written."""
+        """Whether all files exist, and the spec is unchanged since it was written."""
         try:
             data = self._store.read(entry.uid)
         except StorageError:

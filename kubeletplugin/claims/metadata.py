@@ -1,8 +1,8 @@
-"""Writes, completes and removes the files in which a container reads what its devices are (KEP-5304).
+"""Writes, completes and removes the files in which a container reads which devices it has (KEP-5304).
 
-There is one file for each request of a claim. It is a stream of JSON objects that say the same in several
-versions of metadata.resource.k8s.io, the newest first; a reader takes the first that it knows. The types are
-in k8s.io/dynamic-resource-allocation/api/metadata.
+There is one file for each request of a claim. It is a stream of JSON objects with the same content in several
+versions of metadata.resource.k8s.io, the newest first. A reader takes the first version that it knows. The
+types are in k8s.io/dynamic-resource-allocation/api/metadata.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _LOCK_SECONDS = 2.0
 
 _log = get_logger("metadata")
 
+# KubeVirt 1.8 and 1.9, and everything that is built with Kubernetes 1.36, read only the older one.
 _VERSIONS = ("v1beta1", "v1alpha1")
-"""KubeVirt 1.8 and 1.9, and everything that is built with Kubernetes 1.36, read only the older one."""
 
 CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
-"""Where containers look, as ``ContainerDir`` of k8s.io/dynamic-resource-allocation/api/metadata has it."""
+"""The folder in containers, ``ContainerDir`` of k8s.io/dynamic-resource-allocation/api/metadata."""
 
+# A DNS label, as requests of a claim and claims of a pod have to be.
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -54,20 +55,18 @@ class ClaimMetadata:
     def __init__(
         self, store: MetadataStore, kinds: HeldKinds, published: Callable[[str], Mapping[str, Any]]
     ) -> None:
-        """``published(device)`` gives the attributes of a device as the node's slices have them."""
+        """``published(device)`` returns the attributes that the node's slices have for a device."""
         self._store = store
         self._kinds = kinds
         self._published = published
 
     def write(self, entry: Entry) -> None:
-        """Write what containers may read of the claim's devices, which are made. Raises StorageError."""
+        """Write the files of a claim whose devices are made. Raises StorageError."""
         self._write(entry, requests_of(entry))
 
     def complete(self, entry: Entry) -> None:
-        """Write the files that are missing, and leave the others as they are. Raises StorageError.
-
-        What is there was written when the claim was prepared, with slices that may be gone by now.
-        """
+        """Write the missing files, and leave the others as they are. Raises StorageError."""
+        # The others were written when the claim was prepared, from slices that may be gone by now.
         there = self._store.has
         missing = {one: held for one, held in requests_of(entry).items() if not there(entry.uid, one)}
         self._write(entry, missing)
@@ -78,7 +77,8 @@ class ClaimMetadata:
 
     def remove(self, entry: Entry) -> None:
         """Remove the files of a claim, if there are any. Raises StorageError."""
-        if entry.rebuilt:  # nobody knows its requests
+        # Its requests are not known, so neither are the names of its files.
+        if entry.rebuilt:
             self._store.remove_all(entry.uid)
         for request in possible_requests(entry):
             self._store.remove(entry.uid, request)
@@ -97,10 +97,10 @@ class ClaimMetadata:
 def sweep(
     store: MetadataStore, journal: Journal, locks: KeyedLocks, alone: Callable[[], bool]
 ) -> tuple[str, ...]:
-    """Remove the files of claims that hold nothing: those of earlier boots, and what a crash has left.
+    """Remove the files of claims that hold nothing: those of earlier boots, and those that a crash left.
 
-    A claim's entry is there before its files are. What cannot be removed is logged and stays: nobody reads
-    it. Returns the UIDs of the claims whose files were removed.
+    Files that cannot be removed are logged and stay, since nobody reads them. Returns the UIDs of the claims
+    whose files were removed.
     """
     removed = []
     try:
@@ -109,6 +109,8 @@ def sweep(
     except DriverError as error:
         _log.warning("metadata files stay", error=str(error))
         return ()
+    # Listed before the journal is read: a claim's entry is written before its files, so each file of a claim
+    # that is being prepared now finds its entry.
     held = {entry.uid for entry in journal.held()}
     for uid in uids:
         try:
@@ -120,8 +122,12 @@ def sweep(
 
 
 def _swept(uid: str, store: MetadataStore, journal: Journal, locks: KeyedLocks) -> bool:
-    """Whether the files of a claim are nobody's, and were removed. Raises StorageError, ClaimBlocked."""
+    """Remove the files of a claim that holds nothing, and return whether it did.
+
+    Raises StorageError, ClaimBlocked.
+    """
     with locks.holding([claim_key(uid)], _LOCK_SECONDS):
+        # Read again under the lock, since another instance may have prepared the claim until now.
         entry = journal.get(uid)
         if uid in journal.unreadable() or (entry is not None and entry.holds):
             return False
@@ -134,20 +140,20 @@ def device_attributes(
 ) -> Mapping[str, Mapping[str, Any]]:
     """The attributes of a held device, in the form of a ResourceSlice.
 
-    ``published`` is what the slices have, empty where that is not known. What prepare knows stands before it:
-    a partition that was made for the claim has a UUID, a share its limits. There are at most 32 attributes
-    (validation of metadata.resource.k8s.io), of which those of prepare come first.
+    ``published`` has the attributes of the slices, empty if they are not known. Attributes that only prepare
+    knows replace them: the UUID of a partition that was made for the claim, or the limits of a share.
     """
     known: dict[str, AttributeValue] = {}
     uuid, of_kind = kind.cuda_uuid(held), kind.metadata(held)
     if uuid:
         known["uuid"] = uuid
     if held.share is not None:
-        known.update(held.share.told)
+        known.update(held.share.attributes)
     if held.memory is not None:
-        known.update(held.memory.told)
+        known.update(held.memory.attributes)
     known.update(of_kind)
     own = {name: attribute_json(value) for name, value in known.items()}
+    # Validation of metadata.resource.k8s.io allows 32 attributes, and those of prepare come first.
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(own)
     rest = [name for name in sorted(published) if name not in own]
     return own | {name: published[name] for name in rest[:room]}
@@ -157,7 +163,7 @@ def device_attributes(
 class MetadataClaim:
     """The claim of the request.
 
-    ``pod_claim_name`` is the pod's name for it, empty where no template made it.
+    ``pod_claim_name`` is the pod's name for the claim, empty if no template made the claim.
     """
 
     namespace: str
@@ -176,7 +182,7 @@ class MetadataDevice:
 
 
 def document(claim: MetadataClaim, request: str, devices: Iterable[MetadataDevice]) -> bytes:
-    """The file of a request; ``request`` is as the allocation has it, with its subrequest."""
+    """The content of a request's file. ``request`` is as in the allocation, with its subrequest."""
     content: dict[str, Any] = {
         "metadata": {
             "name": claim.name,
@@ -202,24 +208,25 @@ def _device(device: MetadataDevice) -> dict[str, Any]:
 
 
 class MetadataStore:
-    """Files that are there whole or not at all. What they say ends with the boot, so nothing is fsynced."""
+    """The metadata files. They mean nothing after the boot, so nothing is fsynced."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder where it is missing; raises StorageError."""
+        """Make the folder if it is missing. Raises StorageError."""
         self.folder = folder
-        # A file is mounted by itself, so containers need no way through the folder.
+        # Each file is mounted by itself, so containers need no access to the folder.
         make_private_folder(folder)
 
     def write(self, uid: str, request: str, data: bytes) -> None:
-        """Write the file of a request, which everybody may read in its container. Raises StorageError."""
+        """Write the file of a request. Raises StorageError."""
+        # Every user of a container may read it.
         write_atomically(self._path(uid, request), data, 0o644)
 
     def has(self, uid: str, request: str) -> bool:
-        """Whether the file of a request is there."""
+        """Whether the file of a request exists."""
         return os.access(self._path(uid, request), os.F_OK)
 
     def remove(self, uid: str, request: str) -> None:
-        """Remove the file of a request if it is there. Raises StorageError."""
+        """Remove the file of a request if it exists. Raises StorageError."""
         remove(self._path(uid, request))
 
     def remove_all(self, uid: str) -> None:
@@ -233,7 +240,7 @@ class MetadataStore:
         return tuple(sorted({uid for name in self._names() if (uid := claim_of_metadata_file(name))}))
 
     def remove_litter(self, alone: Callable[[], bool]) -> None:
-        """Remove unfinished files of a process that is gone; ``alone`` as ``remove_unfinished`` has it.
+        """Remove unfinished files of a dead process; ``alone`` as in ``remove_unfinished``.
 
         Raises StorageError.
         """
@@ -248,12 +255,10 @@ class MetadataStore:
 
 
 def requests_of(entry: Entry) -> dict[str, tuple[HeldDevice, ...]]:
-    """The devices of each request that gets a file, by the request without its subrequest.
-
-    None of a claim whose name is not known, or that another driver prepared: its containers are told
-    nothing, or read what that driver has laid there.
-    """
+    """The devices of each request that gets a file, by the request without its subrequest."""
     found: dict[str, tuple[HeldDevice, ...]] = {}
+    # The path in the container has the claim's name, so there is no file without one. Containers of a claim
+    # that another driver prepared read the files of that driver.
     if not entry.is_named or entry.is_taken_over:
         return found
     for held in entry.devices:
@@ -264,26 +269,23 @@ def requests_of(entry: Entry) -> dict[str, tuple[HeldDevice, ...]]:
 
 
 def possible_requests(entry: Entry) -> frozenset[str]:
-    """The requests that may have files, also where those that prepared the claim knew less of it, or more."""
+    """The requests that may have files, whatever version of the plugin prepared the claim."""
     requests = {held.request.partition("/")[0] for held in entry.devices}
     return frozenset(request for request in requests if _LABEL.fullmatch(request))
 
 
 def pod_claim_name(entry: Entry) -> str:
-    """What the claim's pod calls it; empty for a claim that no template made.
-
-    It comes from an annotation, which whoever makes a claim by hand may set to anything: it becomes part of
-    a path, so what cannot be a name in a pod is none.
-    """
+    """The pod's name for the claim; empty if no template made the claim."""
+    # The name comes from an annotation, which the author of a claim can set to anything, ../.. for example.
+    # It becomes part of a path in the container, so only a valid name is used.
     name = entry.pod_claim_name
     return name if _LABEL.fullmatch(name) else ""
 
 
 def metadata_mounts(entry: Entry, folder: Path) -> dict[str, CdiMount]:
-    """What brings the files in ``folder`` into containers, by the CDI device of which it is an edit.
-
-    A container may use one request of a claim alone, and gets all devices of it: the first brings the file.
-    """
+    """The mounts of the files in ``folder``, by the CDI device that they are an edit of."""
+    # A container may use a single request of a claim, and then gets all devices of that request. So each file
+    # is mounted by the first device of its request.
     template = pod_claim_name(entry)
     claim = f"resourceclaimtemplates/{template}" if template else f"resourceclaims/{entry.name}"
     return {

@@ -1,4 +1,4 @@
-"""Repeats the work of a call while its error may pass by itself and the kubelet still waits for it."""
+"""Repeats the work of a call while its error may pass by itself and the kubelet still waits."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ from kubeletplugin.sharing.gpus import NotReady
 
 T = TypeVar("T")
 
-_WAITED_FOR = (
+# Errors that often pass within seconds: another claim's pod ends, a process exits, the API server comes back.
+_PASSING = (
     ApiError, DeviceHeld, FabricError, FunctionInUse, InstanceInUse, NodeIncomplete, NotLetGo, NotReady,
     NvmlError, PartitionTaken,
 )  # fmt: skip
-_NOT_SOON = (GpuLost, NotFound)
+# NvmlErrors as well, but NVML does not know these GPUs: waiting some seconds brings none of them back.
+_LASTING = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
+# Kept free before the kubelet's deadline: an answer that comes after it is thrown away.
 _ANSWER_SECONDS = 2.0
+# The kubelet gives up a call after 45 s.
 LOCK_SECONDS = 40.0
+# A waiting call keeps a worker of the gRPC server busy. The others stay free, above all for unprepare, which
+# may be just what the waiting calls wait for.
 _MOST_WAITING = 12
-"""Calls that may wait at once: the server's other workers stay free, above all for unprepare."""
 
 
 class Patience:
-    """``wait(seconds)`` returns when some claim lets go of its devices, or after the time."""
+    """Repeats calls. ``wait(seconds)`` returns when some claim releases its devices, or after the time."""
 
     def __init__(self, wait: Callable[[float], None]) -> None:
         self._wait = wait
@@ -46,18 +51,18 @@ class Patience:
         seconds: float,
         complain: Callable[[DriverError], None] | None = None,
     ) -> T:
-        """The work's result; raises its DriverError if that does not pass within ``seconds``.
+        """Return the work's result. Raises its DriverError if that does not pass within ``seconds``.
 
-        ``complain`` hears the first error that is waited for.
+        ``complain`` is called once, with the first error that is waited for.
         """
         end = time.monotonic() + min(seconds, call.remaining_seconds() - _ANSWER_SECONDS)
         delay_seconds = _FIRST_DELAY_SECONDS
         while True:
             try:
                 return work()
-            except _WAITED_FOR as error:
-                hopeless = not error.retryable or isinstance(error, _NOT_SOON)
-                if hopeless or time.monotonic() + delay_seconds > end or not call.is_active():
+            except _PASSING as error:
+                is_lasting = not error.retryable or isinstance(error, _LASTING)
+                if is_lasting or time.monotonic() + delay_seconds > end or not call.is_active():
                     raise
                 if complain is not None:
                     complain(error)
@@ -72,5 +77,5 @@ class Patience:
 
 
 def lock_seconds(call: Call) -> float:
-    """How long a call may wait for locks: after its deadline the kubelet takes no answer."""
+    """How long a call may wait for locks, so that its answer still comes before the kubelet's deadline."""
     return max(0.0, min(LOCK_SECONDS, call.remaining_seconds() - _ANSWER_SECONDS))

@@ -1,8 +1,8 @@
-"""Decides which devices a claim gets on this node, before anything is touched: every refusal comes first.
+"""Decides which devices a claim gets on this node, before anything is changed: every refusal comes first.
 
-``Allocations`` asks what the claim was allocated, ``plan`` decodes the configuration of each device, and
-``located`` finds what the device is on the hardware now; it refuses one that another claim holds or whose
-board was exchanged.
+``Allocations`` reads the claim's allocation, ``plan`` decodes the configuration of each device, and
+``locate`` finds the device on the hardware. It refuses a device that another claim holds. ``with_board``
+refuses one whose GPU was exchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -33,22 +33,16 @@ _log = get_logger("preparer")
 
 
 class Allocations:
-    """What claims were allocated, by the API server, which is asked only where the journal may be outdated.
-
-    A claim that no pod uses any more loses its allocation, and may get another one under the same UID. The
-    kubelet unprepares it before that; a kubelet that has lost its records does not, and asks for the claim as
-    for a new one. So a call that repeats another one is answered from the journal. Only a kubelet that
-    registered the plugin after the claim was prepared may have forgotten it: the API server is asked once for
-    each such claim.
-    """
+    """Reads the allocations of claims from the API server, but only where the journal may be out of date."""
 
     def __init__(self, ports: Ports, driver: str) -> None:
         self._ports = ports
         self._driver = driver
-        self._seen: dict[str, int] = {}
+        # When the kubelet had registered the plugin, by the claims that were checked since then.
+        self._checked: dict[str, int] = {}
 
-    def of(self, ref: ClaimRef) -> Claim:
-        """The claim as the API server has it; raises ApiError, ClaimRefused, ClaimBlocked."""
+    def read(self, ref: ClaimRef) -> Claim:
+        """Read the claim. Raises ApiError, ClaimRefused, ClaimBlocked."""
         with self._ports.timing.during("claim"):
             return read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._driver)
 
@@ -56,20 +50,25 @@ class Allocations:
         """The claim if it has other devices now than it was prepared with, else None.
 
         None also while the API server does not answer: the claim then keeps what was prepared. Raises
-        ClaimRefused and ClaimBlocked as ``of`` does.
+        ClaimRefused and ClaimBlocked as ``read`` does.
         """
+        # A claim that no pod uses any more loses its allocation, and may get another one under the same UID.
+        # The kubelet unprepares it before that, unless it has lost its checkpoint. Then it prepares the claim
+        # as a new one. Only a kubelet that registered the plugin after the claim was prepared can have lost
+        # it, so the API server is read once for each such claim; all other repeated calls are answered from
+        # the journal.
         since = call.registered_ns
-        if not prepared.changed_ns < since or self._seen.get(ref.uid) == since:
+        if not prepared.changed_ns < since or self._checked.get(ref.uid) == since:
             return None
         try:
-            claim = self.of(ref)
+            claim = self.read(ref)
         except ApiError as error:
             _log.warning("what the claim was allocated is not known", uid=ref.uid, error=error.logged)
             return None
         if not has_allocated(prepared, claim):
             return claim
-        # Those of an earlier kubelet are asked about anew, so no more stay than claims were held then.
-        self._seen = {uid: at for uid, at in self._seen.items() if at == since} | {ref.uid: since}
+        # Drops what was checked for an earlier registration, so that this does not grow for ever.
+        self._checked = {uid: at for uid, at in self._checked.items() if at == since} | {ref.uid: since}
         return None
 
 
@@ -95,10 +94,10 @@ def _allocated(claim: Claim) -> set[_Key]:
 
 
 def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]:
-    """The devices that the claim was given by us, in allocation order.
+    """The devices that the claim was allocated from this driver, in allocation order.
 
-    Raises ClaimRefused for a device or a pool that this node does not have, a configuration that is
-    malformed, or one that asks for what the device cannot do.
+    Raises ClaimRefused for a device or a pool that this node does not have, for a malformed configuration,
+    and for one that the device cannot fulfil.
     """
     planned = tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
     _refuse_given_twice(claim, planned)
@@ -107,11 +106,12 @@ def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]
 
 
 def _refuse_given_twice(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
-    """Raise ClaimRefused where the claim was given one device twice: it could have it only once."""
+    """Raise ClaimRefused if the claim was given one device twice."""
     seen: set[str] = set()
     for one in planned:
+        # Admin access does not allocate the device, so several requests of a claim may name it.
         if one.allocated.admin_access:
-            continue  # several requests may look at one device
+            continue
         if one.cdi_device in seen:
             raise ClaimRefused(
                 f"claim {claim.namespace}/{claim.name} was given device {one.name.device} twice",
@@ -121,9 +121,9 @@ def _refuse_given_twice(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
 
 
 def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
-    """Raise ClaimRefused for a configuration that divides memory and is for none of the claim's devices.
+    """Raise ClaimRefused for a configuration that divides memory, but fits none of the claim's devices.
 
-    The author of such a configuration counts on limits. Any other configuration for devices of another kind
+    Its author relies on limits that would not be there. Any other configuration for devices of another kind
     has no effect, as with NVIDIA's driver.
     """
     wanted = {one.name.kind.opaque: one.name.kind.described for one in planned}
@@ -139,7 +139,7 @@ def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> N
 
 
 def _kind_of(config: ClaimConfig) -> str:
-    """The kind that a configuration says it is, empty where it says none."""
+    """The ``kind`` field of a configuration, empty if it has none."""
     kind = config.parameters.get("kind") if isinstance(config.parameters, Mapping) else None
     return kind if isinstance(kind, str) else ""
 
@@ -162,21 +162,23 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
         for config in claim.configs_of(device)
         if (decoded := _decoded(claim, device, config, name)) is not None
     ]
+    # They come weakest first: those of the DeviceClass, then those of the claim.
     config = configs[-1][1] if configs else None
     of_class = next((decoded for is_of_class, decoded in reversed(configs) if is_of_class), None)
     cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
-    is_whole = config is None and name.shared is None  # nothing says how it could be shared
+    is_whole = config is None and name.shared is None
     wish = None if is_whole else wish_of(device, name, config, of_class)
     return PlannedDevice(device, name, cdi_device, wish, config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:
-    """The configuration if it is for this kind of device.
+    """The configuration if it is for this kind of device, else None.
 
-    A configuration for all requests may be of another kind, and is then meant for other devices. One that
-    names this request and is of another kind is a mistake.
+    Raises ClaimRefused if it is malformed.
     """
     kind, wanted = _kind_of(config), name.kind.opaque
+    # Without requests it is for all of the claim, and another kind means that it is meant for other devices.
+    # With requests it names this one, and another kind is a mistake that ``decode_for`` refuses.
     if not config.requests and kind in OPAQUE_KINDS and not is_for(kind, wanted):
         return None
     try:
@@ -188,18 +190,21 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
 
 
 def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
-    """The physical GPUs of the devices, each once, in the order in which they are locked.
+    """The PCI addresses of the devices' GPUs, each once, in the order in which they are locked.
 
-    A device that lies on no GPU is locked by its own name, as in the journal; otherwise two claims could take
-    it at once.
+    A device without a GPU is locked by its own name, as in the journal.
     """
     return tuple(sorted({place for one in devices for place in one.name.gpus or (one.name.device,)}))
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
-    """The answer for the kubelet, made from the journal entry, so that a retry gets the same answer."""
+    """The answer for the kubelet.
+
+    It is made from the journal's entry alone, so a retry gets the same answer.
+    """
     answered = []
     for held in devices:
+        # Without the subrequest: the kubelet compares it with the request that a container names.
         request, cdi_device = held.request.partition("/")[0], cdi_qualified_name(held.cdi_device)
         answered.append(
             PreparedDevice((request,), held.pool, held.allocated_name, (cdi_device,), held.share_id)
@@ -208,27 +213,34 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
 
 
 def own_devices(before: Entry | None, era: Era, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
-    """The devices that an earlier try of the claim left, by name, if they still exist in this era."""
+    """The devices that an earlier try of the claim left and that still exist in this era, by name."""
     if before is None or not before.holds:
         return {}
     return {held.device: held for held in before.devices if kinds.is_live(before, held, era)}
 
 
-def located(
-    device: PlannedDevice, own: HeldDevice | None, uid: str, look: Look, kinds: HeldKinds, journal: Journal
+def locate(
+    device: PlannedDevice,
+    own: HeldDevice | None,
+    uid: str,
+    hardware: HardwareNow,
+    kinds: HeldKinds,
+    journal: Journal,
 ) -> HeldDevice:
-    """What the device is; raises DeviceHeld where another claim than ``uid`` has it, or what its kind raises.
+    """Find the device on the hardware.
 
-    DeviceHeld goes first, since prepare waits for it to pass. NVML does not know a GPU that a claim has taken
-    from the NVIDIA driver, and MIG mode, which keeps virtual machines away, ends with the last claim.
+    Raises DeviceHeld if another claim than ``uid`` has it, else what its kind raises.
     """
 
     def refuse(held: HeldDevice) -> None:
         _refuse_if_held(held, uid, journal.holders_of(held), kinds)
 
     try:
-        found = kinds.of_name(device.name).locate(device, own, look)
+        found = kinds.of_name(device.name).locate(device, own, hardware)
     except (NvmlError, ClaimRefused, ClaimBlocked):
+        # The other claim may be the cause: NVML does not know a GPU that a claim has taken from the NVIDIA
+        # driver, and a GPU in MIG mode cannot go to a virtual machine. DeviceHeld is raised then, as prepare
+        # waits for it.
         refuse(HeldDevice.of(device, ""))
         raise
     refuse(found)
@@ -236,9 +248,9 @@ def located(
 
 
 def with_board(found: HeldDevice, published: str | None) -> HeldDevice:
-    """The device with the UUID of its board: as published where nobody can tell now.
+    """The device with the UUID of its GPU: the published one if NVML could not give it now.
 
-    ``published`` is None where that was never seen. Raises HardwareChanged where the two differ.
+    ``published`` is None if no slice was seen. Raises HardwareChanged if the two differ.
     """
     if published is None:
         return found
@@ -250,13 +262,14 @@ def with_board(found: HeldDevice, published: str | None) -> HeldDevice:
 
 
 def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry], kinds: HeldKinds) -> None:
-    """Raise DeviceHeld when another claim has the device, or part of it, for itself; only the log names it.
+    """Raise DeviceHeld if another claim has the device, or a part of it, for itself.
 
-    One rule holds for all kinds: two devices exclude each other where they take the same of a GPU. A pod that
-    was deleted by force, or two schedulers, can hand one device out twice. ``holders`` are the claims with
-    something on the GPUs of the device. Claims with admin access exclude nobody, and shares of one device do
-    not exclude each other.
+    This rule holds for all kinds: two devices exclude each other if they occupy the same part of a GPU.
+    Claims with admin access exclude nobody, and shares of one device do not exclude each other. ``holders``
+    are the claims with something on the GPUs of the device.
     """
+    # The scheduler can allocate a device that is still held: after a pod was deleted by force, or if there
+    # are two schedulers.
     if device.admin_access:
         return
     for entry in holders:
@@ -264,6 +277,8 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
             if entry.uid != claim_uid and not held.admin_access and _collide(device, held, kinds):
                 same = held.device == device.device
                 how = "is" if same else f"takes a part of {device.device} and is"
+                # The pod's events show the message, and must not name claims of other namespaces. The log
+                # may.
                 raise DeviceHeld(
                     f"device {held.device} {how} still held by another claim",
                     "it is let go when that claim's pod has ended",

@@ -11,17 +11,17 @@ from typing import Any
 from driver.errors import DriverError
 from driver.process.metrics.registry import Phase
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.devices.kinds.kind import Look
+from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 
 def _ignore(*_measured: object) -> None:
-    pass
+    """For a port that nobody uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Callbacks for durations in seconds: of phases, of journal writes, and of writes of a claim's files."""
+    """Callbacks that get durations in seconds: of phases, of journal writes, of writes of a claim's files."""
 
     phase: Callable[[Phase, float], None] = _ignore
     journal: Callable[[float], None] = _ignore
@@ -46,31 +46,31 @@ NO_TIMING = Timing()
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Functions of other parts of the plugin.
+    """Functions of other parts of the plugin that the preparer calls.
 
-    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused if there is none.
-    ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None if unknown. ``look()`` makes
-    a ``Look``, which asks NVML at most once for each value. ``complain(claim, error)`` says to the user,
-    once, that a call waits. ``note(claim, text)`` says what the hardware does not do for a claim that is
-    prepared all the same.
+    ``get_claim(namespace, name)`` returns the API object. It raises ApiError, and ClaimRefused if there is no
+    such claim. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None if unknown.
+    ``hardware_now()`` makes a ``HardwareNow``, which calls NVML at most once for each value.
+    ``complain(claim, error)`` tells the user, once, that a call waits. ``note(claim, text)`` tells the user
+    what the hardware does not do for a claim that is prepared all the same.
 
-    ``prepared(entry)`` is called when a claim is ready, ``left_behind(uid)`` when not all of it could be
-    taken back, and ``releasing(uid)`` is a context manager around taking it back. ``let_go(uid)`` releases a
-    claim if nobody needs it any more, and says whether it did. ``is_used(entry)`` says whether a container
-    has devices of the claim; it raises DriverError. ``forget_memory(uid)`` forgets the memory limits of a
-    claim's containers once there are none; it raises StorageError. ``step(name)`` is for tests to follow.
-    ``timing`` counts how long phases took.
+    ``prepared(entry)`` is called when a claim is ready. ``left_behind(uid)`` is called when not all of a
+    claim could be taken back. ``releasing(uid)`` is a context manager around taking it back.
+    ``release_unneeded(uid)`` releases a claim if nobody needs it any more, and returns whether it did.
+    ``is_used(entry)`` returns whether a container has devices of the claim; it raises DriverError.
+    ``forget_memory(uid)`` forgets the memory limits of a claim's containers once there are none; it raises
+    StorageError. Tests follow the work by ``step(name)``. ``timing`` counts how long phases took.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
     published_uuid: Callable[[str], str | None]
-    look: Callable[[], Look]
+    hardware_now: Callable[[], HardwareNow]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
     prepared: Callable[[Entry], None]
     left_behind: Callable[[str], None]
     releasing: Callable[[str], AbstractContextManager[None]]
-    let_go: Callable[[str], bool]
+    release_unneeded: Callable[[str], bool]
     is_used: Callable[[Entry], bool]
     forget_memory: Callable[[str], None]
     step: Callable[[str], None]

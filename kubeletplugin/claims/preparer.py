@@ -1,7 +1,7 @@
 """Prepares and unprepares claims, in one order of steps for all kinds of devices.
 
-Every step may be the last before a crash. What a step leaves behind is found by the next call for the claim,
-which does the rest or undoes it, or by the reconciler.
+A crash may follow any step. The next call for the claim, or the reconciler, finds in the journal how far the
+work came, and finishes or undoes it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.claims.allocation import Claim
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
+from driver.errors import ClaimBlocked, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
@@ -26,15 +26,15 @@ from kubeletplugin.claims.plan import (
     gpus_of,
     has_allocated,
     has_former,
-    located,
+    locate,
     own_devices,
     plan,
     with_board,
 )
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.release import Progress, TakingBack, without_made
+from kubeletplugin.claims.release import Progress, Release, without_made
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.devices.kinds.unknown import refuse_unknown
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import is_safe_uid
@@ -44,14 +44,15 @@ from kubeletplugin.sharing.gpus import NotReady
 
 _log = get_logger("preparer")
 
+# Less than prepare waits: after a failed unprepare the kubelet tries again within 10 to 15 s.
 _UNPREPARE_SECONDS = 5.0
 
 
 class Preparer:
-    """The claims of one node. Any number of calls may run at once.
+    """Prepares and unprepares the claims of one node. Any number of calls may run at once.
 
-    ``leftovers`` finds the records of shares and of fabric partitions: GPUs without any were left as they
-    are without them, so a claim of whole GPUs has nothing to do there.
+    ``leftovers`` finds the records of shares and of fabric partitions. A GPU without such a record has
+    nothing that must be cleared before a claim gets it.
     """
 
     def __init__(
@@ -79,21 +80,18 @@ class Preparer:
         self._files = files
         self._ports = ports
         self._allocations = Allocations(ports, identity.driver)
-        self._taking_back = TakingBack(identity, journal, kinds, shares, fabric, files, ports)
+        self._release = Release(identity, journal, kinds, shares, fabric, files, ports)
         self._during = ports.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare the claim's devices: afterwards its CDI spec is there, and stays.
+        """Prepare the claim's devices. When this returns, the claim's CDI spec is written.
 
-        Waits up to the patience for what passes by itself, since the kubelet tries again only after 60 to 90
-        s. Raises DriverError; then the claim holds nothing that it did not hold before.
+        Raises DriverError; the claim then holds nothing that it did not hold before.
         """
-        if not is_safe_uid(claim.uid):
-            raise ClaimRefused(
-                f"the claim's UID {claim.uid[:64]!r} is no UID", "ask with the UID of the API object"
-            )
+        # Errors that pass by themselves are waited for here: after a failed prepare the kubelet tries again
+        # only when it syncs the pod the next time, 60 to 90 s later.
         return self._patience.until_done(
             call,
             lambda: self._prepare_releasing_unneeded(claim, call),
@@ -102,26 +100,28 @@ class Preparer:
         )
 
     def unprepare(self, claim: ClaimRef, call: Call) -> DriverError | None:
-        """Take the claim's devices back. A claim that was never prepared is fine.
+        """Take the claim's devices back. It is no error if the claim was never prepared.
 
-        Needs neither the API nor, unless something has to be destroyed, NVML. Waits for a partition that a
-        process still uses, but not as long as prepare does, since the kubelet tries again soon.
+        Needs neither the API server nor, unless something has to be destroyed, NVML. Waits some seconds for a
+        partition that a process still uses.
 
         If something cannot be taken back yet and the journal says so, unprepare still succeeds and returns
         the error: no container has the devices any more, so the pod need not wait, and the reconciler
         releases them later. Raises DriverError if the claim stays as it was.
         """
+
+        # The UID becomes part of file names, so nothing was ever prepared under such a one.
         if not is_safe_uid(claim.uid):
             return None
 
-        def still(entry: Entry | None) -> bool:
+        def is_due(entry: Entry | None) -> bool:
             _refuse_late_unprepare(entry, call, self._identity.boot_id)
             return True
 
         seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
         try:
             self._patience.until_done(
-                call, lambda: self.release(claim.uid, still, lambda: lock_seconds(call)), seconds
+                call, lambda: self.release(claim.uid, is_due, lambda: lock_seconds(call)), seconds
             )
         except LateCall:
             raise
@@ -129,32 +129,35 @@ class Preparer:
             entry = self._journal.get(claim.uid)
             if entry is None or entry.state != "releasing":
                 raise
+            # An error here would keep the pod in Terminating until the kubelet's retries succeed.
             return error
         return None
 
     def release(
         self,
         uid: str,
-        still: Callable[[Entry | None], bool],
-        patience: Callable[[], float] = lambda: LOCK_SECONDS,
+        is_due: Callable[[Entry | None], bool],
+        lock_seconds: Callable[[], float] = lambda: LOCK_SECONDS,
     ) -> bool:
-        """Release a claim's devices if ``still(entry)`` is true once its locks are held; whether it was.
+        """Release a claim's devices if ``is_due(entry)`` is true once its locks are held; returns that.
 
-        ``patience()`` is how long to wait for a lock. Raises DriverError; the journal then says what the
+        ``lock_seconds()`` is how long to wait for a lock. Raises DriverError; the journal then says what the
         claim still has.
         """
-        with self._locks.holding([claim_key(uid)], patience()):
+        with self._locks.holding([claim_key(uid)], lock_seconds()):
+            # Only the entry says which GPUs to lock, and it changes only under the claim's lock.
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
             keys = [gpu_key(place) for place in places]
-            with self._locks.holding(keys, patience()), self._ports.releasing(uid):
-                if not still(entry):
+            with self._locks.holding(keys, lock_seconds()), self._ports.releasing(uid):
+                # Asked only now, since the wait for the locks may have been long.
+                if not is_due(entry):
                     return False
                 if entry is not None and not entry.holds:
                     return True
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
-                self._taking_back.everything(uid, entry)
+                self._release.claim(uid, entry)
                 self._leave_tombstone(uid, entry)
                 self._ports.step("released")
             return True
@@ -162,16 +165,17 @@ class Preparer:
     def adopt(self, entry: Entry) -> bool:
         """Take over what another driver prepared for a claim; False if the journal has the claim already.
 
-        A spec of ours replaces that driver's. Its devices have the same names, since a container that starts
-        again asks for these. If it cannot be made yet, that driver's spec stays until it can. Raises
-        StorageError, ClaimBlocked.
+        Our spec replaces that driver's spec. If ours cannot be made yet, that driver's spec stays until it
+        can. Raises StorageError, ClaimBlocked.
         """
         keys = [claim_key(entry.uid), *map(gpu_key, entry.places)]
         with self._locks.holding(keys, LOCK_SECONDS):
             if self._journal.get(entry.uid) is not None:
                 return False
             try:
-                spec = self._specs.spec(entry, self._ports.look())
+                # It has the device names of that driver's spec: the kubelet has told the runtime those, and a
+                # container that starts again asks for them.
+                spec = self._specs.spec(entry, self._ports.hardware_now())
             except DriverError as error:
                 _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=error.logged)
                 self._journal.put(entry)
@@ -182,7 +186,7 @@ class Preparer:
             return True
 
     def restore(self, entry: Entry) -> bool:
-        """Write the files of a prepared claim again that were lost or damaged; whether there were any.
+        """Write the lost or damaged files of a prepared claim again. Returns whether there were any.
 
         A container that starts again needs them, and the kubelet does not prepare the claim again for that.
         Raises DriverError.
@@ -192,18 +196,20 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_intact(entry, self._identity.era()):
                 return False
+            # Prepare writes the entry before the files, so the files may have come while this waited.
             if self._files.are_as_written(entry):
-                return False  # a prepare that had committed its entry has written them meanwhile
-            spec = self._specs.spec(entry, self._ports.look())
+                return False
+            spec = self._specs.spec(entry, self._ports.hardware_now())
             if spec.sha256 == entry.spec_sha256:
-                # The entry keeps its time, so that an unprepare that waits for this lock is not late.
+                # The entry is not written again: an unprepare that waits for this lock would be refused as
+                # late if the entry were younger than its call.
                 self._files.write(entry, spec)
             else:
                 self._commit(entry, spec)
             return True
 
     def renew(self, entry: Entry) -> bool:
-        """Write the CDI spec of a prepared claim again if it would differ now; whether it did.
+        """Write the CDI spec of a prepared claim again if it would differ now. Returns whether it did.
 
         An update of the NVIDIA driver removes the files that the spec mounts. A container that starts again
         needs the new ones, and the kubelet does not prepare the claim again for that. Raises DriverError.
@@ -211,7 +217,7 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_as_made(entry):
                 return False
-            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.look()))
+            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.hardware_now()))
             if spec is None or spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
@@ -225,49 +231,58 @@ class Preparer:
 
     @contextmanager
     def _unchanged(self, entry: Entry) -> Iterator[bool]:
-        """Hold the claim's lock; gives whether the journal still has the entry that was read before.
+        """Hold the claim's lock, and yield whether the journal still has this entry.
 
-        A loop over the journal's entries comes to an entry late. Its claim may have been released meanwhile,
+        A loop over the journal's entries may come to an entry late. Its claim may have been released by then,
         and would come back if the old entry were written.
         """
         with self._locks.holding([claim_key(entry.uid)], LOCK_SECONDS):
             yield self._journal.get(entry.uid) == entry
 
     def _leave_tombstone(self, uid: str, entry: Entry | None) -> None:
-        """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
+        """Replace the entry by a tombstone, so that a late prepare cannot bring the claim back."""
         namespace, name = (entry.namespace, entry.name) if entry else ("", "")
         tomb = Entry(uid, namespace, name, "released", self._identity.boot_id, boottime_ns())
         try:
             self._journal.put(tomb)
         except StorageError:
-            # A full disk takes no tombstone, but lets a file be removed; a late retry is the smaller evil.
+            # A full disk refuses new files, but a file can be removed. Without the tombstone a late prepare
+            # would be carried out; that is better than devices that stay held.
             self._journal.forget(uid)
 
     def _prepare_releasing_unneeded(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare the claim; first release a claim in its way that nobody needs any more."""
+        """Prepare the claim.
+
+        If a claim that nobody needs any more has its devices, release that one first.
+        """
         try:
             return self._prepare_once(ref, call)
         except DeviceHeld as held:
-            if not any(self._ports.let_go(uid) for uid in held.holders):
+            if not any(self._ports.release_unneeded(uid) for uid in held.holders):
                 raise
         return self._prepare_once(ref, call)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         era = self._identity.era()
         known, claim = self._journal.get(ref.uid), None
+        # The usual retry: the claim is prepared, and is answered from the journal under as few locks as
+        # possible. Only shares depend on what other claims have on the GPU, so only they need the GPUs'
+        # locks.
         if known is not None and self._is_finished(known, era):
             claim = self._allocations.changed(ref, known, call)
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
                 if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known, era):
                     return answer(self._verify(known).devices)
-        claim = claim or self._allocations.of(ref)
+        claim = claim or self._allocations.read(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
         wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
-        # Some were shared with others, or are in one partition with them: clearing needs the locks of all.
+        # A leftover share or fabric partition may span other GPUs too, and clearing it needs the locks of
+        # all.
         seconds, gpus = lock_seconds(call), tuple(sorted(wanted | self._leftovers.places_beside(wanted)))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
-            era = self._identity.era()  # the wait for the locks may have been long
+            # Everything is read again, since the wait for the locks may have been long.
+            era = self._identity.era()
             entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
             is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
@@ -278,6 +293,7 @@ class Preparer:
             if entry is not None and can_verify and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             if not is_locked:
+                # Taking the missing locks now could deadlock, since all callers lock GPUs in one order.
                 raise NotReady(f"claim {ref.uid} came to other devices meanwhile", "it is tried again")
             _refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
@@ -286,17 +302,17 @@ class Preparer:
             if left_behind:
                 self._shares.clear(gpus, ref.uid)
                 self._fabric.clear(gpus)
-            look = self._ports.look()
+            hardware = self._ports.hardware_now()
             with self._during("locate"):
-                held = self._located(ref, planned, entry, era, look)
+                held = self._locate_all(ref, planned, entry, era, hardware)
             if not held:
                 return ()
-            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, look))
+            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, hardware))
 
     def _without_former_devices(self, entry: Entry | None, claim: Claim) -> Entry | None:
-        """The claim's entry; None once the devices of an earlier allocation are taken back.
+        """Take back the devices of an earlier allocation, and return the entry that remains, None for none.
 
-        Raises DeviceHeld while a container has one of those.
+        Raises DeviceHeld while a container has one of those devices.
         """
         if entry is None or not entry.holds or not has_former(entry, claim):
             return entry
@@ -306,24 +322,27 @@ class Preparer:
                 "they are taken back when that container has ended",
             )
         with self._ports.releasing(entry.uid):
-            self._taking_back.everything(entry.uid, entry)
+            self._release.claim(entry.uid, entry)
             self._journal.forget(entry.uid)
         return None
 
-    def _located(
+    def _locate_all(
         self,
         ref: ClaimRef,
         planned: Sequence[PlannedDevice],
         before: Entry | None,
         era: Era,
-        look: Look,
+        hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
-        """The devices as the claim will hold them; everything that can be refused is refused here."""
+        """Find the devices as the claim will hold them, before anything is changed.
+
+        Everything that can be refused is refused here.
+        """
         own = own_devices(before, era, self._kinds)
         held = []
         for device in planned:
-            found = located(
-                device, own.get(device.allocated.device), ref.uid, look, self._kinds, self._journal
+            found = locate(
+                device, own.get(device.allocated.device), ref.uid, hardware, self._kinds, self._journal
             )
             held.append(with_board(found, self._ports.published_uuid(found.device)))
         if all(device.wish is None for device in planned):
@@ -337,9 +356,9 @@ class Preparer:
         held: tuple[HeldDevice, ...],
         before: Entry | None,
         era: Era,
-        look: Look,
+        hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
-        partition = self._fabric.partition_of(ref, held, look)
+        partition = self._fabric.partition_of(ref, held, hardware)
         changes = any(self._kinds.of(device).changes(device) for device in held)
         entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
         entry = replace(entry, driver_generation=era.driver_generation, pod_claim_name=pod_claim_name)
@@ -347,28 +366,31 @@ class Preparer:
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
             if shares or partition is not None or changes:
-                # From here on a crash may leave something on the hardware, so the journal has to know.
+                # From here on a crash may leave something on the hardware, so the journal has to know. Whole
+                # GPUs without a fabric partition are not changed, and save this write.
                 progress.write("begun", "preparing")
+            # Before anything else is done with the GPUs, above all before they are bound to vfio.
             if partition is not None:
                 self._fabric.join(progress.entry, partition)
             with self._during("hardware"):
                 for index, device in enumerate(held):
-                    note = progress.noting(index, "preparing")
-                    progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
+                    note = progress.note_for(index, "preparing")
+                    progress.update(index, self._kinds.of(device).make(progress.entry, index, hardware, note))
             with self._during("sharing"):
                 for text in self._shares.join(progress.entry) if shares else ():
                     self._ports.note(ref, text)
-            spec = self._specs.spec(progress.entry, look)
+            spec = self._specs.spec(progress.entry, hardware)
             return self._commit(progress.entry, spec, is_new=True).devices
-        except Exception:  # an unforeseen error leaves nothing behind, either
+        except Exception:  # not only DriverError: an unforeseen error must leave nothing behind, either
             self._undo(ref.uid, before)
             raise
 
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
-        """Write the entry as prepared, then the files; the next call writes files that are missing."""
-        changed_ns = (
-            boottime_ns() if is_new else entry.changed_ns
-        )  # a spec that is written again makes no call late
+        """Write the entry as prepared, then the files."""
+        # Entry first: after a crash between the two, the next call finds the entry and writes the missing
+        # files. A spec without an entry would have to be rebuilt into one, with less in it. A spec that is
+        # written again does not make the entry younger, so no waiting unprepare becomes late.
+        changed_ns = boottime_ns() if is_new else entry.changed_ns
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
@@ -378,18 +400,21 @@ class Preparer:
         return done
 
     def _undo(self, uid: str, before: Entry | None) -> None:
-        """Give back what a failed prepare took; the entry from before stays, except for what was destroyed.
+        """Take back what a failed prepare made.
 
-        What cannot be destroyed now stays in the journal as ``releasing``.
+        The entry from before stays, without the records of what was destroyed. If something cannot be
+        destroyed now, the claim stays in the journal as ``releasing``.
         """
         taken = self._journal.get(uid)
         if before is None or not before.holds:
             self._files.remove(uid, taken)
         if taken is not None and taken.holds:
             if before is not None and before.rebuilt:
-                self._journal.put(before)  # its pods may run: their GPUs stay as they are
+                # Its pods may be running. With this entry back in the journal, leaving the shares keeps their
+                # GPUs as they are.
+                self._journal.put(before)
             try:
-                self._taking_back.devices(taken)
+                self._release.devices(taken)
             except DriverError as error:
                 _log.warning("what a failed prepare made stays", uid=uid, error=error.logged)
                 return
@@ -399,23 +424,23 @@ class Preparer:
             self._journal.put(without_made(before, self._kinds))
 
     def _verify(self, entry: Entry) -> Entry:
-        """Check a prepared claim against the hardware; write lost or outdated files again."""
+        """Check a prepared claim against the hardware, and write lost or outdated files again."""
         if entry.shares:
             self._shares.join(entry)
-        spec = self._specs.spec(entry, self._ports.look())
+        spec = self._specs.spec(entry, self._ports.hardware_now())
         if self._files.are_there(entry, spec):
             return entry
         return self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim is prepared in this era, and its entry has everything that is needed."""
+        """Whether the claim is prepared in this era, and its entry is complete."""
         return self._kinds.standing(entry, era).is_prepared
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and self._kinds.all_intact(entry)
 
     def _is_as_made(self, entry: Entry) -> bool:
-        """Whether its devices are as they were made, perhaps by an earlier load of the NVIDIA driver."""
+        """Whether its devices are as they were made, even if the NVIDIA driver was loaded again since."""
         now = self._kinds.standing(entry, self._identity.era())
         if now.is_prepared:
             return self._kinds.all_intact(entry)
@@ -423,18 +448,18 @@ class Preparer:
 
 
 class LateCall(ClaimBlocked):
-    """A call that came too late to be carried out; the kubelet asks again for what it needs.
+    """A call came too late to be carried out.
 
-    A call may wait for locks, or for what passes by itself, longer than the kubelet waits for the call. By
-    then another pod may have the claim, or the claim was released. The error is retryable, since the next
-    call is not late.
+    A call may wait for locks, or for errors that pass, longer than the kubelet waits for the call. By then
+    another pod may have the claim, or the claim was released. The error is retryable: the kubelet calls again
+    for what it still needs, and that call is not late.
     """
 
 
 def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
-    """Raise LateCall if the claim was unprepared after the call began, or the kubelet gave the call up.
+    """Raise LateCall if the claim was unprepared after the call came in, or the kubelet gave the call up.
 
-    ``entry`` is the claim's newest, read under its locks; ``boot_id`` is that of the running boot.
+    ``entry`` is the claim's newest entry, read under its locks. ``boot_id`` is the running boot.
     """
     if entry is not None and not entry.holds and _is_newer(entry, call, boot_id):
         raise LateCall(
@@ -445,11 +470,11 @@ def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
 
 
 def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None:
-    """Raise LateCall if the claim was prepared after the call began, perhaps for another pod, or the kubelet
-    gave the call up. Arguments as above.
+    """Raise LateCall if the claim was prepared after the call came in, or the kubelet gave the call up.
 
-    A rebuilt entry counts as older than the call, whenever it was written.
+    It may then have been prepared for another pod. Arguments as above.
     """
+    # A rebuilt entry counts as older than the call: recovery wrote it, and the claim was prepared before.
     now = standing(entry, Era(boot_id))
     if entry is not None and now.has_devices and not now.rebuilt and _is_newer(entry, call, boot_id):
         raise LateCall(
@@ -460,7 +485,8 @@ def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> Non
 
 
 def _is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
-    """Whether the entry was written after the call came in; the clock is that of one boot."""
+    """Whether the entry was written after the call came in."""
+    # CLOCK_BOOTTIME starts at zero with each boot, so times of different boots must not be compared.
     return entry.boot_id == boot_id and call.started_ns < entry.changed_ns
 
 

@@ -1,9 +1,9 @@
-"""Compares the journal with CDI folder, API and kubelet, and releases claims that nobody unprepares.
+"""Compares the journal with the CDI folder, the API server and the kubelet, and releases abandoned claims.
 
-The kubelet may never unprepare a claim that was deleted while the plugin was away. The claim is released when
-the API says that it is gone *and* the kubelet says that no container has it. If one of the two does not
-answer, the claim is kept. A claim that is gone while a container still has its devices is reported, since the
-scheduler considers the devices free.
+The kubelet may never unprepare a claim that was deleted while the plugin was away. Such a claim is released
+when the API server says that it is gone *and* the kubelet says that no container has it. If one of the two
+does not answer, the claim is kept. A claim that is gone while a container still has its devices is reported,
+since the scheduler considers the devices free.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
@@ -26,30 +26,28 @@ from kubeletplugin.claims.plan import has_allocated
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.devices.host.driver_files import DriverFiles
 
+# Far longer than any call of the kubelet waits: no prepare from before the tombstone is still on its way
+# then.
 TOMBSTONE_SECONDS = 600.0
 
+# The API server and the kubelet are asked about one claim at most this often, however many calls wait for it.
 ASK_SECONDS = 2.0
-"""A claim in the way of others is looked up in the API and at the kubelet at most this often."""
 
+# How long a claim has to be gone before it is released for another one that waits. The kubelet stops listing
+# a pod that was deleted by force while it still ends its containers. It gives them one second, and the
+# runtime some more.
 CERTAIN_SECONDS = 10.0
-"""How long a claim has to be gone before it is released for another one that waits.
 
-The kubelet no longer lists a pod that was deleted by force, while it ends its containers. It gives them one
-second then, and the runtime some more.
-"""
-
-_LET_GO_LOCK_SECONDS = 2.0
-"""How long a call of the kubelet waits for the locks of the claim that is in its way."""
-
-Verdict = Literal["wanted", "gone", "unknown"]
+# Short, since a call of the kubelet for another claim waits meanwhile.
+_UNNEEDED_LOCK_SECONDS = 2.0
 
 
 class Reconciler:
-    """One pass looks at every entry; a pass that fails for one claim goes on with the next.
+    """One pass checks every entry. If it fails for one claim, it goes on with the next.
 
-    ``get_claim(namespace, name)`` raises ClaimRefused when there is no such claim.
-    ``in_use()`` gives the CDI device names that containers of this node have; raises DriverError.
-    ``deleted`` hears the UIDs of all claims that are gone from the API while containers have their devices.
+    ``get_claim(namespace, name)`` raises ClaimRefused if there is no such claim.
+    ``in_use()`` returns the CDI device names that containers of this node have; it raises DriverError.
+    ``deleted(uids)`` gets all claims that are gone from the API server while containers have their devices.
     """
 
     def __init__(
@@ -69,21 +67,22 @@ class Reconciler:
         self._specs, self._files = written
         self._get_claim = get_claim
         self._in_use = in_use
-        self._tell_deleted = deleted
+        self._report_deleted = deleted
         self._clock = clock
         self._suspects: set[str] = set()
         self._asking = threading.Lock()
         self._asked: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
         self._deleted: frozenset[str] = frozenset()
+        # What each claim's spec was last seen to name, by UID.
         self._made_of: dict[str, tuple[DriverFiles, MemoryHook | None]] = {}
         self._log = get_logger("reconciler")
 
     def restore_specs(self) -> None:
-        """Write the CDI specs again that were lost, or that would name another driver's files or hook now.
+        """Write lost CDI specs again, and those that would name another driver's files or another hook now.
 
-        Containers that start again need them. A driver or this process may have been replaced between two
-        passes, so each claim is remembered with what its spec was last seen to be made of.
+        Containers that start again need them. The NVIDIA driver may be replaced between two passes, so the
+        files and the hook that each claim's spec names are remembered.
         """
         files, entries = self._driver_files(), self._journal.held()
         self._made_of = {one.uid: self._made_of[one.uid] for one in entries if one.uid in self._made_of}
@@ -98,40 +97,42 @@ class Reconciler:
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=error.logged)
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
-        """Whether the claim's spec might differ if it were made now.
-
-        Without a driver the spec stays. A spec from another version of the plugin stays, too, unless it names
-        another version of the driver. But a claim with memory limits gets the memory hook of this version,
-        since a container that starts again calls the hook of its spec.
-        """
+        """Whether the claim's spec might differ if it were made now."""
+        # Without a driver there is nothing better to write.
         if files is None or not entry.holds:
             return False
+        # A container that starts again calls the hook that its spec names, so a claim with memory limits gets
+        # the hook of this version.
         made_of = files, self._specs.memory_hook() if entry.is_limited else None
         before, self._made_of[entry.uid] = self._made_of.get(entry.uid), made_of
+        # The first pass of this process: a spec that an earlier version of the plugin wrote stays, unless it
+        # names another version of the driver.
         if before is None and not entry.is_limited:
             return self._files.name_another_driver(entry, files.version)
         return before != made_of
 
     def _driver_files(self) -> DriverFiles | None:
+        """The driver's files, None if no driver is installed now."""
         try:
             return self._specs.driver_files()
         except NodeIncomplete:
             return None
 
     def run_once(self) -> tuple[str, ...]:
-        """Look at every entry once; the UIDs of the claims that were let go."""
+        """Check every entry once. Returns the UIDs of the released claims."""
         released = []
         suspects, deleted = set(), set()
         for entry in self._journal.entries():
             try:
                 if not entry.holds:
                     self._forget_if_old(entry)
-                elif self._verdict(entry) != "gone":
+                elif not self._is_gone(entry):
                     continue
                 elif self.is_used(entry):
                     deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
-                    # Nobody but the kubelet knows this claim: believe it when it says the same again.
+                    # The API server cannot be asked for a claim without a name, so only the kubelet's word
+                    # counts. It has to say the same in two passes.
                     suspects.add(entry.uid)
                 elif self._release(entry):
                     released.append(entry.uid)
@@ -142,10 +143,10 @@ class Reconciler:
             self._set_deleted(frozenset(deleted))
         return tuple(released)
 
-    def let_go(self, uid: str) -> bool:
-        """Release a claim in the way of another one if nobody has needed it for a while; whether it did.
+    def release_unneeded(self, uid: str) -> bool:
+        """Release a claim that another one waits for, if nobody has needed it for ``CERTAIN_SECONDS``.
 
-        Looks at most every ``ASK_SECONDS``, however many wait, and raises nothing.
+        Returns whether it did. Raises nothing.
         """
         with self._asking:
             now = self._clock()
@@ -156,17 +157,17 @@ class Reconciler:
             entry = self._journal.get(uid)
             if entry is None or not entry.holds or not entry.is_named:
                 return False
-            is_gone = self._verdict(entry) == "gone"
+            is_gone = self._is_gone(entry)
             is_used = is_gone and self.is_used(entry)
             if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
                 return False
-            return self._release(entry, _LET_GO_LOCK_SECONDS)
+            return self._release(entry, _UNNEEDED_LOCK_SECONDS)
         except DriverError as error:
             self._log.warning("claim kept, its state is not known", uid=uid, error=error.logged)
             return False
 
     def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
-        """For how many seconds the claim has been neither wanted nor used, as far as it was asked; else 0."""
+        """For how many seconds the claim has been gone and unused at every check; 0 if it is not so now."""
         with self._asking:
             since = self._gone_since.pop(uid, self._clock())
             if is_used:
@@ -182,7 +183,7 @@ class Reconciler:
         """Report the claims that are gone while containers have their devices. The lock is held."""
         if deleted != self._deleted:
             self._deleted = deleted
-            self._tell_deleted(deleted)
+            self._report_deleted(deleted)
 
     def finish_releases(self) -> tuple[str, ...]:
         """Try again to take back what an unprepare left behind; returns the UIDs of the released claims.
@@ -199,35 +200,43 @@ class Reconciler:
                     self._log.warning("claim not let go yet", uid=entry.uid, error=error.logged)
         return tuple(released)
 
-    def _verdict(self, entry: Entry) -> Verdict:
+    def _is_gone(self, entry: Entry) -> bool:
+        """Whether the API server no longer has the claim with these devices.
+
+        Raises DriverError if it cannot say.
+        """
         if not entry.is_named:
-            return "gone"
+            return True
         try:
             stored = self._get_claim(entry.namespace, entry.name)
         except ClaimRefused:
-            return "gone"
+            return True
+        # A later claim may have the same name.
         if stored.get("metadata", {}).get("uid") != entry.uid:
-            return "gone"
+            return True
         if stored.get("status", {}).get("allocation") is None:
-            return "gone"
-        claim = read_claim(stored, entry.uid, self._identity.driver)
-        # A claim may have lost its allocation and got another one, on another node for instance.
-        return "wanted" if has_allocated(entry, claim) else "gone"
+            return True
+        # The claim may have lost its allocation and got another one, perhaps on another node.
+        return not has_allocated(entry, read_claim(stored, entry.uid, self._identity.driver))
 
     def is_used(self, entry: Entry) -> bool:
         """Whether the kubelet lists a container with a device of the claim; raises DriverError."""
         used = self._in_use()
-        # NVIDIA's driver gave containers a CDI device that is named as it published the device, before 25.12.
+        # Claims that were taken over: before 25.12, NVIDIA's driver named the CDI device as the published
+        # device.
         names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
         return not names.isdisjoint(used)
 
     def _release(self, entry: Entry, lock_seconds: float = LOCK_SECONDS) -> bool:
+        # Only if the entry is still the one that was checked: the claim may have been prepared again
+        # meanwhile.
         released = self._preparer.release(entry.uid, lambda now: now == entry, lambda: lock_seconds)
         if released:
             self._log.info("claim let go, nobody uses it any more", uid=entry.uid, claim=entry.owner)
         return released
 
     def _forget_if_old(self, entry: Entry) -> None:
+        # Times of CLOCK_BOOTTIME can be compared only within one boot.
         same_boot = entry.boot_id == self._identity.boot_id
         if not same_boot or boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
             self._preparer.forget(entry)

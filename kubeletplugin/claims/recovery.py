@@ -19,15 +19,15 @@ _LOCK_SECONDS = 2.0
 _DEVICE = re.compile(
     r"(?P<device>.+?)(?:-(?P<share_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?", re.ASCII
 )
-"""What follows the claim's UID in a CDI device name: the device, and of a share its id."""
+"""The part of a CDI device name behind the claim's UID: the device's name and, for a share, its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was done, by claim UID.
+    """The claims that were recovered, by UID.
 
-    ``rebuilt`` entries were made again from their CDI spec; ``removed`` specs belonged to no claim;
-    ``failed`` says why neither was possible for a claim: the next start tries again.
+    ``rebuilt`` entries were made from their CDI spec. ``removed`` specs belonged to no claim. ``failed`` has
+    the reason why neither was possible; the next start tries again.
     """
 
     rebuilt: tuple[str, ...] = ()
@@ -38,14 +38,13 @@ class Recovered:
 def recover(
     journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity, kinds: HeldKinds
 ) -> Recovered:
-    """Give each CDI spec its journal entry back, or remove it.
+    """Make a journal entry for each CDI spec that has none, or remove the spec.
 
-    A spec without an entry belongs to a claim whose journal file was lost or put aside: its devices
-    stay held until the kubelet or the reconciler says otherwise. A spec beside a tombstone, or one
-    that names no device of ours, is left over from an unprepare that did not finish.
+    A spec without an entry belongs to a claim whose journal file was lost or put aside. Its devices stay held
+    until the claim is unprepared or the reconciler releases it. A spec beside a tombstone, or one that names
+    no device of ours, is left over from an unprepare that did not finish.
 
-    Another instance may be at work on a claim meanwhile, so each is looked at again under its locks. What the
-    disk refuses for one claim, or a lock, does not keep the others from being brought together.
+    An error of the disk or of a lock affects only its own claim.
     """
     recovery = _Recovery(journal, locks, store, identity, kinds)
     known = {entry.uid: entry for entry in journal.entries()}
@@ -54,7 +53,7 @@ def recover(
         if uid in known and known[uid].holds:
             continue
         try:
-            outcome = recovery.of_claim(uid)
+            outcome = recovery.recover(uid)
         except DriverError as error:
             failed.append((uid, str(error)))
             continue
@@ -75,12 +74,14 @@ class _Recovery:
     identity: Identity
     kinds: HeldKinds
 
-    def of_claim(self, uid: str) -> Literal["rebuilt", "removed", "fine"]:
-        """What was done about a claim's spec. Raises StorageError, ClaimBlocked."""
+    def recover(self, uid: str) -> Literal["rebuilt", "removed", "fine"]:
+        """Bring one claim's entry and spec together. Raises StorageError, ClaimBlocked."""
         with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
+            # Read again: during a rolling update another instance may have worked on the claim until now.
             entry = None if uid in self.journal.unreadable() else self.journal.get(uid)
             if entry is not None and entry.holds:
                 return "fine"
+            # An entry that holds nothing is a tombstone: the spec is left over.
             devices = () if entry is not None else self._devices(uid)
             if not devices:
                 self.store.remove(uid)
@@ -91,6 +92,8 @@ class _Recovery:
             return "rebuilt"
 
     def _rebuild(self, uid: str, devices: tuple[HeldDevice, ...]) -> None:
+        # Claims of earlier boots are gone before this runs, so the claim is of this boot. Which load of the
+        # driver it was prepared with is not known; this one is assumed.
         era = self.identity.era()
         self.journal.put(
             Entry(
@@ -107,17 +110,14 @@ class _Recovery:
         )
 
     def _devices(self, uid: str) -> tuple[HeldDevice, ...]:
-        return _devices(uid, self.store.device_names(uid), self.identity.pool, self.kinds)
-
-
-def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) -> tuple[HeldDevice, ...]:
-    found = []
-    for cdi_name in cdi_names:
-        match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
-        name = kinds.parse(match["device"]) if match else None
-        if match is not None and name is not None:
-            first, *more = name.gpus or ("",)
-            device, share_id, kind = match["device"], match["share_id"], name.kind.word
-            held = HeldDevice("", pool, device, first, "", cdi_name, share_id, kind=kind)
-            found.append(replace(held, more_gpus=tuple(more)))
-    return tuple(found)
+        """The devices that the claim's spec names. Their names alone say which GPUs they are on."""
+        found = []
+        for cdi_name in self.store.device_names(uid):
+            match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
+            name = self.kinds.parse(match["device"]) if match else None
+            if match is not None and name is not None:
+                first, *more = name.gpus or ("",)
+                device, share_id, kind = match["device"], match["share_id"], name.kind.word
+                held = HeldDevice("", self.identity.pool, device, first, "", cdi_name, share_id, kind=kind)
+                found.append(replace(held, more_gpus=tuple(more)))
+        return tuple(found)

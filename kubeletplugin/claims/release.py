@@ -1,6 +1,6 @@
-"""Takes back what a claim has: first what its containers are started with, then its devices.
+"""Takes back what a claim has: first the files that its containers are started with, then its devices.
 
-``Progress`` writes the journal entry at each step, also while prepare makes the devices.
+``Progress`` writes the journal entry at each step. Prepare uses it too, while it makes the devices.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kubeletplugin.devices.kinds.kind import HeldKinds, Note
 from kubeletplugin.sharing.claim_sharing import ClaimShares
 
 
-class TakingBack:
-    """Callers hold the locks of the claim and of its GPUs. Errors are DriverErrors."""
+class Release:
+    """Releases claims. Callers hold the locks of the claim and of its GPUs. All methods raise DriverError."""
 
     def __init__(
         self,
@@ -40,11 +40,12 @@ class TakingBack:
         self._files = files
         self._ports = ports
 
-    def everything(self, uid: str, entry: Entry | None) -> None:
-        """Take back all that the claim has; ``entry`` is what the journal has of it."""
+    def claim(self, uid: str, entry: Entry | None) -> None:
+        """Take back everything that the claim has. ``entry`` is its journal entry, None if it has none."""
+        # The files first: without the CDI spec the runtime starts no more container with the devices.
         self._files.remove(uid, entry)
         self._ports.step("spec removed")
-        # None of its containers can start any more.
+        # Without an entry, or with one made from a CDI spec, nothing says whether the claim had limits.
         if entry is None or entry.rebuilt or entry.is_limited:
             self._ports.forget_memory(uid)
         if entry is None:
@@ -54,7 +55,8 @@ class TakingBack:
         self.devices(entry)
 
     def devices(self, entry: Entry) -> None:
-        """Take back the devices alone."""
+        """Take back the devices, but not the files."""
+        # In the reverse order of prepare. NVML does not destroy a GPU instance that an MPS daemon still uses.
         with self._ports.timing.during("sharing"):
             if entry.shares:
                 self._shares.leave(entry)
@@ -72,19 +74,19 @@ def take_back(
 ) -> None:
     """Take back everything that the entry says was made for the claim.
 
-    What is gone already is fine: nothing outlives a reboot or a lost GPU, and little outlives the driver. If
-    one device cannot be taken back, the others are taken back all the same; the first error is raised at the
-    end, and the journal then has the entry as ``releasing``.
+    It is no error if something is gone already. If one device cannot be taken back, the others are taken back
+    all the same. The first error is raised at the end, and the journal then has the entry as ``releasing``.
     """
     progress = Progress(journal, entry, step, is_written=True)
     failure: DriverError | None = None
     for index in reversed(range(len(entry.devices))):
         held = progress.entry.devices[index]
         kind = kinds.of(held)
+        # Nothing that was made outlives a reboot or a lost GPU, and little outlives a load of the driver.
         if not kinds.is_live(entry, held, era) or not kind.is_made(held):
             continue
         try:
-            progress.is_now(index, kind.unmake(progress.entry, index, progress.noting(index, "releasing")))
+            progress.update(index, kind.unmake(progress.entry, index, progress.note_for(index, "releasing")))
         except DriverError as error:
             failure = failure or error
             progress.write("releasing", "releasing")
@@ -93,7 +95,7 @@ def take_back(
 
 
 def without_made(entry: Entry, kinds: HeldKinds) -> Entry:
-    """The entry as it is when nothing that was made for it exists."""
+    """The entry with the records that its devices have while nothing is made for them."""
     devices = tuple(replace(held, record=kinds.of(held).unmade(held)) for held in entry.devices)
     return replace(entry, devices=devices)
 
@@ -101,7 +103,7 @@ def without_made(entry: Entry, kinds: HeldKinds) -> Entry:
 class Progress:
     """The journal entry of a claim whose devices are being made or taken back.
 
-    ``entry`` is the newest version. ``step(name)`` is for tests to follow.
+    ``entry`` is the newest version. Tests follow the work by ``step(name)``.
     """
 
     def __init__(
@@ -113,24 +115,24 @@ class Progress:
         self._written = entry if is_written else None
 
     def write(self, step: str, state: State) -> None:
-        """Write the entry with this state unless the journal has it so already; raises StorageError."""
+        """Write the entry with this state, unless the journal has just that already. Raises StorageError."""
         entry = replace(self.entry, state=state)
         if entry != self._written:
             self._journal.put(entry)
             self.entry = self._written = entry
             self._step(step)
 
-    def is_now(self, index: int, record: Record) -> None:
-        """Remember what is known of a device; it is written with the next step."""
+    def update(self, index: int, record: Record) -> None:
+        """Set the record of a device. It is written with the next step."""
         devices = list(self.entry.devices)
         devices[index] = replace(devices[index], record=record)
         self.entry = replace(self.entry, devices=tuple(devices))
 
-    def noting(self, index: int, state: State) -> Note:
-        """What a kind calls at each step with a device: the step is written at once, with this state."""
+    def note_for(self, index: int, state: State) -> Note:
+        """The function that a kind calls at each step with this device. It writes the entry at once."""
 
         def note(step: str, record: Record) -> None:
-            self.is_now(index, record)
+            self.update(index, record)
             self.write(step, state)
 
         return note

@@ -265,7 +265,7 @@ def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> DeviceStatus:
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
-    share = {} if held.share is None else held.share.told
+    share = {} if held.share is None else held.share.attributes
     limits = {} if held.memory is None else _limits(held.memory, memory)
     uuid, fabric = kind.cuda_uuid(held), None if held.admin_access else now.fabric_partition(entry)
     data = {
@@ -306,7 +306,7 @@ def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
-    return record.told if memory.used_bytes is None else {**record.told, USED: memory.used_bytes}
+    return record.attributes if memory.used_bytes is None else {**record.attributes, USED: memory.used_bytes}
 
 
 def _has_same(there: Mapping[str, Any], entry: Object) -> bool:

@@ -16,7 +16,7 @@ from tests.toy_kind.offered import TOY
 if TYPE_CHECKING:
     from driver.devices.region import Region
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.kinds.kind import HeldKind, Look
+    from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind
     from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
@@ -25,7 +25,7 @@ class HeldToy(FoundKind):
 
     offered: OfferedKind = TOY
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """It needs no place."""
         return HeldDevice.of(device, "")
 
@@ -37,7 +37,7 @@ class HeldToy(FoundKind):
         """Always."""
         return True
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The variable, and nothing of the NVIDIA driver."""
         return Edits(variables=(f"{variable(held.device)}=wound-up",), needs_driver=False)
 

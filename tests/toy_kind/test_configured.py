@@ -14,7 +14,7 @@ from driver.errors import ClaimRefused
 from driver.kinds.kind import OfferedKind
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.kind import HeldKind, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from tests.kubeletplugin.fake_node import FakeNode
@@ -33,12 +33,12 @@ class HeldConfigured(HeldToy):
 
     offered: OfferedKind = ConfiguredToy()
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Keep what was asked for."""
         asked = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
-        return replace(super().locate(device, own, look), record={"policy": asked.backend_policy})
+        return replace(super().locate(device, own, hardware), record={"policy": asked.backend_policy})
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The variable with it."""
         return Edits(variables=(f"TOY={held.record['policy']}",), needs_driver=False)
 

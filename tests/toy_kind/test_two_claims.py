@@ -10,7 +10,7 @@ import pytest
 
 from driver.errors import DeviceHeld, DriverError
 from kubeletplugin.claims.journal.entry import Entry, Record
-from kubeletplugin.devices.kinds.kind import HeldKind, Look, Note
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind, Note
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
@@ -62,12 +62,12 @@ def test_two_claims_that_come_at_once_do_not_both_get_it(open_node: Callable[...
     class Slow(HeldToy):
         """A toy that another claim asks for while it is made."""
 
-        def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
             """Let the other one come as far as it gets."""
             if not rival.ident:
                 rival.start()
                 rival.join(_A_MOMENT_SECONDS)
-            return super().make(entry, index, look, note)
+            return super().make(entry, index, hardware, note)
 
     node = open_node(lambda ports: (*own_kinds(ports), Slow()))
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))

@@ -1,11 +1,9 @@
-"""Drops what an earlier boot has left, before anything of it is read.
+"""Removes the files of earlier boots before anything is read from them.
 
-A boot ends every claim on the node, every MIG instance, time-slice and compute mode, and a power cut may
-leave any part of files that only had to outlive the process. So the first start within a boot drops the
-journal's entries, the records of sharing and of the NVLink fabric, what containers may have of GPUs, and the
-CDI specs of claims; the kubelet has its claims prepared anew. One file, the marker, names the boot that has
-done so. It is written last, and so that it outlives a power cut: a start that ends before drops again. The
-marker may be lost with the disk's help, so what proves to be of this boot stays.
+A boot ends every claim on the node, every MIG instance, time-slice and compute mode. A power cut may damage
+files that were written to outlive the process only. So the first start within a boot removes the journal's
+entries, the records of sharing, of the NVLink fabric and of containers' memory limits, and the CDI specs of
+claims. The kubelet prepares its claims again. One file, the marker, names the boot in which this was done.
 """
 
 from __future__ import annotations
@@ -24,22 +22,26 @@ from kubeletplugin.claims.journal.record_folder import MALFORMED, refuse_lack
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# Far more than an entry or a record has. A file of any size may lie where one is expected.
 _LONGEST_BYTES = 1 << 24
 
 _log = get_logger("boot")
 
 
 def running_boot_id() -> str:
-    """The boot that is running, as Linux names it (random(4))."""
+    """The id of the running boot."""
+    # The kernel draws it once per boot, as a random UUID (random(4)). Unlike a clock, it is never set or
+    # repeated.
     return _BOOT_ID.read_text().strip()
 
 
 @dataclass(frozen=True, slots=True)
 class BootFiles:
-    """The files that mean something within one boot only, and the marker that names the boot.
+    """The files that mean something only within one boot, and the marker that names the boot.
 
     ``data`` is the plugin's folder. ``cdi`` is shared with other drivers, and may be on a disk or on a tmpfs.
-    ``records`` are the folders of records in ``data``, with what is None for the name of a file that is none.
+    ``records`` has the folders of records in ``data``, each with a function that returns None for the name of
+    a file that is not a record.
     """
 
     data: Path
@@ -59,7 +61,7 @@ class BootFiles:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How many files of earlier boots were dropped."""
+    """How many files of earlier boots were removed."""
 
     entries: int = 0
     records: int = 0
@@ -67,14 +69,14 @@ class Dropped:
 
 
 def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
-    """Drop what is not of the boot that is running, unless a start within it has done so before.
+    """Remove the files of earlier boots, unless an earlier start within this boot has done so.
 
-    Callers see to it that one instance at a time is here, and that none serves yet. Raises StorageError.
+    Callers make sure that one instance at a time runs this, and that none serves yet. Raises StorageError.
     """
     marked = _content(files.marker)
     if marked == _mark(boot_id):
         return Dropped()
-    dropped = _Dropping(files, boot_id).run()
+    dropped = _EarlierBoots(files, boot_id).drop()
     if dropped != Dropped():
         _log.warning(
             "dropped what an earlier boot has left: claims are prepared anew",
@@ -83,16 +85,19 @@ def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
             specs=dropped.specs,
         )
     if marked is None:
-        with storage_errors(files.data.parent, "writing to its disk"):  # it is to last as the marker does
+        # The data folder itself may be new, and is on the disk only once the folder above it is synced.
+        with storage_errors(files.data.parent, "writing to its disk"):
             fsync_folder(files.data.parent)
+    # Last: a start that ends before this removes again. Durably: a marker of a boot that a power cut has
+    # ended must not be followed by half of its files.
     write_durably(files.marker, _mark(boot_id))
     return dropped
 
 
 def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
-    """Remove unfinished files of ours that a crash has left; ``alone()`` as ``remove_unfinished`` has it.
+    """Remove the unfinished files that a crash has left; ``alone()`` as in ``remove_unfinished``.
 
-    What cannot be removed harms nobody, and is logged.
+    Files that cannot be removed are logged. They do no harm.
     """
     ours: dict[Path, Callable[[str], object]] = {
         files.data: lambda name: name if name == files.marker.name else None,
@@ -108,14 +113,17 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dropping:
-    """One look at everything."""
+class _EarlierBoots:
+    """Finds and removes the files that do not prove to be of this boot.
+
+    The marker may be missing although the boot is the same, if the disk has lost it. So files of this boot
+    stay.
+    """
 
     files: BootFiles
     boot_id: str
 
-    def run(self) -> Dropped:
-        # Specs first: the entry of a claim is written before its spec.
+    def drop(self) -> Dropped:
         specs = _ours(self.files.cdi, claim_of_cdi_spec)
         entries = _ours(self.files.journal, uid_of_entry)
         claims = [self._drop_claim(uid, uid in specs) for uid in sorted(specs | entries)]
@@ -129,12 +137,12 @@ class _Dropping:
         )
 
     def _drop_claim(self, uid: str, has_spec: bool) -> tuple[bool, bool]:
-        """Whether its entry and its spec were dropped."""
+        """Remove what a claim has of earlier boots. Returns whether its entry and its spec were removed."""
         entry = self.files.journal / f"{uid}.json"
         boot_id = self._boot_of_entry(uid, entry)
         if boot_id == self.boot_id:
             return False, False
-        # The spec first: without its entry it would be taken for one whose entry was lost.
+        # The spec first: if this ended in between, recovery would make an entry from a spec that has none.
         if has_spec:
             remove(self.files.cdi / cdi_spec_file_name(uid))
         if boot_id is not None:
@@ -142,7 +150,7 @@ class _Dropping:
         return boot_id is not None, has_spec
 
     def _drop_records(self, folder: Path, key_of: Callable[[str], object]) -> int:
-        """How many records of a folder were dropped."""
+        """Remove the records of earlier boots in a folder, and return their number."""
         names = [name for name in _names(folder) if key_of(name) is not None]
         old = [folder / name for name in names if _boot_of_record(folder / name) != self.boot_id]
         for record in old:
@@ -150,7 +158,7 @@ class _Dropping:
         return len(old)
 
     def _boot_of_entry(self, uid: str, path: Path) -> str | None:
-        """The boot that a claim's entry is of; empty where it does not prove one, None without an entry."""
+        """The boot of a claim's entry; empty if the file does not prove one, None without a file."""
         content = _content(path)
         try:
             entry = None if content is None else decode(content)
@@ -162,7 +170,7 @@ class _Dropping:
 
 
 def _boot_of_record(path: Path) -> str | None:
-    """The boot that a record is of; empty where it does not prove one, None without a record."""
+    """The boot of a record; empty if the file does not prove one, None without a file."""
     content = _content(path)
     try:
         return None if content is None else str(decode_json(content)["boot_id"])
@@ -175,9 +183,9 @@ def _mark(boot_id: str) -> bytes:
 
 
 def _content(path: Path) -> bytes | None:
-    """What the file holds; empty when the disk does not give it, None without a file.
+    """The file's content; empty if the disk does not give it, None without a file.
 
-    Raises StorageError when the process lacks what it takes to read any file.
+    Raises StorageError if the process lacks file descriptors or memory.
     """
     try:
         with path.open("rb") as file:
@@ -190,8 +198,9 @@ def _content(path: Path) -> bytes | None:
 
 
 def _names(folder: Path) -> Iterator[str]:
-    """The names of what lies in a folder but folders, none without the folder; raises StorageError."""
+    """The names of everything in a folder but folders; none without the folder. Raises StorageError."""
     try:
+        # A link to a folder counts as a file: removing it removes the link.
         return iter([path.name for path in folder.iterdir() if path.is_symlink() or not path.is_dir()])
     except FileNotFoundError:
         return iter(())
@@ -207,5 +216,5 @@ def _is_ours(key_of: Callable[[str], object]) -> Callable[[str], bool]:
 
 
 def _ours(folder: Path, key_of: Callable[[str], str | None]) -> set[str]:
-    """The claims whose files lie in a folder."""
+    """The claims that have files in a folder."""
     return {uid for name in _names(folder) if (uid := key_of(name)) is not None}

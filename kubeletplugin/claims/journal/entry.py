@@ -1,9 +1,9 @@
-"""What the journal remembers of one claim, and how it is written: versioned JSON with a checksum.
+"""The journal's entry of one claim, and its file: versioned JSON with a checksum.
 
-The schema only adds: during a rolling update the instance before reads what this one writes. A version that
-does more than add writes another schema. Who does not know that one still reads which GPUs the claim holds:
-each schema has the checksum, and in the entry ``uid``, ``boot_id`` and ``devices`` with ``device``, ``pci``
-and ``more_gpus``.
+During a rolling update the older instance reads what the newer one writes, so within a schema fields may only
+be added. A version that changes more writes a new schema. A version that does not know that schema still
+reads which GPUs the claim holds: every schema has the checksum, and in the entry ``uid``, ``boot_id`` and
+``devices`` with ``device``, ``pci`` and ``more_gpus``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 NEWER_SCHEMA = "schema "
-"""The kind of all devices of an entry of a newer schema begins so; the schema's number follows."""
+"""In an entry of a newer schema the kind of every device is this, followed by the schema's number."""
 
 SCHEMA = 1
 
@@ -29,23 +29,26 @@ State = Literal["preparing", "prepared", "releasing", "released"]
 _STATES: tuple[State, ...] = get_args(State)
 
 Record = Mapping[str, Any]
-"""What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
+"""The data that a kind keeps about a device that it has found or made.
+
+It is JSON that only the kind reads.
+"""
 
 
 class MalformedEntry(Exception):
-    """The bytes are no journal entry; the message says what is wrong with them."""
+    """The bytes are not a journal entry. The message says what is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRecord:
-    """How a device is shared, and what this claim may use of it.
+    """How a device is shared, and how much of it this claim may use.
 
-    ``group`` names what is shared as one: the unshared name of the device, or of the first of several GPUs
-    that one claim shares among its own pods by MPS. ``shares`` and ``memory_bytes`` are what the claim was
-    given, 0 where that does not measure the device, or where the claim has the device for itself.
-    ``interval`` is the time-slice that was asked for, by the class where others may have shares beside it,
-    empty where nothing was. Limits of MPS are for each process: ``active_thread_percentage``, and
-    ``pinned_memory_mib``, 0 for none.
+    ``group`` is the name of the shared device without its share. If one claim shares several GPUs among its
+    own pods by MPS, it is the name of the first GPU. ``shares`` and ``memory_bytes`` are the claim's part.
+    Each is 0 if the device is not divided by it, or if the claim has the device for itself. ``interval`` is
+    the requested time-slice, empty for none; where other claims may have shares beside it, only the class can
+    request one. ``active_thread_percentage`` and ``pinned_memory_mib`` (0 for none) are the limits of MPS for
+    each process.
     """
 
     group: str
@@ -59,12 +62,12 @@ class ShareRecord:
 
     @property
     def is_part(self) -> bool:
-        """Whether other claims can have shares beside it; else the claim has the device for itself."""
+        """Whether other claims can have shares beside it. If not, the claim has the device for itself."""
         return bool(self.shares or self.memory_bytes)
 
     @property
-    def told(self) -> dict[str, str | int]:
-        """How the device is shared, and the limits of each process of the claim, as users are told."""
+    def attributes(self) -> dict[str, str | int]:
+        """How the device is shared, and the limits of each process, for the claim's status and metadata."""
         if self.strategy == "TimeSlicing":
             found: dict[str, str | int] = {"sharing": "time-slicing", "interval": self.interval or "Default"}
         else:
@@ -80,12 +83,12 @@ class ShareRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """What the NVIDIA driver holds the containers of a claim to on a GPU, all together, in bytes.
+    """The memory of a GPU that the NVIDIA driver lets the containers of a claim have, all together, in bytes.
 
-    ``guaranteed_bytes`` is theirs whatever others do. ``most_bytes`` is the most that they ever have, and
-    more than that only where the class of the device allows a burst. ``to_free`` lets them have what no claim
-    is guaranteed, up to ``most_bytes``. ``parts`` has what single containers get, by their names. The others
-    have equal parts of the rest, at most ``each_bytes`` where that is not 0.
+    ``guaranteed_bytes`` is theirs whatever others do. ``most_bytes`` is their limit. It is more than
+    ``guaranteed_bytes`` only if the class of the device allows a burst. With ``to_free`` they may use memory
+    that no claim is guaranteed, up to ``most_bytes``. ``parts`` has the memory of single containers, by their
+    names. The other containers have equal parts of the rest, at most ``each_bytes`` if that is not 0.
     """
 
     guaranteed_bytes: int
@@ -95,40 +98,43 @@ class MemoryRecord:
     parts: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def told(self) -> dict[str, str | int]:
-        """The limits of all containers of the claim together, as users are told."""
+    def attributes(self) -> dict[str, str | int]:
+        """The limits of all containers of the claim together, for the claim's status and metadata."""
         return {"memoryGuaranteedBytes": self.guaranteed_bytes, "memoryLimitBytes": self.most_bytes}
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """One device that a claim holds: the allocation result, and the hardware that it stands for.
+    """One device that a claim holds: the allocation result, and the hardware behind it.
 
-    ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
-    device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``more_gpus`` are
-    the addresses of the other GPUs of a device that spans several. ``kind`` is the word of the device's kind.
-    ``record`` is what the kind remembers of it, empty where that is nothing, and in rebuilt entries.
-    ``share`` is None for a device that is not shared, for admin access, and in rebuilt entries.
-    ``published_as`` is the name that the claim's allocation has for it, where another driver published and
-    prepared it; else that is ``device``. ``memory`` is None where the NVIDIA driver holds the containers to
-    nothing, and in rebuilt entries. ``device_class`` is the DeviceClass of the request, empty where another
-    driver prepared the claim, and in rebuilt entries.
+    A rebuilt entry, made from a CDI spec, has only what the device's name says.
     """
 
+    # As in the allocation, req or req/sub; empty in rebuilt entries.
     request: str
     pool: str
     device: str
+    # The PCI address of its GPU as sysfs writes it, and that GPU's UUID. Both are empty for a device without
+    # a GPU; the UUID is empty in rebuilt entries too.
     pci: str
     uuid: str
     cdi_device: str
     share_id: str | None = None
     admin_access: bool = False
+    # The word of its kind.
     kind: str = field(kw_only=True)
+    # Empty if the kind keeps nothing, and in rebuilt entries.
     record: Record = field(default_factory=dict)
+    # None if the device is not shared, for admin access, and in rebuilt entries.
     share: ShareRecord | None = None
+    # The PCI addresses of the other GPUs, for a device that spans several.
     more_gpus: tuple[str, ...] = ()
+    # Its name in the claim's allocation, if another driver published and prepared it; else that is
+    # ``device``.
     published_as: str = ""
+    # None if the NVIDIA driver does not limit the containers' memory, and in rebuilt entries.
     memory: MemoryRecord | None = None
+    # The DeviceClass of the request; empty if another driver prepared the claim, and in rebuilt entries.
     device_class: str = ""
 
     @classmethod
@@ -158,39 +164,40 @@ class HeldDevice:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The addresses of its GPUs; none for a device that lies on no GPU."""
+        """The addresses of its GPUs; none for a device without a GPU."""
         return (self.pci, *self.more_gpus) if self.pci else ()
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What is locked, and looked up, for it: its GPUs, or for a device that lies on none, itself."""
+        """The keys by which it is locked and found: its GPUs, or its own name for a device without a GPU."""
+        # Without a key two claims could take such a device at once.
         return self.gpus or (self.device,)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The state of one claim on this node, as it was noted; what it means now says ``standing``.
+    """The state of one claim on this node when it was written. ``standing`` says what it means now.
 
-    ``preparing``: the claim holds its devices, the work may be half done. ``prepared``: the CDI spec with
-    ``spec_sha256`` is written or about to be. ``releasing``: nobody uses the claim any more, but not all that
-    was made for it could be destroyed yet. ``released``: a tombstone that stops a late retry. ``changed_ns``
-    is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``driver_generation`` is the load of the
-    NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or unreadable:
-    namespace, name and requests are not known. Namespace and name may also be empty in an entry of a claim
-    that another driver prepared. ``pod_claim_name`` is what the claim's pod calls it where a template
-    made it, empty where none did.
+    ``preparing``: the claim holds its devices, and may be prepared in part. ``prepared``: the CDI spec is
+    written or is about to be. ``releasing``: nobody uses the claim any more, but not everything that was made
+    for it could be destroyed yet. ``released``: a tombstone, by which a late prepare is refused.
     """
 
     uid: str
+    # Empty in rebuilt entries, and perhaps for claims that another driver prepared.
     namespace: str
     name: str
     state: State
     boot_id: str
+    # CLOCK_BOOTTIME; it can be compared only within ``boot_id``.
     changed_ns: int
     devices: tuple[HeldDevice, ...] = ()
     spec_sha256: str = ""
+    # The file was lost or unreadable, and the entry was made from the claim's CDI spec.
     rebuilt: bool = False
+    # The load of the NVIDIA driver, empty if it was not known.
     driver_generation: str = ""
+    # The pod's name for the claim, empty if no template made the claim.
     pod_claim_name: str = ""
 
     @property
@@ -200,12 +207,12 @@ class Entry:
 
     @property
     def is_named(self) -> bool:
-        """Whether the claim's namespace and name are known, by which the API has it."""
+        """Whether the namespace and name are known, by which the API server has the claim."""
         return not self.rebuilt and bool(self.name)
 
     @property
     def owner(self) -> str:
-        """The claim in words, for the node's log: who else sees them must not learn of other namespaces."""
+        """The claim for the node's log. Events and errors must not name claims of other namespaces."""
         return f"{self.namespace}/{self.name} (UID {self.uid})" if self.is_named else f"UID {self.uid}"
 
     @property
@@ -220,7 +227,7 @@ class Entry:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the NVIDIA driver holds its containers to their memory on any of its devices."""
+        """Whether the NVIDIA driver limits its containers' memory on any of its devices."""
         return any(device.memory is not None for device in self.devices)
 
     @property
@@ -230,7 +237,7 @@ class Entry:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What is locked for its devices, each once, sorted."""
+        """The keys by which its devices are locked and found, each once, sorted."""
         return tuple(sorted({place for device in self.devices for place in device.places}))
 
 
@@ -238,9 +245,9 @@ class Entry:
 class Standing:
     """What a claim's entry means now.
 
-    ``state`` is that of the entry, ``unknown`` where there is none. ``ended`` is what has ended since, with
-    what was made for the claim: the ``load`` of the NVIDIA driver, the ``boot``, or nothing (empty).
-    ``rebuilt`` is whether only the claim's CDI spec is known.
+    ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` says what has ended since, and
+    with it everything that was made for the claim: the ``load`` of the NVIDIA driver, the ``boot``, or
+    nothing (empty). ``rebuilt`` is true if only the claim's CDI spec is known.
     """
 
     state: State | Literal["unknown"]
@@ -249,17 +256,17 @@ class Standing:
 
     @property
     def is_live(self) -> bool:
-        """Whether the claim holds devices, and what was made for it may be there."""
+        """Whether the claim holds devices, and what was made for it may still exist."""
         return not self.ended and self.state not in ("unknown", "released")
 
     @property
     def has_devices(self) -> bool:
-        """Whether the claim has its devices, or is about to get them: it is live, and nobody lets it go."""
+        """Whether the claim has its devices or is about to get them: it is live, and not being released."""
         return self.is_live and self.state != "releasing"
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the claim has its devices, and all is known of it."""
+        """Whether the claim has its devices, and its entry is complete."""
         return self == _PREPARED
 
 
@@ -269,9 +276,10 @@ _PREPARED = Standing("prepared")
 def standing(
     entry: Entry | None, era: Era, outlives: Callable[[HeldDevice], bool] = lambda _: False
 ) -> Standing:
-    """What a claim's entry means in this era. ``outlives`` is whether a device outlives a load of the driver.
+    """What a claim's entry means in this era.
 
-    An era that names no load of the driver covers all loads of its boot.
+    ``outlives(device)`` is true if a device outlives a load of the driver. An era that names no load of the
+    driver covers all loads of its boot.
     """
     if entry is None:
         return Standing("unknown")
@@ -290,16 +298,17 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> Entry:
-    """Read an entry, also one with fields that a newer version added; raises MalformedEntry.
+    """Read an entry, also one with fields that a newer version added. Raises MalformedEntry.
 
-    Of an entry of a newer schema that is read which every schema has. Its devices are of a kind that this
-    version does not know, so they are held, and left to the version that prepared them.
+    Of a newer schema only the fields that every schema has are read. The devices then have a kind that this
+    version does not know: they stay held, and only the version that prepared them can release them.
     """
     try:
         document = decode_json(data)
         schema, body = document["schema"], document["entry"]
         if not isinstance(schema, int) or schema < SCHEMA:
             raise MalformedEntry(f"it has schema {schema!r}, and this version reads {SCHEMA}")
+        # The checksum is that of the entry alone. Encoded again in the writer's form, it has the same bytes.
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         if hashlib.sha256(canonical.encode()).hexdigest() != document["sha256"]:
             raise MalformedEntry("the checksum does not fit the content")
@@ -370,13 +379,13 @@ def _device(device: HeldDevice) -> dict[str, Any]:
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
     share, memory = body.get("share"), body.get("memory")
-    told = {
+    nested = {
         "record": body.get("record") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
         "memory": None if memory is None else MemoryRecord(**_known(MemoryRecord, memory)),
         "more_gpus": tuple(map(str, body.get("more_gpus") or ())),
     }
-    held = HeldDevice(**{**_known(HeldDevice, body), **told})
+    held = HeldDevice(**{**_known(HeldDevice, body), **nested})
     if not isinstance(held.record, dict):
         raise MalformedEntry("the record of a device is no object")
     return held

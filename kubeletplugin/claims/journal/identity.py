@@ -1,4 +1,4 @@
-"""The plugin's identity, the clock of the boot, and the era in which things made on the hardware last."""
+"""The plugin's identity, the clock of the boot, and the era: how long things made on the hardware last."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from pathlib import Path
 
 
 def boottime_ns() -> int:
-    """Nanoseconds since the machine started, suspend included: the same clock in every process."""
+    """Nanoseconds since the machine started."""
+    # Unlike CLOCK_MONOTONIC it goes on while the machine is suspended. Nobody can set it, as the time of day
+    # can be set, and it is the same in all processes.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-def unknown_generation() -> str:
-    """The generation of the NVIDIA driver where it is not known."""
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """The time in which things made on the hardware last: a boot, and in it one load of the NVIDIA driver.
+    """How long things made on the hardware last: a boot, and in it one load of the NVIDIA driver.
 
-    ``driver_generation`` tells one load from the next, empty where that is not known: without a driver.
+    ``driver_generation`` differs from load to load. It is empty if it is not known, without a driver for
+    example.
     """
 
     boot_id: str
     driver_generation: str = ""
 
     def covers(self, boot_id: str, driver_generation: str) -> bool:
-        """Whether what was noted in that boot, by that load of the driver, means anything now.
+        """Whether things that were made in that boot, with that load of the driver, may still exist.
 
-        Where one of the two loads is not known, they count as the same: who looks at the hardware finds out.
+        If one of the two loads is not known, they count as the same. Callers then find out from the hardware.
         """
         if boot_id != self.boot_id:
             return False
@@ -43,33 +41,32 @@ class Era:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose claims these are: the driver, the pool of this node, and the boot that is running.
+    """The DRA driver, the pool of this node, and the running boot.
 
-    ``driver_generation()`` tells the loads of the NVIDIA driver within the boot apart.
+    ``driver_generation()`` differs between the loads of the NVIDIA driver within the boot.
     """
 
     driver: str
     pool: str
     boot_id: str
-    driver_generation: Callable[[], str] = unknown_generation
+    driver_generation: Callable[[], str] = lambda: ""
 
     def era(self) -> Era:
-        """The era that is now."""
+        """The current era."""
         return Era(self.boot_id, self.driver_generation())
 
 
 def driver_generation(sysfs_root: Path) -> str:
-    """What the load of the driver that is there now has and no other load of this boot; empty without one.
+    """An id of the current load of the NVIDIA driver that no other load of this boot has.
 
-    It is the inode number of the module's folder in sysfs, which the kernel makes when the module is loaded
-    and removes when it is unloaded. sysfs is a kernfs: the number is the node's id, which kernfs counts
-    upwards over its whole life, and every mount of sysfs shows the same. On 64-bit machines it is the whole
-    id of 64 bits since Linux 5.5; before, and on others, its lower half, which is used again after 2^31 nodes
-    at the earliest. Times are of no use: the kernel takes those of a kernfs inode from the clock when it
-    needs the inode, and again when memory was short in between.
-
-    Where sysfs does not tell, it is empty, too: who looks at the hardware finds out.
+    Empty if the driver is not loaded, or if sysfs cannot be read.
     """
+    # The inode number of the module's folder in sysfs. The kernel makes the folder when the module is loaded,
+    # and removes it when the module is unloaded. sysfs is a kernfs: the number is the node's id, which kernfs
+    # counts up over its whole life, and every mount of sysfs shows the same. On 64-bit machines it is the
+    # whole id of 64 bits since Linux 5.5; before, and on others, its lower half, which is used again after
+    # 2^31 nodes at the earliest. The folder's times are of no use: the kernel sets those of a kernfs inode
+    # when it needs the inode, and again when memory was short in between.
     try:
         return str(os.stat(f"{sysfs_root}/module/nvidia").st_ino)  # noqa: PTH116 - on every prepare
     except OSError:

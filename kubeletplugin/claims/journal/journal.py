@@ -1,8 +1,8 @@
-"""The journal: one file per claim that outlives the process, and in memory who holds which GPU.
+"""The journal: one file per claim that outlives the process, and in memory which claims hold which GPU.
 
-Only this module reads and writes the folder. A file that cannot be read is put aside, never deleted,
-and only its own claim suffers. Where not even that can be done, or where the file of a claim that is
-known cannot be read any more, what is known of it stays, and who asks for that claim hears why.
+Only this module reads and writes the folder. A file that cannot be read is moved aside, never deleted, and no
+other claim is affected. If it cannot be moved, or if its content was read earlier, the file stays where it
+is, and a caller who asks for that claim gets StorageError with the reason.
 """
 
 from __future__ import annotations
@@ -22,24 +22,16 @@ from kubeletplugin.kubelet.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
+# Damaged files that are kept for people, beside the newest one. A sick disk would make more of them each day.
 _MOST_ASIDE = 100
-"""How many damaged files are kept for people beside the newest one: a sick disk makes more each day."""
 
+# The key of the index that has all claims that hold devices. No GPU and no device has an empty name.
 _HOLDS = ""
-"""Where all claims that hold devices are found, besides the places of these."""
-
-
-def _nobody(_entry: Entry | None) -> None:
-    """Nobody listens."""
-
-
-def _nobody_counts(_seconds: float) -> None:
-    """Nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A journal file that could not be read: whose it was, where it lies now, and why."""
+    """A journal file that could not be read: its claim, its path now, and the reason."""
 
     uid: str
     path: Path
@@ -49,18 +41,17 @@ class SetAside:
 class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
-    ``changed_elsewhere`` tells whether another instance may have written since it was last asked.
-    ``on_change(entry)`` is called for each claim that this instance brings into another state, with None for
-    one of which nothing was known; it must not block.
-    ``timed`` gets how many seconds each write took.
+    ``changed_elsewhere()`` returns whether another instance may have written since the last call.
+    ``on_change(entry)`` is called after a claim's state has changed here, with the entry before if it was
+    forgotten, None if there was none. It must not block. ``timed(seconds)`` gets how long each write took.
     """
 
     def __init__(
         self,
         folder: Path,
         changed_elsewhere: Callable[[], bool],
-        on_change: Callable[[Entry | None], None] = _nobody,
-        timed: Callable[[float], None] = _nobody_counts,
+        on_change: Callable[[Entry | None], None] = lambda _entry: None,
+        timed: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._folder = folder
         self._on_change = on_change
@@ -70,9 +61,9 @@ class Journal:
         self._aside: list[SetAside] = []
 
     def get(self, uid: str) -> Entry | None:
-        """The entry of a claim as it is on disk, or None.
+        """The entry of a claim as it is on disk, None if it has none.
 
-        Raises StorageError where the disk does not give it.
+        Raises StorageError if its file cannot be read.
         """
         known = self._files.get(uid)
         if known is not None and known.wrong:
@@ -83,7 +74,7 @@ class Journal:
         return known.record if known else None
 
     def unreadable(self) -> frozenset[str]:
-        """The claims that have a file which can neither be read nor put aside."""
+        """The claims whose file can neither be read nor moved aside."""
         return frozenset(uid for uid, known in self._files.all().items() if known.record is None)
 
     def entries(self) -> tuple[Entry, ...]:
@@ -91,10 +82,9 @@ class Journal:
         return self._files.records()
 
     def held(self) -> tuple[Entry, ...]:
-        """The entries of the claims that hold devices, sorted by UID.
-
-        For loops: tombstones stay for ten minutes, and a node of short pods has thousands.
-        """
+        """The entries of the claims that hold devices, sorted by UID."""
+        # Loops use this and not ``entries``: tombstones stay for ten minutes, and a node of short pods has
+        # thousands.
         return self._files.at([_HOLDS])
 
     def holders(self, pci: str) -> tuple[Entry, ...]:
@@ -102,11 +92,11 @@ class Journal:
         return self._files.at([pci])
 
     def holders_of(self, device: HeldDevice) -> tuple[Entry, ...]:
-        """The entries of the claims that hold something where the device lies, as of the last look.
+        """The entries of the claims that hold something on the device's GPUs, or the device if it has no GPU.
 
-        That are its GPUs, or for a device that lies on none, the device itself. Callers have looked since
-        they hold the locks of those places, which keep every instance from changing what is held there.
+        Callers hold the locks of those GPUs, and have called another method since they got them.
         """
+        # The folder need not be read again: no instance changes these entries without the locks.
         return self._files.at_in_memory(device.places)
 
     def held_count(self) -> int:
@@ -114,12 +104,12 @@ class Journal:
         return self._files.count_at(_HOLDS)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
+        """Write an entry. Raises StorageError; the entry before is then kept."""
         started = time.perf_counter()
         before = self._files.put(entry.uid, entry)
         seconds = time.perf_counter() - started
         if not entry.holds:
-            self._tell_released()
+            self._wake_waiting()
         if before is None or before.state != entry.state:
             self._on_change(entry)
         self._timed(seconds)
@@ -127,31 +117,35 @@ class Journal:
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
         before = self._files.forget(uid)
-        self._tell_released()
+        self._wake_waiting()
         self._on_change(before)
 
     def wait_for_release(self, timeout_seconds: float) -> None:
-        """Return when some claim lets go of its devices, or after the time."""
+        """Return when some claim of this instance releases its devices, or after the time."""
         with self._released:
             self._released.wait(timeout_seconds)
 
     def take_set_aside(self) -> tuple[SetAside, ...]:
-        """The files that were put aside since this was last asked."""
+        """The files that were moved aside since the last call."""
         self._files.all()
         return tuple(self._aside.pop(0) for _ in range(len(self._aside)))
 
-    def _tell_released(self) -> None:
+    def _wake_waiting(self) -> None:
         with self._released:
             self._released.notify_all()
 
     def _damaged(self, uid: str, damage: Damage[Entry]) -> Kept[Entry] | None:
-        """Put the file aside; what is known of the claim stays, and so does what cannot be put aside."""
+        """Move a damaged file aside. Returns what to remember of its claim, None if the file is moved."""
+        # The content is still known from an earlier read, so the claim keeps its entry, and the file stays.
         if damage.before is not None:
             return Kept(damage.before, damage.reason)
         aside = self._folder / _ASIDE
+        # Named at random, since the same claim may have another damaged file later.
         target = aside / f"{uid}-{os.urandom(4).hex()}"
         try:
             aside.mkdir(mode=0o700, exist_ok=True)
+            # By the time of the last change of the inode, which a rename sets on the usual file systems: the
+            # oldest was moved here first.
             before = sorted(aside.iterdir(), key=lambda file: file.lstat().st_ctime_ns)
             for oldest in filter(Path.is_file, before[:-_MOST_ASIDE]):
                 oldest.unlink()
@@ -163,7 +157,7 @@ class Journal:
 
 
 def uid_of_entry(name: str) -> str | None:
-    """The claim whose entry a file of this name in the journal's folder is; None for other files."""
+    """The claim that a file of this name in the journal's folder belongs to; None for other files."""
     uid = name.removesuffix(_SUFFIX)
     return uid if uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid) else None
 

@@ -1,9 +1,7 @@
 """Locks per claim and per GPU, held against the threads of this process and against another instance.
 
-During a rolling update two instances share the data folder. Threads wait for each other on a plain
-lock; processes wait on an open file description lock (fcntl(2), F_OFD_SETLK) over one byte of a
-common file, which the kernel lets go when the holder dies. fcntl(2) waits for ever or not at all, so
-a process that finds the byte taken asks again, at growing intervals, until its time is over.
+During a rolling update two instances share the data folder. Threads wait for each other on a plain lock.
+Processes wait on an open file description lock (fcntl(2), F_OFD_SETLK) over one byte of a common file.
 """
 
 from __future__ import annotations
@@ -23,22 +21,20 @@ from driver.errors import ClaimBlocked, StorageError
 _FIRST_DELAY_SECONDS = 0.002
 _LONGEST_DELAY_SECONDS = 0.05
 
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
+# struct flock on 64-bit Linux: type, whence, start, length, pid.
+_FLOCK = struct.Struct("hhqqi4x")
 
+# Bytes of the file of ``Peers``. All living instances hold the first one together, by a read lock. An
+# instance holds the second one alone while it starts.
 _LIVES, _STARTS = 0, 1
-"""The byte that each instance holds as long as it lives, together with the others, and that of its start."""
 
 _AGAIN_SECONDS = 0.02
 
 
-def one_byte(kind: int, offset: int) -> bytes:
-    """What fcntl(2) is told: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
+def _one_byte(kind: int, offset: int) -> bytes:
+    """A struct flock: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
+    # The kernel wants pid 0 for locks of open file descriptions. Locks may lie beyond the end of the file.
     return _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
-
-
-def stands_in_the_way(answer: bytes) -> bool:
-    """Whether F_OFD_GETLK answered that somebody else holds what was asked for."""
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def claim_key(uid: str) -> str:
@@ -51,29 +47,27 @@ def gpu_key(pci: str) -> str:
     return f"GPU {pci}"
 
 
-def _nobody(_seconds: float) -> None:
-    """Nobody hears of waits."""
-
-
 class KeyedLocks:
-    """Mutual exclusion per key; a call takes all its keys at once, in the order given.
+    """Mutual exclusion per key. A call takes all its keys at once, in the given order.
 
-    Callers agree on an order (claims before GPUs, GPUs sorted), so that no two wait for each other.
+    All callers use one order, claims before GPUs and GPUs sorted, so that no two wait for each other.
     """
 
-    def __init__(self, file: Path, waited: Callable[[float], None] = _nobody) -> None:
-        """``waited`` hears how many seconds each call waited for its keys."""
+    def __init__(self, file: Path, waited: Callable[[float], None] = lambda _seconds: None) -> None:
+        """``waited(seconds)`` gets how long each call waited for its keys."""
         self._file = file
         self._waited = waited
         self._guard = threading.Lock()
+        # The lock of each key in use, and how many threads have or want it. Without users it is dropped:
+        # there are keys for every claim of the node's life.
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
 
     @contextmanager
     def holding(self, keys: Sequence[str], timeout_seconds: float) -> Iterator[None]:
         """Hold every key while the block runs.
 
-        Raises ClaimBlocked when another thread, or another instance, did not let go within
-        ``timeout_seconds``, which are for all keys together.
+        Raises ClaimBlocked if another thread or another instance holds one of them longer than
+        ``timeout_seconds``, which are for all keys together, and StorageError if the file cannot be locked.
         """
         started = time.monotonic()
         deadline = started + timeout_seconds
@@ -82,6 +76,8 @@ class KeyedLocks:
             for key in keys:
                 self._take(key, deadline, timeout_seconds)
                 taken.append(key)
+            # A descriptor of its own for each call: the locks belong to the open file description, so the
+            # kernel releases all of them when it is closed, also when the process dies.
             descriptor = self._open()
             try:
                 for key in keys:
@@ -92,7 +88,7 @@ class KeyedLocks:
                 os.close(descriptor)
         finally:
             for key in reversed(taken):
-                self._let_go(key)
+                self._drop(key).release()
 
     def _open(self) -> int:
         try:
@@ -104,19 +100,20 @@ class KeyedLocks:
             ) from error
 
     def _take(self, key: str, deadline: float, timeout_seconds: float) -> None:
-        """Take a key against the other threads; raises ClaimBlocked."""
+        """Take a key from the other threads of this process. Raises ClaimBlocked."""
         with self._guard:
             lock, users = self._locks.get(key, (threading.Lock(), 0))
             self._locks[key] = (lock, users + 1)
         if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            self._forget(key)
+            self._drop(key)
             raise ClaimBlocked(
                 f"{key} is still being worked on after {timeout_seconds:.0f} s",
                 "it is retried; if it lasts, look for a hung call in the plugin's log",
             )
 
     def _take_from_others(self, descriptor: int, key: str, deadline: float, timeout_seconds: float) -> None:
-        """Take a key against the other instances; raises ClaimBlocked, StorageError."""
+        """Take a key from the other instances. Raises ClaimBlocked, StorageError."""
+        # F_OFD_SETLKW would wait without a timeout, so this asks again, at growing intervals.
         delay_seconds = _FIRST_DELAY_SECONDS
         while not self._is_taken(descriptor, key):
             left_seconds = deadline - time.monotonic()
@@ -129,9 +126,10 @@ class KeyedLocks:
             delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)
 
     def _is_taken(self, descriptor: int, key: str) -> bool:
-        """Whether the key is ours now; raises StorageError."""
+        """Whether the key is ours now. Raises StorageError."""
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, one_byte(fcntl.F_WRLCK, _offset(key)))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _one_byte(fcntl.F_WRLCK, _offset(key)))
+        # fcntl(2) fails with EAGAIN or EACCES if somebody else has the byte; POSIX allows both.
         except (BlockingIOError, PermissionError):
             return False
         except OSError as error:
@@ -140,11 +138,8 @@ class KeyedLocks:
             ) from error
         return True
 
-    def _let_go(self, key: str) -> None:
-        self._forget(key).release()
-
-    def _forget(self, key: str) -> threading.Lock:
-        """One thread less has to do with the key, whose lock is returned."""
+    def _drop(self, key: str) -> threading.Lock:
+        """Count one user of the key less, and return its lock."""
         with self._guard:
             lock, users = self._locks.pop(key)
             if users > 1:
@@ -153,26 +148,28 @@ class KeyedLocks:
 
 
 def _offset(key: str) -> int:
-    """The byte of the common file that stands for a key."""
+    """The byte of the common file that is locked for a key."""
+    # 62 bits of a hash: l_start is a signed 64-bit number, and the end of the locked range must not overflow
+    # it.
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 2
 
 
 class Peers:
-    """Knows of the other instances of the plugin that share the data folder, as two do in a rolling update.
+    """Detects other instances of the plugin that share the data folder, as two do during a rolling update.
 
-    It tells whether another instance may have changed the folder.
-
-    Each instance sets the time of a common file when it starts, which also a full disk lets it do, and
-    holds a shared lock on it as long as it lives: so a look at the time and at the lock, two system
-    calls, tells a lone instance that all it remembers is still true.
+    Each instance sets the time of a common file when it starts, and holds a read lock on it as long as it
+    lives. If the time has not changed and nobody else holds the lock, nobody else has written.
     """
 
     def __init__(self, file: Path) -> None:
-        """Raises StorageError when the file cannot be made or locked."""
+        """Raises StorageError if the file cannot be made or locked."""
         self._file = file
         try:
+            # Kept open: closing it would release the lock.
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, one_byte(fcntl.F_RDLCK, _LIVES))
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _one_byte(fcntl.F_RDLCK, _LIVES))
+            # A time and not content, since even a full disk takes it. First the lock: whoever sees the old
+            # time has to see the lock.
             now_ns = time.time_ns()
             os.utime(self._descriptor, ns=(now_ns, now_ns))
         except OSError as error:
@@ -181,48 +178,52 @@ class Peers:
             ) from error
 
     def watch(self) -> Callable[[], bool]:
-        """A question for one asker: whether anybody else could have written since it asked the last time.
+        """A function that returns whether another instance may have written since its last call.
 
-        The first answer is yes. Askers do not learn from each other's answers, and one that then fails to
-        read has to remember that it has to. Each calls from one thread at a time.
+        The first answer is yes. Each reader needs a function of its own, and calls it from one thread at a
+        time. A reader that then fails to read has to remember that it must, since the next answer may be no.
         """
+        # The file's time at the last call, and whether another instance lived then.
         seen = -1, True
 
         def may_have_written() -> bool:
             nonlocal seen
             before = seen
             seen = os.fstat(self._descriptor).st_mtime_ns, not self.alone()
+            # An instance that lived at the last call may have written after it, and ended since.
             return seen != before or seen[1]
 
         return may_have_written
 
     def alone(self) -> bool:
         """Whether no other instance lives."""
-        probe = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, one_byte(fcntl.F_WRLCK, _LIVES))
-        return not stands_in_the_way(probe)
+        # F_OFD_GETLK takes no lock. It returns a lock of somebody else that conflicts, or F_UNLCK for none.
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, _one_byte(fcntl.F_WRLCK, _LIVES))
+        return bool(_FLOCK.unpack(answer)[0] == fcntl.F_UNLCK)
 
     @contextmanager
     def starting(self, timeout_seconds: float) -> Iterator[None]:
-        """Let one instance at a time run the block, which belongs to its start.
+        """Let one instance at a time run the block, which is a part of its start.
 
-        Raises StorageError when another one does not get through it within ``timeout_seconds``.
+        Raises StorageError if another one takes longer than ``timeout_seconds`` for it.
         """
         deadline = time.monotonic() + timeout_seconds
-        while not self._takes_its_turn():
+        while not self._begin_start():
             if time.monotonic() > deadline:
                 raise StorageError(
                     f"another instance holds {self._file} and has not started within {timeout_seconds:.0f} s",
                     "look for a plugin on this node that hangs, and end it",
                 )
-            threading.Event().wait(_AGAIN_SECONDS)  # fcntl(2) waits for ever or not at all
+            threading.Event().wait(_AGAIN_SECONDS)
         try:
             yield
         finally:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, one_byte(fcntl.F_UNLCK, _STARTS))
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _one_byte(fcntl.F_UNLCK, _STARTS))
 
-    def _takes_its_turn(self) -> bool:
+    def _begin_start(self) -> bool:
+        """Whether no other instance is starting; raises StorageError."""
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, one_byte(fcntl.F_WRLCK, _STARTS))
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _one_byte(fcntl.F_WRLCK, _STARTS))
         except (BlockingIOError, PermissionError):
             return False
         except OSError as error:
@@ -232,5 +233,5 @@ class Peers:
         return True
 
     def close(self) -> None:
-        """Let the others know that this instance is gone."""
+        """Release the lock, so that the others see that this instance is gone."""
         os.close(self._descriptor)

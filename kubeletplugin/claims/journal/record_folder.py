@@ -32,7 +32,7 @@ from driver.process.stamp import Stamp, stamp_of
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
-"""The exceptions of code that reads a JSON document which is not what it expects."""
+"""The exceptions of code that reads a JSON document with another structure than it expects."""
 
 K = TypeVar("K", str, int, tuple[str, str])
 T = TypeVar("T")
@@ -42,8 +42,9 @@ T = TypeVar("T")
 class RecordFiles(Generic[K, T]):
     """How a record becomes a file.
 
-    ``key_of`` returns None for the name of a file that is not the owner's. ``decode`` raises one of
-    ``MALFORMED``. ``places`` are the words by which a record can be found, besides its key.
+    ``key_of(name)`` returns None for a file that is not the owner's. ``decode`` raises one of ``MALFORMED``.
+    ``places`` returns what a record can be found by, besides its key: the PCI addresses of its GPUs, for
+    example.
     """
 
     key_of: Callable[[str], K | None]
@@ -142,7 +143,7 @@ class RecordFolder(Generic[K, T]):
         return tuple(record for record in found if record is not None)
 
     def count_at(self, place: str) -> int:
-        """How many records are at a place, without a look at the folder."""
+        """How many records are at a place, without reading the folder."""
         return len(self._at.get(place, ()))
 
     def put(self, key: K, record: T) -> T | None:
@@ -221,7 +222,7 @@ class RecordFolder(Generic[K, T]):
         self._remember(key, kept)
 
     def _remember(self, key: K, kept: Kept[T] | None) -> Kept[T] | None:
-        """Remember what a file says, None for no file; what was remembered before."""
+        """Remember a file's content, None if there is no file. Returns what was remembered before."""
         with self._lock:
             known = self._known.pop(key, None)
             # The index has no empty sets, or it would grow with each claim of the node's life.
@@ -240,7 +241,7 @@ class RecordFolder(Generic[K, T]):
 
 
 class RecordIndex:
-    """Finds records in several folders, so that their owners need not be asked where there are none."""
+    """Finds records in several folders, so that callers skip their owners if there are none."""
 
     def __init__(self, *folders: RecordFolder[Any, Any]) -> None:
         self._folders = folders

@@ -25,7 +25,7 @@ from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.fabric.activation import Activation
 from kubeletplugin.devices.fabric.matching import PartitionTaken, partition_of, refuse_taken
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 _LOCK_SECONDS = 5.0
@@ -66,7 +66,9 @@ class ClaimFabric:
                 raise PartitionTaken(f"fabric partition {record.partition} is being let go", "it is retried")
             self._activation.end(record)
 
-    def partition_of(self, ref: ClaimRef, held: Sequence[HeldDevice], look: Look) -> FabricPartition | None:
+    def partition_of(
+        self, ref: ClaimRef, held: Sequence[HeldDevice], hardware: HardwareNow
+    ) -> FabricPartition | None:
         """The partition that the claim needs active for these devices; None where it needs none.
 
         Raises ClaimRefused where no partition has just these GPUs, PartitionTaken where another is in the
@@ -85,7 +87,7 @@ class ClaimFabric:
         found = next((one for one in partitions if own is not None and one.number == own.partition), None)
         if found is None:
             addresses = [PciAddress.parse(pci) for pci in sorted(gpus)]
-            numbers = physical_ids(partitions, [self._known(pci, look) for pci in addresses])
+            numbers = physical_ids(partitions, [self._known(pci, hardware) for pci in addresses])
             found = partition_of(f"claim {ref.namespace}/{ref.name}", addresses, numbers, partitions)
         refuse_taken(found, partitions, {record.partition for record in self._records.look()})
         return found
@@ -148,13 +150,13 @@ class ClaimFabric:
         found = (record for record in self._records.on(gpus) if set(record.gpus) == gpus)
         return next((record for record in found if self._holders.need(record)), None)
 
-    def _known(self, pci: PciAddress, look: Look) -> KnownGpu:
+    def _known(self, pci: PciAddress, hardware: HardwareNow) -> KnownGpu:
         """The GPU as far as NVML knows it, which is not the case while vfio has it. Raises NvmlError."""
         try:
-            uuid = look.identity(pci).uuid
+            uuid = hardware.identity(pci).uuid
             module = self._discovery.on_gpu(pci, lambda device, watch: watch("module_id", device.module_id))
         except NotSupported:
-            return KnownGpu(pci, look.identity(pci).uuid)
+            return KnownGpu(pci, hardware.identity(pci).uuid)
         except (NotFound, DriverNotLoaded):
             return KnownGpu(pci)
         return KnownGpu(pci, uuid, module)

@@ -36,8 +36,11 @@ The journal is on the disk when it returns; raises StorageError.
 
 
 @dataclass(slots=True)
-class Look:
-    """The GPUs and the host during one call of the kubelet; NVML is called at most once for each value."""
+class HardwareNow:
+    """The GPUs and the host as one call of the kubelet reads them.
+
+    NVML is called at most once for each value.
+    """
 
     boards: Boards
     host: HostNow
@@ -63,7 +66,7 @@ class HeldKind(Protocol):
     offered: OfferedKind
     condition: tuple[str, str]
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Find the device on this node, before anything is changed.
 
         ``own`` is the device as an earlier try of the same claim left it in this era, None if there was none.
@@ -72,7 +75,7 @@ class HeldKind(Protocol):
         """
         ...
 
-    def board(self, held: HeldDevice, look: Look) -> str | None:
+    def board(self, held: HeldDevice, hardware: HardwareNow) -> str | None:
         """The UUID of the GPU that is at the device's address now; of several GPUs, the first.
 
         None if the device is on no GPU, or if the UUID cannot be read now.
@@ -87,7 +90,7 @@ class HeldKind(Protocol):
         """Whether ``make`` changes the hardware so that ``unmake`` has to undo it."""
         ...
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Make the device at this index of the entry usable; returns its record.
 
         Raises DriverError. The last noted record then says how far it came, and ``unmake`` undoes that.
@@ -110,7 +113,7 @@ class HeldKind(Protocol):
         """The record of the device when nothing is made for it."""
         ...
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The CDI edits of the device as it is now; raises NodeIncomplete, ClaimBlocked."""
         ...
 
@@ -217,9 +220,9 @@ class DriverKind:
 
     condition = ("DeviceReady", "The device can be used.")
 
-    def board(self, held: HeldDevice, look: Look) -> str | None:
+    def board(self, held: HeldDevice, hardware: HardwareNow) -> str | None:
         """The UUID that NVML gives."""
-        return look.identity(PciAddress.parse(held.pci)).uuid if held.pci else None
+        return hardware.identity(PciAddress.parse(held.pci)).uuid if held.pci else None
 
 
 class FoundKind(DriverKind):
@@ -229,7 +232,7 @@ class FoundKind(DriverKind):
         """Never."""
         return False
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Nothing to do."""
         return entry.devices[index].record
 

@@ -20,7 +20,7 @@ from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import NEWER_SCHEMA, SCHEMA, Entry, HeldDevice, Record
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look, Note
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds, Note
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
@@ -30,11 +30,11 @@ class HeldUnknown:
     offered: OfferedKind = WHOLE
     condition = ("", "")
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Refuse."""
         raise _refusal(device.allocated.device, device.name.kind.word)
 
-    def board(self, held: HeldDevice, look: Look) -> str | None:
+    def board(self, held: HeldDevice, hardware: HardwareNow) -> str | None:
         """Unknown: the GPU may have left the NVIDIA driver."""
         return None
 
@@ -46,7 +46,7 @@ class HeldUnknown:
         """Possibly, so yes."""
         return True
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Refuse."""
         raise _refusal(entry.devices[index].device, entry.devices[index].kind)
 
@@ -66,7 +66,7 @@ class HeldUnknown:
         """The record as it is."""
         return held.record
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """Refuse."""
         raise _refusal(held.device, held.kind)
 

@@ -15,7 +15,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, drm_links
-from kubeletplugin.devices.kinds.kind import FoundKind, Look, Note
+from kubeletplugin.devices.kinds.kind import FoundKind, HardwareNow, Note
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
@@ -35,16 +35,16 @@ class HeldWhole(FoundKind):
         self._nodes = nodes
         self._leave_mig_mode = leave_mig_mode
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """The GPU that is at the address now."""
         (region,) = device.name.regions
-        return HeldDevice.of(device, look.identity(region.pci).uuid)
+        return HeldDevice.of(device, hardware.identity(region.pci).uuid)
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
         """All of the GPU."""
         return (Region(_pci(held)),)
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Turn MIG mode off if it is on; a claim with admin access leaves it as it is."""
         # While MIG mode is on, CUDA can use GPU instances only, never the GPU itself.
         held = entry.devices[index]
@@ -57,11 +57,11 @@ class HeldWhole(FoundKind):
         """Always: whether it is still the same GPU is checked by its UUID."""
         return True
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The GPU's nodes, with the links to its DRM nodes."""
         pci = _pci(held)
         # The minor is read again: it may be another one after a reset or a reboot.
-        nodes = self._nodes.whole(pci, look.identity(pci).minor, look.host)
+        nodes = self._nodes.whole(pci, hardware.identity(pci).minor, hardware.host)
         return Edits(nodes, links=drm_links(pci, nodes))
 
     def cuda_uuid(self, held: HeldDevice) -> str:

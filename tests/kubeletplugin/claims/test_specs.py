@@ -22,7 +22,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HeldKinds, Look
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.devices.kinds.unknown import HeldUnknown
@@ -76,8 +76,8 @@ class Built:
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
         entry = Entry("u", "team", "train", "preparing", "boot-1", 1, devices, pod_claim_name="gpus")
-        look = Look(Boards(self.scene.discovery, Path("/nowhere")), HostNow(self.driver))
-        built = json.loads(self.specs.spec(entry, look).data)
+        hardware = HardwareNow(Boards(self.scene.discovery, Path("/nowhere")), HostNow(self.driver))
+        built = json.loads(self.specs.spec(entry, hardware).data)
         validate(built)
         return built
 

@@ -28,7 +28,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standi
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, Look, Note
+from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, HardwareNow, Note
 from kubeletplugin.devices.kinds.partition.making import Partitions
 from kubeletplugin.devices.kinds.partition.record import (
     PartitionRecord,
@@ -60,14 +60,14 @@ class HeldPartition(DriverKind):
         record = record_of(held)
         return record is None or self._partitions.exists(name_of(held.device).pci, record)
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The nodes that open the partition and nothing else of its GPU; ClaimBlocked if it is not made."""
         record = record_of(held)
         if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
-        minor = look.identity(name_of(held.device).pci).minor
+        minor = hardware.identity(name_of(held.device).pci).minor
         return Edits(
-            self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id, look.host)
+            self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id, hardware.host)
         )
 
     def cuda_uuid(self, held: HeldDevice) -> str:
@@ -104,11 +104,11 @@ class HeldStatic(FoundKind, HeldPartition):
     offered: OfferedKind = STATIC
     condition = ("PartitionReady", "The partition can be used.")
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """The instances at its place now; raises ClaimRefused if there are none (any more)."""
         name = name_of(device.name.device)
         record = self._partitions.locate(name)
-        return HeldDevice.of(device, look.identity(name.pci).uuid, written(record))
+        return HeldDevice.of(device, hardware.identity(name.pci).uuid, written(record))
 
 
 class HeldMade(HeldPartition):
@@ -124,7 +124,7 @@ class HeldMade(HeldPartition):
         self._journal = journal
         self._era = era
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its profile and place, or the record of an earlier try or of another claim that shares it.
 
         Raises ClaimRefused for a partition that the GPU cannot have, ClaimBlocked for admin access to one
@@ -132,13 +132,13 @@ class HeldMade(HeldPartition):
         """
         name = name_of(device.name.device)
         found = self._known(device, own) or written(self._partitions.locate(name))
-        return HeldDevice.of(device, look.identity(name.pci).uuid, found)
+        return HeldDevice.of(device, hardware.identity(name.pci).uuid, found)
 
     def changes(self, held: HeldDevice) -> bool:
         """Whether the partition is made for this claim; a claim with admin access makes none."""
         return not held.admin_access
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Make the partition, unless another claim that shares it or another request of this one has."""
         held = entry.devices[index]
         record = record_of(held)

@@ -24,7 +24,7 @@ from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-from kubeletplugin.devices.kinds.kind import Look, Note
+from kubeletplugin.devices.kinds.kind import HardwareNow, Note
 from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
 from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, record_of, written
 from kubeletplugin.devices.vfio.binder import functions_to_bind
@@ -57,7 +57,7 @@ class HeldPassthrough:
         self._hand_over = hand_over
         self._users = users
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its GPUs and their IOMMU group, whatever drivers they have now.
 
         Raises ClaimRefused for admin access, and if a GPU is gone; NodeIncomplete without an IOMMU;
@@ -84,7 +84,7 @@ class HeldPassthrough:
         )
         return HeldDevice.of(device, passthrough_uuid(gpus[0].pci), written(record))
 
-    def board(self, held: HeldDevice, look: Look) -> str | None:
+    def board(self, held: HeldDevice, hardware: HardwareNow) -> str | None:
         """The published UUID, made from the address: no driver that knows the GPU's own one has it now."""
         return passthrough_uuid(PciAddress.parse(held.pci))
 
@@ -96,7 +96,7 @@ class HeldPassthrough:
         """Always: it changes drivers."""
         return True
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Bind the whole IOMMU group to vfio, unless it is bound already."""
         # Read again: the GPUs may have other drivers by now.
         held = entry.devices[index]
@@ -124,7 +124,7 @@ class HeldPassthrough:
         record = record_of(held)
         return {} if record is None else written(record.unmade)
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """Its vfio nodes and a variable with the addresses of its GPUs, without the NVIDIA driver's files.
 
         Raises NodeIncomplete, HardwareChanged, and ClaimBlocked while it is not bound.

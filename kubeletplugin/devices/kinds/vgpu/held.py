@@ -29,7 +29,7 @@ from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-from kubeletplugin.devices.kinds.kind import DriverKind, Look, Note
+from kubeletplugin.devices.kinds.kind import DriverKind, HardwareNow, Note
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -50,7 +50,7 @@ class HeldVgpu(DriverKind):
         self._vgpus = vgpus
         self._nodes = nodes
 
-    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its type and its function, or the record of an earlier try that has begun.
 
         Raises ClaimRefused for admin access and for a profile that the GPU does not have, ClaimBlocked if its
@@ -62,7 +62,7 @@ class HeldVgpu(DriverKind):
                 "ask for it without adminAccess",
             )
         name = name_of(device.name.device)
-        uuid = look.identity(name.pci).uuid
+        uuid = hardware.identity(name.pci).uuid
         known = None if own is None else record_of(own)
         # Before the first attempt the configuration of this prepare counts.
         if known is None or not known.attempted:
@@ -77,7 +77,7 @@ class HeldVgpu(DriverKind):
         """Always: a vGPU is made."""
         return True
 
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+    def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Make the vGPU, unless another request of the same claim has."""
         held = entry.devices[index]
         record = record_of(held)
@@ -117,7 +117,7 @@ class HeldVgpu(DriverKind):
         record = record_of(held)
         return written(None if record is None else record.unmade)
 
-    def edits(self, held: HeldDevice, look: Look) -> Edits:
+    def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The nodes by which a virtual machine monitor opens it, and a variable that names it.
 
         The NVIDIA driver's files are left out. Raises NodeIncomplete, and ClaimBlocked if it is not made.

@@ -52,8 +52,8 @@ def test_a_claim_in_the_way_is_asked_about_every_few_seconds_however_many_wait(n
     asked: list[float] = []
     node.before_get = lambda: asked.append(clock.seconds)
 
-    while not node.reconciler.let_go(gone.uid):
-        assert not node.reconciler.let_go(gone.uid)
+    while not node.reconciler.release_unneeded(gone.uid):
+        assert not node.reconciler.release_unneeded(gone.uid)
         clock.seconds += ASK_SECONDS / 4
 
     assert asked == [100.0 + step * ASK_SECONDS for step in range(int(CERTAIN_SECONDS / ASK_SECONDS) + 1)]
@@ -71,7 +71,7 @@ def test_a_claim_in_the_way_stays_while_somebody_needs_it_or_does_not_say(node: 
     for _ in range(20):
         if who == "nobody answers":
             node.api_failures = [ApiError("the API server is silent")]
-        assert not node.reconciler.let_go(ref.uid)
+        assert not node.reconciler.release_unneeded(ref.uid)
         clock.seconds += ASK_SECONDS
 
 
@@ -79,14 +79,14 @@ def test_a_claim_in_the_way_that_was_wanted_again_meanwhile_is_gone_anew(node: F
     clock, ref = Clock(node), node.claim("train", 1)
     node.prepare(ref)
     stored = node.api.pop(("team", "train"))
-    node.reconciler.let_go(ref.uid)
+    node.reconciler.release_unneeded(ref.uid)
     node.api["team", "train"] = stored
     clock.seconds += CERTAIN_SECONDS
-    node.reconciler.let_go(ref.uid)
+    node.reconciler.release_unneeded(ref.uid)
     del node.api["team", "train"]
     clock.seconds += CERTAIN_SECONDS
 
-    assert not node.reconciler.let_go(ref.uid)
+    assert not node.reconciler.release_unneeded(ref.uid)
 
 
 @pytest.mark.parametrize("way", ["the pass", "a claim that waits"])
@@ -100,7 +100,7 @@ def test_what_a_container_has_from_a_deleted_claim_is_blocked_until_it_ends(node
     if way == "the pass":
         node.reconciler.run_once()
     else:
-        node.reconciler.let_go(ref.uid)
+        node.reconciler.release_unneeded(ref.uid)
 
     (blocked,) = node.watch.state().blocked
     assert (blocked.pci, blocked.span, blocked.reason) == (node.gpus[1], None, "deleted-claim")
