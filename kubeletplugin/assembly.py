@@ -29,7 +29,7 @@ from kubeletplugin.claims.ports import NO_TIMING, Ports, Timing
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.devices.fabric.activation import Activation, PersistenceOfMembers
+from kubeletplugin.devices.fabric.activation import Activation, PartitionPersistence
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric, PartitionHolders
 from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
 from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
@@ -160,11 +160,11 @@ def assemble(
         listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
-        sharing_reconciler.mps_is_used()
+        sharing_reconciler.note_mps_use()
 
     era, step = identity.era, listeners.step
     # First, since it removes the files of earlier boots before anything reads them.
-    peers, locks, files = _disk(identity, folders, listeners.timing)
+    peers, locks, files = disk = _disk(identity, folders, listeners.timing)
     journal = Journal(files.journal, peers.watch(), changed, listeners.timing.journal)
     store = CdiStore(folders.cdi)
     # Absolute, since specs name it to the runtime, which has another working directory.
@@ -173,14 +173,15 @@ def assemble(
     nodes = GpuNodes(hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
-    memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
+    limits = GpuLimits(hardware.discovery, identity.driver_generation)
+    memory = _memory(identity, hardware, cluster, disk, journal, limits, listeners, intervals)
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
     shared = SharingRecords(files.data / SHARING, era, kinds.parse, peers.watch())
     sharing = Sharing(
         hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, era, mps_is_used, step
     )
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, era, published, memory)
+    shares = ClaimShares(sharing, kinds, journal, era, published, limits)
     sharing_reconciler = SharingReconciler(
         sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
     )
@@ -255,19 +256,21 @@ def _memory(
     cluster: Cluster,
     disk: Disk,
     journal: Journal,
+    limits: GpuLimits,
     listeners: Listeners,
     intervals: Intervals,
 ) -> ClaimMemory:
     peers, locks, files = disk
-    generation = identity.driver_generation
     ports = MemoryPorts(
         Ledger(files.data / MEMORY, identity.boot_id, peers.watch()),
-        GpuLimits(hardware.discovery, generation),
+        limits,
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
         Allowances(journal, identity.era),
         listeners.step,
     )
-    return ClaimMemory(ports, locks, generation, cluster.containers, intervals.patience_seconds)
+    return ClaimMemory(
+        ports, locks, identity.driver_generation, cluster.containers, intervals.patience_seconds
+    )
 
 
 def _fabric(
@@ -282,8 +285,8 @@ def _fabric(
     records, locks = disk
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
-    members = PersistenceOfMembers(Persistence(boards))
-    activation = Activation(hardware.fabric, records, members, era, holders.need, step)
+    members = PartitionPersistence(Persistence(boards))
+    activation = Activation(hardware.fabric, records, members, era, holders.is_needed, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 

@@ -158,7 +158,7 @@ def serve(settings: Settings, given: Given, early: EarlySockets, taken: TakeOver
     service.repeat("memory", intervals.check_seconds, hold, parts.memory.wanted)
     if settings.used_memory_status_seconds:
         service.repeat("memory status", settings.used_memory_status_seconds, reports.memory.see_use)
-    service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
+    service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.check_driver)
     service.repeat("PCI functions", intervals.check_seconds, partial(_finish_functions, parts))
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     health_now = Event()
@@ -280,7 +280,7 @@ def _claims(
     )
     reports = _reports(node, parts, plugin_metrics, writer, early.board)
     if settings.mps_socket.exists():
-        parts.sharing_reconciler.mps_is_used()  # it may have daemons that no claim needs
+        parts.sharing_reconciler.note_mps_use()  # it may have daemons that no claim needs
     _log_recovered(parts)
     metrics.prepared_claims.set(parts.journal.held_count())
     plugin_metrics.show(metrics, settings.node_name)

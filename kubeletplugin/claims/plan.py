@@ -27,7 +27,7 @@ from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.plan import wish_of
+from kubeletplugin.sharing.plan import sharing_request
 
 _log = get_logger("preparer")
 
@@ -167,8 +167,8 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
     of_class = next((decoded for is_of_class, decoded in reversed(configs) if is_of_class), None)
     cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
     is_whole = config is None and name.shared is None
-    wish = None if is_whole else wish_of(device, name, config, of_class)
-    return PlannedDevice(device, name, cdi_device, wish, config)
+    sharing = None if is_whole else sharing_request(device, name, config, of_class)
+    return PlannedDevice(device, name, cdi_device, sharing, config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:

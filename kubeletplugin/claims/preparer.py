@@ -345,9 +345,9 @@ class Preparer:
                 device, own.get(device.allocated.device), ref.uid, hardware, self._kinds, self._journal
             )
             held.append(with_board(found, self._ports.published_uuid(found.device)))
-        if all(device.wish is None for device in planned):
+        if all(device.sharing is None for device in planned):
             return tuple(held)
-        return self._shares.shared(ref.uid, planned, held)
+        return self._shares.with_shares(ref.uid, planned, held)
 
     def _carry_out(
         self,

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from driver.devices.sharing import split_shared_suffix
 from driver.errors import DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.sharing.memory_plan import share_bytes
+from kubeletplugin.sharing.plan import share_bytes
 
 _LET_GO = "it is let go when the pods of the other claims have ended"
 _INTERVALS = ("Short", "Medium", "Long")
 
 Taken = Sequence[tuple[Entry | None, HeldDevice]]
-"""Shares beside the one that is looked at, with the claims that have them; None is the claim itself."""
+"""The other shares of a device, each with the claim that has it; None is the claim that is prepared."""
 
 
 def refuse_conflicts(
@@ -22,15 +22,16 @@ def refuse_conflicts(
     """Raise DeviceHeld if the claim's shares do not fit beside those of other claims.
 
     ``memory_bytes`` is the memory of each device, 0 if it is not divided. ``holders`` are the claims on the
-    GPUs. Two schedulers, or a pod that was deleted by force, can hand out more than there is. Only the log
-    names the other claims.
+    GPUs. Two schedulers can hand out more than there is, and so can one after a pod was deleted by force.
+    Only the log names the other claims: they may belong to other tenants.
     """
+    # Of a rebuilt entry only the CDI spec was found, so its shares are unknown.
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for index, held in enumerate(devices):
         _, form = split_shared_suffix(held.device)
         if held.admin_access or form is None:
             continue
-        # Shares that the claim has of the same device count as well, each with those before it.
+        # One claim can have several shares of a device. Each is checked together with those before it.
         beside = [one for one in devices[:index] if one.device == held.device]
         taken = [*_of_others(held, others), *((None, one) for one in beside)]
         _refuse_overcommit(held, form.shares, memory_bytes[index], taken)
@@ -41,8 +42,7 @@ def refuse_overpromised(
 ) -> None:
     """Raise DeviceHeld if claims together are guaranteed more memory of a GPU than it has.
 
-    Arguments as above. A share without enforced limits counts with its nominal memory, since its claim was
-    promised that, too.
+    The arguments are those of ``refuse_conflicts``.
     """
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for held, total_bytes in zip(devices, memory_bytes, strict=True):
@@ -63,7 +63,9 @@ def _guaranteed_bytes(held: HeldDevice, total_bytes: int) -> int:
     if held.memory is not None:
         return held.memory.guaranteed_bytes
     if held.share is None or not held.share.is_part:
-        return 0  # all of the GPU: whoever has it has it alone, or looks on
+        # All of the GPU. Nobody has shares beside that, except with admin access, which takes nothing.
+        return 0
+    # Nothing enforces the limit of this share, but its claim was promised the memory all the same.
     _, form = split_shared_suffix(held.device)
     return share_bytes(held.share, form, total_bytes)
 
@@ -113,9 +115,10 @@ def _is_part(held: HeldDevice) -> bool:
 
 
 def interval_of(records: Iterable[ShareRecord]) -> str:
-    """The time-slice of a GPU with these shares: the shortest that a class of theirs asks for, else Default.
+    """The time-slice of a GPU with these shares: the shortest one in their classes, else Default.
 
-    A GPU has one at a time, and no class may keep the claims of another from starting.
+    A GPU has one time-slice for all its processes. Refusing a different one would let the claims of one class
+    keep those of another from starting.
     """
-    asked = {record.interval for record in records}
-    return next((interval for interval in _INTERVALS if interval in asked), "Default")
+    wanted = {record.interval for record in records}
+    return next((interval for interval in _INTERVALS if interval in wanted), "Default")

@@ -1,7 +1,7 @@
-"""Sets a GPU up so that the shares that claims hold can be used, and puts it back when none is left.
+"""Sets GPUs up for the shares that claims hold, and puts them back when no share is left.
 
-What a group needs follows each time from its shares in the journal: nothing is counted. Every call may be the
-last before a crash; the next call for the group does the rest.
+What a group needs is worked out each time from its shares in the journal; nothing is counted. After a crash
+at any point the next call for the group does the rest.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 _log = get_logger("sharing")
 
 _MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "default"}
-_NO_SLICE = "time-slice {} has no effect on GPU {}"
-_OF_HOST = "it is a vGPU, whose host decides how long each vGPU computes"
 _GONE = (DriverNotLoaded, GpuLost, NotFound)
 
-SLICE_SECONDS = 300.0
-"""How often a time-slice is looked at that nobody but an admin's nvidia-smi, or a reset by hand, can have
-changed. NVML does not tell it, and each look is a process that the claims of the GPU wait for."""
+SLICE_CHECK_SECONDS = 300.0
+"""How often a time-slice is read back. Only an admin's nvidia-smi, or a reset by hand, can have changed it.
+
+NVML has no call for it: each check starts nvidia-smi while claims for the GPU wait for its lock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One share that a claim holds, with the claim's UID.
+    """One share that a claim holds."""
 
-    ``cuda_uuid`` is what CUDA knows the device by. ``has_modes`` is whether it is a GPU with a compute mode
-    and a time-slice; partitions have none, and those of their GPU stay as they are.
-    """
-
+    # The UID of the claim.
     uid: str
     held: HeldDevice
+    # The UUID by which CUDA knows the device, empty for a partition that is not made yet.
     cuda_uuid: str
+    # Whether it is a GPU, with a compute mode and a time-slice. A partition has neither, and sharing it
+    # leaves those of its GPU as they are.
     has_modes: bool
 
 
 class NotReady(ClaimBlocked):
-    """What a share needs on its GPU is not there yet: an MPS daemon, a compute mode, a time-slice."""
+    """Something that a share needs on its GPU is not ready: an MPS daemon, a compute mode, a time-slice."""
 
 
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``mps_is_used()`` is called for each daemon that a share needs. ``step(name)`` is for tests to follow.
+    ``note_mps_use()`` is called for each daemon that a share needs. ``step(name)`` lets tests stop there.
     """
 
     def __init__(
@@ -72,58 +72,62 @@ class Sharing:
         records: SharingRecords,
         kinds: HeldKinds,
         era: Callable[[], Era],
-        mps_is_used: Callable[[], None],
+        note_mps_use: Callable[[], None],
         step: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._slices_seen: dict[str, tuple[Era, float]] = {}
+        # By GPU, when its time-slice was last set or read back.
+        self._slices_checked: dict[str, tuple[Era, float]] = {}
         self._discovery = discovery
         self._time_slices = time_slices
         self._mps = mps
         self._records = records
         self._kinds = kinds
         self._era = era
-        self._mps_is_used = mps_is_used
+        self._note_mps_use = note_mps_use
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
-        """Set the group's GPUs up for its members, or as they were before if there are none.
+        """Set the group's GPUs up for its members, or put them back if there are none.
 
-        If that is done already, MPS is only asked whether its daemon runs. ``leaving`` are former members:
-        they tell which GPUs a lost record had. Returns in words what the GPU cannot do. Raises ClaimRefused,
-        NotReady, NvmlError, StorageError.
+        If that is done already, only the MPS supervisor is asked whether the daemon runs. ``leaving`` are
+        former members; they say which GPUs the group had if its record was lost. Returns a message about
+        what the GPU does not support, else None. Raises ClaimRefused, NotReady, NvmlError, StorageError.
         """
         record = self._records.get(group)
         if not members:
             if record is not None:
-                self._undo(_widened(record, leaving) if record.interval == UNKNOWN and leaving else record)
+                self._undo(
+                    _with_all_gpus(record, leaving) if record.interval == UNKNOWN and leaving else record
+                )
             return None
         shares = [member.held.share for member in members if member.held.share is not None]
         gpus = tuple(sorted({member.held.pci for member in members}))
         if record is not None and record.interval == UNKNOWN and shares[0].strategy == "MPS":
-            record = _widened(record, members)
+            record = _with_all_gpus(record, members)
         if record is not None and (record.strategy, record.gpus) != (shares[0].strategy, gpus):
-            self._undo(record)  # left over from shares that are gone
+            # It is left over from shares that are gone.
+            self._undo(record)
             record = None
         era = self._era()
         wanted = record or SharingRecord(
             group, era.boot_id, shares[0].strategy, gpus, driver_generation=era.driver_generation
         )
-        whole = [member.held for member in members if member.has_modes]
+        whole_gpus = [member.held for member in members if member.has_modes]
         try:
             if wanted.strategy == "MPS":
-                self._run_daemon(wanted, whole, daemon_of(group, members))
+                self._run_daemon(wanted, whole_gpus, daemon_of(group, members))
                 return None
-            return self._slice_time(wanted, whole, interval_of(shares))
+            return self._slice_time(wanted, whole_gpus, interval_of(shares))
         except ClaimBlocked as error:
             raise NotReady(error.what, error.way_out) from error
 
-    def look_again(self, group: str) -> None:
-        """Make the next ``settle`` set again what the group's GPUs have lost.
+    def note_lost_settings(self, group: str) -> None:
+        """Read the group's GPUs, and if a setting is lost, note it so that the next ``settle`` sets it again.
 
-        A reset of the GPU, or somebody else, may have changed a compute mode or a time-slice. Raises
-        NvmlError, StorageError, NodeIncomplete, ClaimBlocked.
+        A reset of the GPU or an admin may have changed a compute mode or a time-slice. Raises NvmlError,
+        StorageError, NodeIncomplete, ClaimBlocked.
         """
         record, name = self._records.get(group), self._kinds.parse(group)
         if record is None or not record.applied or name is None or not name.kind.has_modes:
@@ -134,83 +138,83 @@ class Sharing:
             self._records.put(replace(record, applied=False))
 
     def _is_changed(self, record: SharingRecord, pci: str) -> bool:
-        """Whether a GPU is not as the record has it; a time-slice is looked at where one was asked for.
-
-        The first look of a process and the first of a load of the driver are made at once, then one every
-        ``SLICE_SECONDS``. A heal needs none: it puts away what shares have set before it resets the GPU.
-        """
+        """Whether a GPU differs from the record. The default time-slice is not checked."""
         if record.strategy == "MPS":
             return self._mode(pci) != _MODES["MPS"]
         if record.interval in ("Default", UNKNOWN):
             return False
-        era, at = self._slices_seen.get(pci, (None, 0.0))
-        if era == self._era() and self._clock() - at < SLICE_SECONDS:
+        # The first check of this process, and of each load of the driver, is made at once. A reset by heal
+        # needs no check of its own: heal undoes what shares have set before it resets the GPU.
+        era, at = self._slices_checked.get(pci, (None, 0.0))
+        if era == self._era() and self._clock() - at < SLICE_CHECK_SECONDS:
             return False
         found = self._time_slices.get(self._uuid(pci))
-        self._slices_seen[pci] = self._era(), self._clock()
+        self._slices_checked[pci] = self._era(), self._clock()
         return found not in (record.interval, None)
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
-        """The records of this era that concern any of the GPUs; for any caller. Raises StorageError."""
+        """The records of this era that concern any of the GPUs. Needs no locks. Raises StorageError."""
         found = self._records.on(gpus)
         era = self._era() if found else None
         return tuple(record for record in found if era is not None and record.is_live(era))
 
     def recorded(self) -> tuple[SharingRecord, ...]:
-        """All records, also of earlier boots; for any caller. Raises StorageError."""
-        return self._records.look()
+        """All records, also of earlier boots. Needs no locks. Raises StorageError."""
+        return self._records.all()
 
     def end_unrecorded(self, daemon: str) -> None:
-        """End a daemon that the supervisor runs and no record accounts for; raises DriverError."""
+        """End a daemon that the supervisor runs and no record explains; raises DriverError."""
         record = self._records.get(daemon)
         if record is not None and not record.daemon:
             self._mps.stop(daemon)
+        # Without a record, compute modes may have been changed for the daemon as well.
         elif record is None and (lost := self._records.assume(daemon)) is not None:
             self._undo(lost)
 
-    def _run_daemon(self, wanted: SharingRecord, whole: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
+    def _run_daemon(self, wanted: SharingRecord, whole_gpus: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
         if not wanted.applied:
-            wanted = self._take_modes(replace(wanted, daemon=True), whole)
+            wanted = self._set_modes(replace(wanted, daemon=True), whole_gpus)
         self._mps.ensure(daemon)
-        self._mps_is_used()
+        self._note_mps_use()
         self._step("daemon")
-        self._applied(wanted)
+        self._mark_applied(wanted)
 
-    def _slice_time(self, wanted: SharingRecord, whole: Sequence[HeldDevice], interval: str) -> str | None:
-        if not whole or (wanted.applied and wanted.interval == interval):
+    def _slice_time(
+        self, wanted: SharingRecord, whole_gpus: Sequence[HeldDevice], interval: str
+    ) -> str | None:
+        if not whole_gpus or (wanted.applied and wanted.interval == interval):
             return None
-        if self._is_vgpu(whole[0].pci):
-            self._applied(wanted)
-            return (
-                None if interval == "Default" else f"{_NO_SLICE.format(interval, whole[0].pci)}: {_OF_HOST}"
-            )
-        # Until Default is set again, what is to be put back stays written down.
-        noted = wanted.interval if interval == "Default" else interval
-        wanted = self._take_modes(replace(wanted, interval=noted, applied=False), whole)
-        cannot = self._time_slices.set(whole[0].uuid, cast("Interval", interval))
-        self._slices_seen[whole[0].pci] = self._era(), self._clock()
-        self._step("time-slice")
-        self._applied(replace(wanted, interval=interval))
-        if cannot is None or interval == "Default":
+        # Only MPS makes groups of several GPUs.
+        gpu = whole_gpus[0]
+        unsupported: str | None = "it is a vGPU, whose host decides how long each vGPU computes"
+        if not self._discovery.on_gpu(PciAddress.parse(gpu.pci), _reports_vgpu):
+            # The record keeps the old time-slice until Default is set: after a crash it still has to be put
+            # back.
+            noted = wanted.interval if interval == "Default" else interval
+            wanted = self._set_modes(replace(wanted, interval=noted, applied=False), whole_gpus)
+            unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
+            self._slices_checked[gpu.pci] = self._era(), self._clock()
+            self._step("time-slice")
+            wanted = replace(wanted, interval=interval)
+        self._mark_applied(wanted)
+        if unsupported is None or interval == "Default":
             return None
-        return f"{_NO_SLICE.format(interval, whole[0].pci)}: {cannot}"
+        return f"time-slice {interval} has no effect on GPU {gpu.pci}: {unsupported}"
 
-    def _applied(self, record: SharingRecord) -> None:
+    def _mark_applied(self, record: SharingRecord) -> None:
         if not record.applied:
             self._records.put(replace(record, applied=True))
 
-    def _take_modes(self, wanted: SharingRecord, whole: Sequence[HeldDevice]) -> SharingRecord:
-        """Set the compute modes that the strategy needs, once what they were before is written down.
-
-        Partitions have none: the mode of their GPU stays as it is.
-        """
+    def _set_modes(self, wanted: SharingRecord, whole_gpus: Sequence[HeldDevice]) -> SharingRecord:
+        """Set the compute modes that the strategy needs; the modes before are in the record first."""
         mode = _MODES[wanted.strategy]
         before: dict[str, ComputeMode] = dict(wanted.compute_modes)
         changing = []
-        for pci in sorted({member.pci for member in whole}):
+        for pci in sorted({member.pci for member in whole_gpus}):
             now = self._mode(pci)
             if now == mode or (now is None and mode == "default"):
                 continue
+            # setdefault: after a crash ``now`` can be a mode that this plugin has set.
             before.setdefault(pci, now or "default")
             changing.append(pci)
         wanted = replace(wanted, compute_modes=before)
@@ -222,10 +226,10 @@ class Sharing:
         return wanted
 
     def _mode(self, pci: str) -> ComputeMode | None:
-        """The compute mode now; None where the GPU has none (a vGPU), or one that CUDA knows no longer."""
+        """The compute mode now; None if the GPU has none, as a vGPU, or one that CUDA no longer knows."""
 
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
-            if _told_vgpu(device, watch):
+            if _reports_vgpu(device, watch):
                 return None
             try:
                 return watch("compute_mode", device.compute_mode)
@@ -235,15 +239,16 @@ class Sharing:
         return self._discovery.on_gpu(PciAddress.parse(pci), job)
 
     def _set_mode(self, pci: str, mode: ComputeMode) -> None:
-        """Set it and read it back, since some tools report success without having set it."""
+        """Set the compute mode and read it back; raises ClaimRefused, NotReady, NvmlError."""
 
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
-            if _told_vgpu(device, watch):
+            if _reports_vgpu(device, watch):
                 raise ClaimRefused(
                     f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, without which its "
                     "sharing would not hold",
                     "offer this GPU in another form",
                 )
+            # Read back: a success without the mode would let processes go past the MPS server.
             watch("set_compute_mode", lambda: device.set_compute_mode(mode))
             return watch("compute_mode", device.compute_mode)
 
@@ -260,21 +265,20 @@ class Sharing:
                 f"GPU {pci} was set to compute mode {mode} and is in {now}", "see its driver's log"
             )
 
-    def _is_vgpu(self, pci: str) -> bool:
-        return self._discovery.on_gpu(PciAddress.parse(pci), _told_vgpu)
-
     def _undo(self, record: SharingRecord) -> None:
-        """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing.
+        """Put back what the record says was changed, then remove the record.
 
-        If one GPU cannot be put back, the others are all the same: the first error is raised at the end.
+        If one GPU cannot be put back, the others still are, and the first error is raised at the end.
         """
         self._begin_undo(record)
+        # Before the compute mode: as long as MPS serves clients, nobody may get past its server.
         if record.daemon:
             self._stop_daemon(record)
         failure: DriverError | None = None
         for pci in record.gpus:
             try:
                 self._put_back(record, pci)
+            # Compute mode and time-slice are state of the driver, and go with the GPU.
             except _GONE as error:
                 _log.warning(
                     "sharing of a GPU that is gone is forgotten", group=record.group, error=str(error)
@@ -287,19 +291,21 @@ class Sharing:
         self._step("sharing forgotten")
 
     def _begin_undo(self, record: SharingRecord) -> None:
-        """Write down that the GPUs are no longer as a share needs them: after a crash one may come back."""
+        """Write down that the GPUs are no longer set up: after a crash a new share must set them up again."""
         if not record.applied:
             return
         try:
             self._records.put(replace(record, applied=False))
-        except StorageError as error:  # a full disk must not keep a GPU from being put back
+        # A full disk must not keep a GPU from being put back.
+        except StorageError as error:
             _log.warning("sharing is put back unnoted", group=record.group, error=str(error))
 
     def _put_back(self, record: SharingRecord, pci: str) -> None:
         if pci in record.compute_modes:
             try:
                 self._set_mode(pci, record.compute_modes[pci])
-            except ClaimRefused as error:  # then it could not be changed before, either
+            # If it cannot be set now, it could not be set for the share, either.
+            except ClaimRefused as error:
                 _log.warning("compute mode is left as it is", gpu=pci, error=str(error))
             self._step("compute mode restored")
         if record.interval != "Default":
@@ -312,7 +318,8 @@ class Sharing:
         except ClaimBlocked as error:
             if record.interval != UNKNOWN:
                 raise NotReady(error.what, error.way_out) from error
-            # Perhaps there never was one. If there is, it is ended as one that no record accounts for.
+            # The record was lost, so perhaps there is no daemon. If there is one, the reconciler ends it
+            # later with end_unrecorded().
             _log.warning("nobody knows whether an MPS daemon runs", group=record.group, error=str(error))
         self._step("daemon stopped")
 
@@ -320,26 +327,27 @@ class Sharing:
         return self._discovery.identity(PciAddress.parse(pci)).uuid
 
 
-def _told_vgpu(device: NvmlDevice, watch: Watch) -> bool:
-    """Whether the GPU is a vGPU; only its host can change the modes."""
+def _reports_vgpu(device: NvmlDevice, watch: Watch) -> bool:
+    """Whether the GPU is a vGPU, whose compute mode and time-slice only its host can change."""
     try:
         return watch("virtualization", device.virtualization) == "vgpu"
     except NotSupported:
         return False
 
 
-def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
-    """A lost record that was assumed, with all GPUs of its members: it had only the first."""
+def _with_all_gpus(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
+    """An assumed record with all GPUs of these members; on its own it has only the group's first GPU."""
     modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.has_modes}
     return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
 
 
 def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
-    """The daemon that the members need: what all of them are let have is what the largest of them has.
+    """The daemon that the members need. A daemon has one limit for all clients: that of the largest share.
 
-    Each client is held to its own limits by its environment, which can lower them only.
+    The environment of each client lowers it to the client's own share (see ``mps_edits``).
     """
     uuids = tuple(sorted({member.cuda_uuid for member in members}))
+    # All shares of one request and device reach the same container, so they count as one client.
     granted: dict[tuple[str, str, str], list[ShareRecord]] = {}
     for member in members:
         if member.held.share is not None:
@@ -359,11 +367,10 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 def members_of(
     group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
 ) -> tuple[Member, ...]:
-    """The shares of a group that claims have in this era, except those of the claim ``without``.
-
-    A claim whose prepare ended before it knew its partition has no client there: it counts once it is
-    prepared again. Devices that only a newer version knows count as they are.
-    """
+    """The shares of a group that claims have in this era, except those of the claim ``without``."""
+    # Without a UUID the partition is not made: the claim's prepare was interrupted, so it has no process
+    # there and counts once it is prepared again. A kind that only a newer version knows never has a UUID
+    # here.
     return tuple(
         member
         for entry in entries

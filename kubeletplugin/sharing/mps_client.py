@@ -1,14 +1,14 @@
-"""Has the MPS supervisor of this node run and end control daemons, and follows their states.
+"""Asks the MPS supervisor of this node to run and end control daemons, and follows their states.
 
-Nothing is contacted before the first use: a node that shares nothing by MPS needs no supervisor.
+It connects at the first use: a node that shares nothing by MPS needs no supervisor.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 
 METHODS = "/gpu.nvidia.com.mps.v1.Mps"
 CALL_SECONDS = 20.0
-"""Longer than a daemon has to start, and than one has to end."""
+"""Longer than the supervisor lets a daemon take to start, or to end."""
 
 FIRST_AGAIN_SECONDS, LAST_AGAIN_SECONDS = 0.2, 5.0
-"""How long after a broken stream the states are asked for again, doubling from the first to the last."""
+"""The first and the longest pause before a broken stream is opened again; it doubles in between."""
 
 _OPTIONS = [
-    # A supervisor that has just come up is found at once: gRPC waits up to two minutes by itself.
+    # By default gRPC waits up to two minutes before it tries a failed connection again. A supervisor that has
+    # just started is to be found at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.use_local_subchannel_pool", 1),  # else channels to one socket share their waiting
+    # By default all channels of a process to one address share a connection, and with it the pause before the
+    # next try. The second channel of _call() would then not try at once.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 _log = get_logger(__name__)
 Answer = TypeVar("Answer", bound="Message")
@@ -47,17 +50,16 @@ class MpsClient:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stop = threading.Event()
-        self._telling = threading.Lock()
-        self._told_ns = 0
+        self._report_lock = threading.Lock()
+        self._newest_ns = 0
         self._update: Callable[[tuple[MpsState, ...] | None], object] = lambda _states: None
 
     def ensure(self, daemon: MpsDaemon) -> None:
-        """Have the daemon run just so; returns once it serves and its limits were read back.
+        """Have the daemon run with these settings; returns once it serves and its limits were read back.
 
-        Whoever follows has heard of it by then: the stream may be late.
-
-        Raises ClaimRefused for a daemon that can never be, else ClaimBlocked: a missing program can still
-        be installed, and a supervisor still be started.
+        The function given to ``follow`` has been called with the new state by then. Raises ClaimRefused for
+        a daemon that can never run, else ClaimBlocked: a missing program can still be installed, and the
+        supervisor be started.
         """
         request = v1.Daemon(
             name=daemon.name,
@@ -67,55 +69,51 @@ class MpsClient:
             pinned_memory_mib=daemon.pinned_memory_mib,
             protocol=PROTOCOL,
         )
-        self._tell(self._call("Ensure", request, v1.EnsureResponse).state)
+        # From the answer, since the stream may deliver the same state later.
+        self._report(self._call("Ensure", request, v1.EnsureResponse).state)
 
     def stop(self, name: str) -> None:
-        """Have the daemon and its servers end; one that does not run is fine. Raises as ``ensure``."""
+        """Have the daemon and its servers end, if it runs. Raises as ``ensure``."""
         self._call("Stop", v1.StopRequest(name=name), v1.StopResponse)
 
     def known(self) -> tuple[str, ...]:
-        """The names of the daemons that the supervisor looks after; raises ClaimBlocked."""
-        stream = self._open().unary_stream(
-            f"{METHODS}/Watch",
-            request_serializer=v1.WatchRequest.SerializeToString,
-            response_deserializer=v1.State.FromString,
-        )
+        """The names of the supervisor's daemons; raises ClaimBlocked."""
         try:
-            told = stream(v1.WatchRequest(), timeout=self._call_seconds)
-            first: v1.State = next(told)
-            told.cancel()
+            stream = self._watch(self._call_seconds)
+            # The supervisor sends the present state first, then each change.
+            first: v1.State = next(stream)
+            stream.cancel()
         except grpc.RpcError as error:
             raise self._translated(error) from error
         except StopIteration as error:
             raise ClaimBlocked("the MPS supervisor told nothing", "see its log") from error
-        except ValueError as error:
-            raise _stopping() from error
         return tuple(daemon.name for daemon in first.daemons)
 
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
-        """Call ``update`` with the states of all daemons whenever they are told, until ``close``.
+        """Call ``update`` with the states of all daemons, now and at each change, until ``close``.
 
-        None when the supervisor does not answer, so that nobody knows. For a thread of its own. Calls come
-        from the threads that have daemons run, too, one at a time, and never with an older state than before.
+        It gets None if the supervisor does not answer. Needs a thread of its own. ``update`` is also called
+        by the threads that call ``ensure``, one at a time, and never with an older state than before.
         """
-        with self._telling:
+        with self._report_lock:
             self._update = update
         failures = 0
         while not self._stop.is_set():
             try:
-                for told in self._watch():
+                for state in self._watch():
                     failures = 0
-                    self._tell(told)
+                    self._report(state)
                 why = "it ended the stream"
             except grpc.RpcError as error:
                 why = _details(error)
-            except ClaimBlocked:  # closed meanwhile
+            # close() was called meanwhile.
+            except ClaimBlocked:
                 return
             if self._stop.is_set():
                 return
             if failures == 0:
                 _log.warning("MPS supervisor does not tell", socket=str(self._socket), error=why)
-                with self._telling:
+                with self._report_lock:
                     update(None)
             self._stop.wait(min(FIRST_AGAIN_SECONDS * 2 ** min(failures, 30), LAST_AGAIN_SECONDS))
             failures += 1
@@ -128,49 +126,53 @@ class MpsClient:
             if channel is not None:
                 channel.close()
 
-    def _tell(self, told: v1.State) -> None:
-        """Pass a state on, unless a newer one was passed: answers and the stream may overtake each other."""
-        states = tuple(MpsState(one.name, one.running, one.message) for one in told.daemons)
-        with self._telling:
-            if told.told_ns >= self._told_ns:
-                self._told_ns = told.told_ns
+    def _report(self, state: v1.State) -> None:
+        """Pass a state on, unless a newer one was: the stream and the answers of ``ensure`` race."""
+        states = tuple(MpsState(one.name, one.running, one.message) for one in state.daemons)
+        with self._report_lock:
+            # Times of one clock, CLOCK_MONOTONIC of the node, so also comparable after the supervisor
+            # restarts.
+            if state.told_ns >= self._newest_ns:
+                self._newest_ns = state.told_ns
                 self._update(states)
 
-    def _watch(self) -> Iterator[v1.State]:
-        stream = self._open().unary_stream(
+    def _watch(self, timeout_seconds: float | None = None) -> Any:
+        """The stream of states: an iterator with ``cancel``. Raises ClaimBlocked after ``close``."""
+        watch = self._open().unary_stream(
             f"{METHODS}/Watch",
             request_serializer=v1.WatchRequest.SerializeToString,
             response_deserializer=v1.State.FromString,
         )
         try:
-            states: Iterator[v1.State] = stream(v1.WatchRequest())
+            return watch(v1.WatchRequest(), timeout=timeout_seconds)
+        # gRPC raises this for a channel that was closed.
         except ValueError as error:
             raise _stopping() from error
-        return states
 
     def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        """Raises ClaimRefused or ClaimBlocked."""
+        """Call the supervisor, a second time if it cannot be reached; raises ClaimRefused, ClaimBlocked."""
         try:
             try:
                 return self._ask(self._open(), method, request, answer)
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
-            # The connection may only be waiting to be tried again, and a repeated call does no harm.
+            # The channel may only be waiting before it connects again; a new one connects at once. Both calls
+            # of the supervisor can be repeated.
             with grpc.insecure_channel(f"unix:{self._socket}", _OPTIONS) as fresh:
                 return self._ask(fresh, method, request, answer)
         except grpc.RpcError as error:
             raise self._translated(error) from error
-        except ValueError as error:  # gRPC's word for a channel that was closed
+        except ValueError as error:
             raise _stopping() from error
 
     def _ask(self, channel: grpc.Channel, method: str, request: Message, answer: type[Answer]) -> Answer:
-        ask = channel.unary_unary(
+        call = channel.unary_unary(
             f"{METHODS}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        done: Answer = ask(request, timeout=self._call_seconds)
+        done: Answer = call(request, timeout=self._call_seconds)
         return done
 
     def _open(self) -> grpc.Channel:
@@ -183,6 +185,7 @@ class MpsClient:
 
     def _translated(self, error: grpc.RpcError) -> ClaimError:
         code = error.code()
+        # The two codes by which the supervisor passes on its own ClaimRefused and ClaimBlocked.
         if code == grpc.StatusCode.FAILED_PRECONDITION:
             return ClaimRefused(_details(error))
         if code == grpc.StatusCode.ABORTED:

@@ -1,4 +1,4 @@
-"""Says what makes a container a client of an MPS control daemon, within the limits of its share: pure."""
+"""The CDI edits that make a container a client of an MPS control daemon, within its share's limits: pure."""
 
 from __future__ import annotations
 
@@ -16,49 +16,50 @@ SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it
 
 @dataclass(frozen=True, slots=True)
 class MpsFolders:
-    """Where the host has what daemons and their clients share: ``daemons`` is the supervisor's folder."""
+    """The folders on the host that daemons and their clients share; ``daemons`` is the supervisor's."""
 
     daemons: Path
 
     def clients(self, group: str) -> Path:
-        """What clients get as their pipe directory: of the daemon's the one socket that they need."""
+        """The pipe directory of clients. It has only the one socket of the daemon that clients need."""
         return self.daemons / group / "clients"
 
     def shm(self, group: str) -> Path:
-        """What the group's daemon sees as /dev/shm."""
+        """The /dev/shm of the group's daemon."""
         return self.daemons / group / "shm"
 
 
 def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders) -> Edits:
-    """The variables and mounts of one of the claim's ``devices``; none without MPS.
-
-    All devices of one request reach the same container, so its shares of one device count together. Variables
-    limit a container to its share if other shares of the device are larger. The programs of MPS can end a
-    daemon for all its clients, so clients get none of them.
-    """
+    """The variables and mounts of ``held``, one of the claim's ``devices``; none without MPS."""
     share = held.share
     if share is None or share.strategy != "MPS":
         return Edits()
+    # A client exchanges data with the daemon through both folders, so it needs the same /dev/shm.
     mounts = (
         CdiMount(str(folders.clients(share.group)), PIPES_IN_CONTAINER, is_writable=False),
         CdiMount(str(folders.shm(share.group)), SHM_IN_CONTAINER),
     )
     variables = [f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}"]
     if share.is_part:
+        # All devices of one request reach the same container, so its shares of one device count together.
         together = [
             one.share
             for one in devices
             if one.share is not None and (one.request, one.device) == (held.request, held.device)
         ]
         percentage, pinned_mib = limits_together(together)
+        # The daemon's own limits are those of the largest share. The environment of a client can lower them
+        # for this client, never raise them.
         variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}")
         if pinned_mib:
+            # Device 0: a client of a share sees the one device that its daemon serves.
             variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_mib}M")
+    # With nvidia-cuda-mps-control a client could end the daemon for all other clients.
     return Edits(variables=tuple(variables), mounts=mounts, without_programs=frozenset(MPS_PROGRAMS))
 
 
 def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
-    """The limits of a client with all these shares: percent of threads, MiB of memory (0 for none)."""
+    """The limits of a client with all these shares: percent of threads, MiB of memory (0: no limit)."""
     percentage = min(100, sum(share.active_thread_percentage for share in shares))
     pinned = [share.pinned_memory_mib for share in shares]
     return percentage, 0 if 0 in pinned else sum(pinned)

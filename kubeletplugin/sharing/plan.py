@@ -1,7 +1,10 @@
-"""Works out how a claim's devices are shared and what the claim may use of them: pure, refusals first.
+"""Works out how a claim's devices are shared, and what the claim may use of them: pure, refusals first.
 
-A device is shared either because it is offered so, and each claim has a share of its own, or because its
-claim's configuration says so: then the pods of that one claim share a device that only the claim has.
+A device is shared for one of two reasons. Either it is published for sharing, and each claim has a share of
+its own. Or the configuration of a claim asks for it; then only the pods of this claim share the device.
+
+A share is its claim's guarantee of memory and its limit, unless the device's class allows a burst. A device
+that a claim has for itself has no limit, unless its configuration divides it among the claim's containers.
 """
 
 from __future__ import annotations
@@ -10,68 +13,70 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import Burst, Document, GpuConfig, MigDeviceConfig, MpsSettings
+from driver.claims.opaque import Burst, Document, GpuConfig, MemoryDivision, MigDeviceConfig, MpsSettings
+from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
-from driver.errors import ClaimRefused
+from driver.errors import ClaimBlocked, ClaimRefused
 from driver.kinds.kind import DeviceName
-from kubeletplugin.claims.journal.entry import ShareRecord
-from kubeletplugin.kubelet.wire.planned import Wish
+from kubeletplugin.claims.journal.entry import MemoryRecord, ShareRecord
+from kubeletplugin.kubelet.wire.planned import SharingRequest
+from kubeletplugin.sharing.memory.division import MIB
 
-MIB = 1 << 20
-
-_ANEW = "delete the pod, so that it is scheduled anew"
-_LOWER = "ask for no more than the share, or leave the limit out"
+_RESCHEDULE = "delete the pod, so that it is scheduled anew"
 
 
 @dataclass(frozen=True, slots=True)
 class Shareable:
-    """One device with what its limits depend on.
-
-    ``memory_bytes`` is all of its memory, ``shareable_bytes`` what claims can divide of it, and
-    ``published_bytes`` what its slice says, None where that was never seen.
-    ``uuid`` is what limits by device can name it by, empty for a partition that is not made yet. ``whole``
-    is whether it is a GPU, and ``limits`` whether the NVIDIA driver holds containers to their memory of it.
-    """
+    """One device with what its limits depend on."""
 
     device: str
+    # The name of the request in the claim.
     request: str
-    wish: Wish | None
+    sharing: SharingRequest | None
+    # The UUID by which a configuration can name the device, empty for a partition that is not made yet.
     uuid: str
+    # All of its memory.
     memory_bytes: int
+    # What claims can divide of it: without what the NVIDIA driver reserves for itself.
     shareable_bytes: int
+    # What its slice says, None if the slice was never seen.
     published_bytes: int | None
+    # Whether it is a GPU, and not a partition.
     whole: bool = True
+    # Whether the NVIDIA driver limits containers to their part of the memory.
     limits: bool = False
 
 
-def wish_of(
+def sharing_request(
     allocated: AllocatedDevice, name: DeviceName, config: Document | None, of_class: Document | None = None
-) -> Wish | None:
+) -> SharingRequest | None:
     """How the device is to be shared, None if it is not.
 
-    ``config`` is the configuration that wins, ``of_class`` the last one of the device's class. Raises
-    ClaimRefused for impossible amounts, a strategy that is not the device's, a division of what is not
-    shared, and limits under which nothing runs. Admin access shares nothing.
+    ``config`` is the configuration that applies to the device, ``of_class`` the last one of its class. Raises
+    ClaimRefused for impossible amounts, a strategy other than the device's, a division of a device that is
+    not shared, and limits under which nothing runs.
     """
+    # Admin access looks at devices and takes nothing of them.
     if allocated.admin_access:
         return None
-    asked = config if isinstance(config, GpuConfig | MigDeviceConfig) else GpuConfig()
-    strategy, mps = asked.strategy, asked.mps
+    wanted = config if isinstance(config, GpuConfig | MigDeviceConfig) else GpuConfig()
+    strategy, mps = wanted.strategy, wanted.mps
     if mps.active_thread_percentage == 0:
         raise ClaimRefused(
             f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
-    memory = asked.memory if isinstance(asked, GpuConfig) else None
+    memory = wanted.memory if isinstance(wanted, GpuConfig) else None
     form = name.shared
     if form is None:
         if strategy is None and memory is not None and not memory.is_burst_alone:
-            raise undivided(allocated.request, allocated.device)
-        # What the instances of a partition do by themselves needs no setting: NVIDIA's driver says so, too.
+            raise division_without_sharing(allocated.request, allocated.device)
+        # A partition has no time-slice to set: the processes on it take turns anyway. NVIDIA's own driver
+        # accepts this configuration for a partition, too.
         if strategy is None or (strategy == "TimeSlicing" and not name.kind.has_modes):
             return None
-        return Wish(strategy, interval=_interval(config), mps=mps, memory=memory)
+        return SharingRequest(strategy, interval=_interval(config), mps=mps, memory=memory)
     if strategy not in (None, form.strategy):
         raise ClaimRefused(
             f"request {allocated.request} asks for sharing by {strategy}, and {allocated.device} is shared "
@@ -79,23 +84,25 @@ def wish_of(
             "use a class whose devices are shared so, or remove `sharing` from the opaque configuration",
         )
     if allocated.share_id is None:
-        raise ClaimRefused(f"the allocation of {allocated.device}, which is shared, has no shareID", _ANEW)
+        raise ClaimRefused(
+            f"the allocation of {allocated.device}, which is shared, has no shareID", _RESCHEDULE
+        )
     consumed = dict(allocated.consumed_capacity)
     share = read_share(form, consumed, allocated.device, DRIVER_NAME)
     if share.memory_bytes is not None and share.memory_bytes % MIB:
         raise ClaimRefused(
             f"the claim was given {share.memory_bytes} bytes of {allocated.device}, whose memory is given in "
             "whole MiB",
-            _ANEW,
+            _RESCHEDULE,
         )
-    return Wish(
-        form.strategy, form, share, _interval(config), mps, asked=strategy is not None,
+    return SharingRequest(
+        form.strategy, form, share, _interval(config), mps, has_strategy=strategy is not None,
         class_interval=_interval(of_class), memory=memory, burst=_burst(of_class),
     )  # fmt: skip
 
 
-def undivided(request: str, device: str) -> ClaimRefused:
-    """The refusal of a division of a device that its claim has for itself, and does not share."""
+def division_without_sharing(request: str, device: str) -> ClaimRefused:
+    """The error for a configuration that divides the memory of a device that is not shared."""
     return ClaimRefused(
         f"request {request} divides the memory of {device}, and does not have it shared among containers",
         "say sharing.strategy TimeSlicing beside `memory`, or ask for a share",
@@ -103,7 +110,7 @@ def undivided(request: str, device: str) -> ClaimRefused:
 
 
 def _burst(config: Document | None) -> Burst | None:
-    """The burst that a class allows."""
+    """The burst that a class's configuration allows, None if it allows none."""
     return config.memory.burst if isinstance(config, GpuConfig) and config.memory is not None else None
 
 
@@ -113,11 +120,11 @@ def _interval(config: Document | None) -> str:
 
 
 def share_records(devices: Sequence[Shareable]) -> tuple[ShareRecord | None, ...]:
-    """What the journal has to remember of each device's sharing; None if it is not shared.
+    """The journal's record of how each device is shared, None if it is not shared.
 
-    A fractional device that the claim took as a whole is not shared, unless its configuration asks for that.
-    Raises ClaimRefused for limits above the share, for limits of devices that the claim does not have, and if
-    one request needs two MPS daemons.
+    A fractional device that the claim has all of is not shared, unless the configuration asks for it. Raises
+    ClaimRefused for limits above the share, for limits of devices that the claim does not have, and if one
+    request needs two MPS daemons.
     """
     groups = _groups(devices)
     records = tuple(_record(one, groups, devices) for one in devices)
@@ -126,10 +133,10 @@ def share_records(devices: Sequence[Shareable]) -> tuple[ShareRecord | None, ...
 
 
 def _refuse_two_daemons(devices: Sequence[Shareable], records: Sequence[ShareRecord | None]) -> None:
-    """Raise ClaimRefused where the devices of one request have more than one MPS daemon.
+    """Raise ClaimRefused if the devices of one request have more than one MPS daemon.
 
-    All devices of a request reach the same container, and a process is a client of one control daemon
-    only: the other device would be closed to it.
+    All devices of a request reach the same container, and a process can be the client of only one daemon. It
+    could not use the other device.
     """
     first: dict[str, tuple[str, str]] = {}
     for one, record in zip(devices, records, strict=True):
@@ -144,15 +151,13 @@ def _refuse_two_daemons(devices: Sequence[Shareable], records: Sequence[ShareRec
 
 
 def _groups(devices: Sequence[Shareable]) -> Mapping[str, tuple[Shareable, ...]]:
-    """By device, the whole GPUs that their claim shares as one by MPS, in the order of their UUIDs.
-
-    CUDA sees one partition at a time, so that each has a daemon of its own.
-    """
+    """By device, the whole GPUs that one MPS daemon serves for this claim, in the order of their UUIDs."""
+    # A process sees only one partition at a time, so each partition has a daemon of its own.
     alike: dict[MpsSettings, list[Shareable]] = {}
     for one in devices:
-        wish = one.wish
-        if wish is not None and _is_own(one, wish) and wish.strategy == "MPS" and one.whole:
-            alike.setdefault(wish.mps, []).append(one)
+        sharing = one.sharing
+        if sharing is not None and _is_own(one, sharing) and sharing.strategy == "MPS" and one.whole:
+            alike.setdefault(sharing.mps, []).append(one)
     groups: dict[str, tuple[Shareable, ...]] = {}
     for members in alike.values():
         in_order = tuple(sorted(members, key=lambda one: one.uuid))
@@ -163,45 +168,44 @@ def _groups(devices: Sequence[Shareable]) -> Mapping[str, tuple[Shareable, ...]]
 def _record(
     one: Shareable, groups: Mapping[str, tuple[Shareable, ...]], devices: Sequence[Shareable]
 ) -> ShareRecord | None:
-    wish = one.wish
-    if wish is None:
+    sharing = one.sharing
+    if sharing is None:
         return None
-    if _has_all(one, wish) and not _is_own(one, wish):
+    if _has_all(one, sharing) and not _is_own(one, sharing):
         return None
     group = groups.get(one.device, (one,))
-    asked_mib = _mib(_asked_bytes(one, wish.mps, group, devices))
-    share = wish.share
-    if wish.form is None or _is_own(one, wish):
+    configured_mib = _mib(_configured_bytes(one, sharing.mps, group, devices))
+    share = sharing.share
+    if sharing.form is None or _is_own(one, sharing):
         return ShareRecord(
             min(unshared_name(member.device) for member in group),
-            wish.strategy,
-            interval=wish.interval,
-            active_thread_percentage=wish.mps.active_thread_percentage or 100,
-            pinned_memory_mib=asked_mib or 0,
-            multi_user=wish.mps.multi_user,
+            sharing.strategy,
+            interval=sharing.interval,
+            active_thread_percentage=sharing.mps.active_thread_percentage or 100,
+            pinned_memory_mib=configured_mib or 0,
+            multi_user=sharing.mps.multi_user,
         )
-    percentage, pinned_mib = _limits(one, wish.form, share) if wish.strategy == "MPS" else (100, 0)
+    percentage, pinned_mib = _limits(one, sharing.form, share) if sharing.strategy == "MPS" else (100, 0)
     return ShareRecord(
         unshared_name(one.device),
-        wish.strategy,
+        sharing.strategy,
         share.shares or 0,
         share.memory_bytes or 0,
-        _class_interval(one, wish),
-        _tightened(one, wish.mps.active_thread_percentage, percentage, "percent of the threads"),
-        _tightened(one, asked_mib, pinned_mib, "MiB of memory"),
-        multi_user=wish.strategy == "MPS",  # the pods of other claims run as other users
+        _class_interval(one, sharing),
+        _within_share(one, sharing.mps.active_thread_percentage, percentage, "percent of the threads"),
+        _within_share(one, configured_mib, pinned_mib, "MiB of memory"),
+        multi_user=sharing.strategy == "MPS",  # the pods of other claims run as other users
     )
 
 
-def _asked_bytes(
+def _configured_bytes(
     one: Shareable, mps: MpsSettings, group: Sequence[Shareable], devices: Sequence[Shareable]
 ) -> int | None:
-    """The memory limit that the configuration has for a device: its own, or that for all; None for none.
-
-    A limit of its own names the device by its place among those of its daemon, or by a UUID; others of
-    the claim that have the same configuration may be named, too.
-    """
-    names = {member.uuid: member.device for member in devices if _has(member, mps) and member.uuid}
+    """The configured memory limit of a device: the one for this device, else the one for all, else None."""
+    # A limit for one device names it by UUID, or by its index among the devices of its daemon. It may also
+    # name other devices of the claim that have the same configuration.
+    alike = [member for member in devices if member.sharing is not None and member.sharing.mps == mps]
+    names = {member.uuid: member.device for member in alike if member.uuid}
     names |= {str(ordinal): member.device for ordinal, member in enumerate(group)}
     limit = mps.pinned_memory_bytes
     for key, limit_bytes in mps.pinned_memory_bytes_per_device:
@@ -216,31 +220,25 @@ def _asked_bytes(
     return limit
 
 
-def _has(member: Shareable, mps: MpsSettings) -> bool:
-    return member.wish is not None and member.wish.mps == mps
-
-
-def all_is_unknown(one: Shareable) -> bool:
-    """Whether only the published memory, which was not seen yet, tells if the claim took all of a device.
-
-    Of a device of which as much again is left, or a share, it certainly did not.
-    """
-    form = one.wish.form if one.wish else None
-    if form is None or one.wish is None or not (form.fractional and form.memory):
+def needs_published_memory(one: Shareable) -> bool:
+    """Whether the published memory, which was not seen yet, decides if the claim took all of the device."""
+    form = one.sharing.form if one.sharing else None
+    if form is None or one.sharing is None or not (form.fractional and form.memory):
         return False
-    share, memory_bytes = one.wish.share, one.wish.share.memory_bytes or 0
+    share, memory_bytes = one.sharing.share, one.sharing.share.memory_bytes or 0
+    # If the device is a share, or at least as much memory is still free, the claim did not take all of it.
     rest = one.memory_bytes - memory_bytes
     return share.shares == form.shares and one.published_bytes is None and 0 <= rest < memory_bytes
 
 
-def _is_own(one: Shareable, wish: Wish) -> bool:
-    """Whether the claim shares a device that it has for itself among its own pods."""
-    return wish.form is None or (wish.asked and _has_all(one, wish))
+def _is_own(one: Shareable, sharing: SharingRequest) -> bool:
+    """Whether only pods of this claim share the device."""
+    return sharing.form is None or (sharing.has_strategy and _has_all(one, sharing))
 
 
-def _has_all(one: Shareable, wish: Wish) -> bool:
-    """Whether the claim has the device for itself: not a shared one, or all of a fractional one."""
-    form, share = wish.form, wish.share
+def _has_all(one: Shareable, sharing: SharingRequest) -> bool:
+    """Whether the claim has all of the device: it is not published for sharing, or it is fractional."""
+    form, share = sharing.form, sharing.share
     if form is None:
         return True
     if not form.fractional:
@@ -249,11 +247,11 @@ def _has_all(one: Shareable, wish: Wish) -> bool:
 
 
 def _limits(one: Shareable, form: SharedForm, share: Share) -> tuple[int, int]:
-    """Percent of the threads and MiB of memory that a share stands for."""
+    """The percentage of threads and the MiB of memory that belong to a share."""
     if share.memory_bytes is not None and share.memory_bytes > one.memory_bytes:
         raise ClaimRefused(
             f"the claim was given {share.memory_bytes} bytes of {one.device}, which has {one.memory_bytes}",
-            _ANEW,
+            _RESCHEDULE,
         )
     memory = share.memory_bytes
     if form.shares is None or share.shares is None:
@@ -263,34 +261,131 @@ def _limits(one: Shareable, form: SharedForm, share: Share) -> tuple[int, int]:
     return max(1, 100 * share.shares // form.shares), memory // MIB
 
 
-def _class_interval(one: Shareable, wish: Wish) -> str:
+def _class_interval(one: Shareable, sharing: SharingRequest) -> str:
     """The time-slice that the class gives a share, empty for none.
 
-    A GPU has one for all its shares. If claims decided, one tenant would set it for the others: so a claim
-    that wants another one raises ClaimRefused.
+    A GPU has one time-slice for all its shares. If claims decided, one tenant would set it for the others. So
+    ClaimRefused is raised for a claim that asks for a different one than its class.
     """
-    if wish.strategy != "TimeSlicing":
+    if sharing.strategy != "TimeSlicing":
         return ""
-    given = wish.class_interval or "Default"
-    if wish.interval not in ("", given):
+    given = sharing.class_interval or "Default"
+    if sharing.interval not in ("", given):
         raise ClaimRefused(
-            f"request {one.request} asks for time-slice {wish.interval} on {one.device}, which is shared, "
+            f"request {one.request} asks for time-slice {sharing.interval} on {one.device}, which is shared, "
             f"and its class gives {given}",
             "leave the interval out, or use a class that has it",
         )
-    return wish.class_interval
+    return sharing.class_interval
 
 
-def _tightened(one: Shareable, asked: int | None, share: int, unit: str) -> int:
-    """The limit that was asked for within the share, or the share's own."""
-    if asked is None:
+def _within_share(one: Shareable, configured: int | None, share: int, unit: str) -> int:
+    """The configured limit, or that of the share if none is configured; raises ClaimRefused above that."""
+    if configured is None:
         return share
-    if asked > share:
+    if configured > share:
         raise ClaimRefused(
-            f"request {one.request} asks for {asked} {unit} of {one.device}, and its share is {share}", _LOWER
+            f"request {one.request} asks for {configured} {unit} of {one.device}, and its share is {share}",
+            "ask for no more than the share, or leave the limit out",
         )
-    return asked
+    return configured
 
 
 def _mib(limit_bytes: int | None) -> int | None:
     return None if limit_bytes is None else limit_bytes // MIB
+
+
+def memory_record(one: Shareable, share: ShareRecord | None) -> MemoryRecord | None:
+    """The memory limit of the claim's containers on this device, None for no limit.
+
+    ``share`` is how the device is shared, None if it is not. Raises ClaimRefused for a share in which nothing
+    runs, and for a division that does not fit; ClaimBlocked if the configuration needs limits and the device
+    was not published with limits.
+    """
+    if one.sharing is None:
+        return None
+    division, burst = one.sharing.memory, one.sharing.burst
+    if share is None:
+        if division is not None and not division.is_burst_alone:
+            raise division_without_sharing(one.request, one.device)
+        return None
+    if not share.is_part:
+        # The claim has all of the GPU, so there is nothing to burst into.
+        burst = None
+        if division is None:
+            return None
+    if not one.limits:
+        if division is None and burst is None:
+            return None
+        raise ClaimBlocked(
+            f"request {one.request} has a configuration for the memory of {one.device}, which the NVIDIA "
+            "driver does not hold anybody to",
+            "use a class that insists on the attribute memoryLimits, or leave `memory` out of the "
+            "configuration",
+        )
+    return _limited(one, share, division or MemoryDivision(), burst)
+
+
+def share_bytes(share: ShareRecord, form: SharedForm | None, total_bytes: int) -> int:
+    """The memory that belongs to a share of a device with ``total_bytes``."""
+    if share.memory_bytes:
+        return share.memory_bytes
+    if share.shares and form is not None and form.shares:
+        # Rounded down to MiB: all shares together must not exceed the device.
+        return total_bytes * share.shares // form.shares // MIB * MIB
+    return total_bytes
+
+
+def _limited(
+    one: Shareable, share: ShareRecord, division: MemoryDivision, burst: Burst | None
+) -> MemoryRecord:
+    form = one.sharing.form if one.sharing else None
+    guaranteed_bytes = share_bytes(share, form if share.is_part else None, one.shareable_bytes)
+    if guaranteed_bytes > one.memory_bytes:
+        raise ClaimRefused(
+            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has {one.memory_bytes}",
+            _RESCHEDULE,
+        )
+    if guaranteed_bytes < SMALLEST_LIMIT_BYTES:
+        raise ClaimRefused(
+            f"request {one.request} was given {guaranteed_bytes // MIB} MiB of {one.device}, and no program "
+            f"starts on a GPU with less than {SMALLEST_LIMIT_BYTES // MIB} MiB",
+            "ask for more memory, or for more shares",
+        )
+    _refuse_too_much(one, division, guaranteed_bytes)
+    return MemoryRecord(
+        guaranteed_bytes,
+        _most_bytes(guaranteed_bytes, one.shareable_bytes, burst),
+        burst is not None,
+        division.each_bytes,
+        dict(division.parts),
+    )
+
+
+def _refuse_too_much(one: Shareable, division: MemoryDivision, guaranteed_bytes: int) -> None:
+    """Raise ClaimRefused if the configured parts of containers exceed what the claim has."""
+    named_bytes = sum(part for _, part in division.parts)
+    has = f"and the claim has {guaranteed_bytes // MIB} MiB of {one.device}"
+    if named_bytes > guaranteed_bytes:
+        raise ClaimRefused(
+            f"request {one.request} gives its containers parts of {named_bytes // MIB} MiB together, {has}",
+            "give the containers less, or ask for a bigger share",
+        )
+    if division.each_bytes and named_bytes + division.each_bytes > guaranteed_bytes:
+        beside = f" beside parts of {named_bytes // MIB} MiB" if named_bytes else ""
+        raise ClaimRefused(
+            f"request {one.request} gives each of its containers {division.each_bytes // MIB} MiB{beside}, "
+            f"{has}",
+            "give the containers less, or ask for a bigger share",
+        )
+
+
+def _most_bytes(guaranteed_bytes: int, shareable_bytes: int, burst: Burst | None) -> int:
+    """The most that the claim can ever have. A burst only takes what no claim is guaranteed."""
+    # NVML's soft limit reserves nothing: memory that a process has allocated is never taken from it. So the
+    # hard limits of all claims must leave the guarantees free (``memory.division``).
+    if burst is None:
+        return guaranteed_bytes
+    if burst.factor is None:
+        return max(guaranteed_bytes, shareable_bytes)
+    return max(guaranteed_bytes, min(shareable_bytes, int(guaranteed_bytes * burst.factor)))

@@ -1,8 +1,8 @@
 """Remembers, over crashes, what was changed on GPUs so that they can be shared: one small file per group.
 
-A group is what is shared as one: a GPU, a partition, or the GPUs that one claim shares by MPS. The file is
-written before anything is changed and removed once all is as it was, so every change on a GPU has a file that
-says how to put it back. Only the journal says who has a share.
+A group is a GPU, a partition, or the GPUs that one claim shares by MPS. The file is written before anything
+is changed, and removed when everything is as before. So for every change on a GPU there is a file that says
+how to undo it. Which claims have a share is in the journal alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOLDER = "sharing"
 """The folder of the records in the plugin's own."""
 
 UNKNOWN = ""
-"""In place of an interval: nobody knows which one is set."""
+"""The ``interval`` of a record whose file was lost: any time-slice may be set, and a daemon may run."""
 
 _SUFFIX = ".json"
 _NAME = re.compile(r"gpu-[0-9a-z-]{1,59}", re.ASCII)
@@ -43,32 +43,32 @@ _log = get_logger("sharing")
 
 @dataclass(frozen=True, slots=True)
 class SharingRecord:
-    """What was changed for one group, in the boot and the load of the driver that it names.
-
-    ``gpus`` are the PCI addresses concerned. ``compute_modes`` has the mode that each GPU had before, of
-    those whose mode was to be changed. ``interval`` is the time-slice that was to be set; ``daemon`` is
-    whether an MPS control daemon may run. ``applied`` says that all of it was done.
-    """
+    """What is changed for one group, in the boot and the load of the NVIDIA driver that it names."""
 
     group: str
     boot_id: str
     strategy: Strategy
+    # The PCI addresses of the group's GPUs.
     gpus: tuple[str, ...]
+    # The mode that each GPU had before; only of those whose mode is changed.
     compute_modes: Mapping[str, ComputeMode] = field(default_factory=dict)
+    # The time-slice that is set, or is about to be.
     interval: str = "Default"
+    # Whether an MPS control daemon may run.
     daemon: bool = False
+    # Whether all of it was done.
     applied: bool = False
     driver_generation: str = ""
 
     def is_live(self, era: Era) -> bool:
-        """Whether what it says was changed is so now: another load of the driver has put everything back."""
+        """Whether the changes may still be there: a reboot or another load of the driver undoes them all."""
         return era.covers(self.boot_id, self.driver_generation)
 
 
 class SharingRecords:
-    """The files in one folder, remembered. Callers hold the locks of a group's GPUs, but to ``look``.
+    """The files in one folder, kept in memory. All calls but ``all`` and ``on`` need the locks of the GPUs.
 
-    ``changed_elsewhere`` tells whether another instance may have written since it was last asked. All calls
+    ``changed_elsewhere`` says whether another instance may have written since the last call. All methods
     raise StorageError.
     """
 
@@ -79,15 +79,15 @@ class SharingRecords:
         parse: Callable[[str], DeviceName | None],
         changed_elsewhere: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``parse`` reads the name of a device."""
+        """``parse`` parses the name of a device."""
         self._era = era
         self._parse = parse
         self.files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
 
     def get(self, group: str) -> SharingRecord | None:
-        """The record of a group, None without one; one of an earlier era is removed.
+        """The record of a group, None if it has none. A record of an earlier era is removed.
 
-        One that cannot be read is put aside, and taken as if all had been changed from the defaults.
+        A file that cannot be read is put aside, and the record then says that everything was changed.
         """
         path, known = Path(self.files.path(group)), self.files.get(group)
         if known is None:
@@ -102,40 +102,45 @@ class SharingRecords:
         return known.record
 
     def assume(self, group: str) -> SharingRecord | None:
-        """Write down that all may have been changed from the defaults; None for the name of no device."""
+        """Write a record that says that everything was changed; None if the group is not named as a device.
+
+        Undoing it sets the defaults, whether or not anything had been changed.
+        """
         record = self._assumed(group)
         if record is not None:
             self.put(record)
         return record
 
-    def look(self) -> tuple[SharingRecord, ...]:
-        """All records as they are now, also of earlier boots; any caller may ask, with or without locks.
+    def all(self) -> tuple[SharingRecord, ...]:
+        """All records as they are now, also of earlier boots. Needs no locks.
 
-        Changes nothing: to act on a record, read it again under the locks of its GPUs.
+        To act on a record, read it again with ``get`` under the locks of its GPUs.
         """
         return self.files.records()
 
     def on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
-        """As ``look``, the records that concern any of the GPUs: PCI addresses as sysfs has them."""
+        """As ``all``, but only the records of any of these GPUs, given by PCI address as in sysfs."""
         return self.files.at(gpus)
 
     def put(self, record: SharingRecord) -> None:
-        """Write a record; where that fails, what is remembered stays."""
+        """Write a record. If that fails, the one before stays known."""
         self.files.put(record.group, record)
 
     def forget(self, group: str) -> None:
-        """Remove a record; where that fails, what is remembered stays."""
+        """Remove a record. If that fails, it stays known."""
         self.files.forget(group)
 
     def _damaged(self, group: str, damage: Damage[SharingRecord]) -> Kept[SharingRecord]:
-        """Until somebody with the locks gets it the file stays, and the most counts as changed."""
+        """Assume that everything was changed. The file stays until ``get`` puts it aside under the locks."""
         return Kept(self._assumed(group), damage.reason)
 
     def _assumed(self, group: str) -> SharingRecord | None:
         name = self._parse(group)
         if name is None or name.pci is None:
             return None
+        # The group is named after its first GPU. The claims on it say later whether it has more.
         gpu, era = str(name.pci), self._era()
+        # A partition has no compute mode of its own.
         modes: dict[str, ComputeMode] = {gpu: "default"} if name.kind.has_modes else {}
         return SharingRecord(
             group,
@@ -150,13 +155,13 @@ class SharingRecords:
 
 
 def group_of(name: str) -> str | None:
-    """The group whose record a file of this name is; None for files of others."""
+    """The group whose record has this file name; None if the file is not a record."""
     group = name.removesuffix(_SUFFIX)
     return group if group != name and _NAME.fullmatch(group) else None
 
 
 def _read(group: str, data: bytes) -> SharingRecord:
-    """Read a group's record; raises what ``MALFORMED`` has when it is none."""
+    """Read a group's record; raises one of ``MALFORMED`` if it is not one."""
     body: dict[str, Any] = decode_json(data)
     modes = {str(pci): mode for pci, mode in body["compute_modes"].items()}
     if body["strategy"] not in get_args(Strategy) or not set(modes.values()) <= set(get_args(ComputeMode)):

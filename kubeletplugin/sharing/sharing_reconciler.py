@@ -1,7 +1,7 @@
-"""Keeps the sharing of GPUs as the journal says, after crashes and when daemons or their supervisor end.
+"""Makes the sharing of GPUs what the journal says, after crashes and when an MPS daemon has ended.
 
-It finishes what an interrupted prepare or unprepare left, and ends daemons without a share. It also reports
-the states of the daemons, and GPUs for which a program of the driver hangs.
+It finishes interrupted prepares and unprepares, and ends daemons without a share. It also reports the states
+of the daemons, and GPUs for which a program of the NVIDIA driver hangs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _log = get_logger("sharing")
 
 
 class SharingReconciler:
-    """One pass looks at every group; a pass that fails for one goes on with the next.
+    """Settles every group in each pass; an error in one group does not stop the others.
 
-    ``tell(states)`` gets the states of all daemons when they change, None while the supervisor is silent.
-    ``tell_hanging(blocked)`` gets the GPUs for which a program of the driver did not end, when that changes.
+    ``report_daemons(states)`` gets the states of all daemons when they change, None if the supervisor does
+    not answer. ``report_hanging(blocked)`` gets the GPUs for which a program of the driver did not end, when
+    they change.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class SharingReconciler:
         journal: Journal,
         locks: KeyedLocks,
         mps: MpsClient,
-        tell: Callable[[tuple[MpsState, ...] | None], None],
-        tell_hanging: Callable[[tuple[BlockedPlacement, ...]], None],
+        report_daemons: Callable[[tuple[MpsState, ...] | None], None],
+        report_hanging: Callable[[tuple[BlockedPlacement, ...]], None],
     ) -> None:
         self._sharing = sharing
         self._shares = shares
@@ -52,61 +53,61 @@ class SharingReconciler:
         self._journal = journal
         self._locks = locks
         self._mps = mps
-        self._tell = tell
-        self._tell_hanging = tell_hanging
+        self._report_daemons = report_daemons
+        self._report_hanging = report_hanging
         self._hanging: tuple[BlockedPlacement, ...] = ()
-        self._used = threading.Event()
+        self._mps_used = threading.Event()
         self._stopped = False
         self._daemons: tuple[str, ...] = ()
 
     def run_once(self) -> None:
-        """Set every group as the journal says, and end the daemons that belong to none."""
+        """Set every group up as the journal says, and end the daemons that belong to none."""
         records = self._sharing.recorded()
         if any(record.daemon for record in records):
-            self.mps_is_used()
+            self.note_mps_use()
         groups = {record.group: set(record.gpus) for record in records}
+        # A group whose record was lost still has claims in the journal.
         for entry in self._journal.held():
             for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
                 groups.setdefault(group, set()).update(gpus)
         hanging: list[BlockedPlacement] = []
         for group, concerned in sorted(groups.items()):
             hanging += self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
-        self._pass_on(tuple(hanging))
+        if tuple(hanging) != self._hanging:
+            self._hanging = tuple(hanging)
+            self._report_hanging(self._hanging)
+        # The records are from the beginning of this pass. A daemon that was started meanwhile looks
+        # unrecorded here, but end_unrecorded() reads its record again under the locks.
         for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
             name = self._kinds.parse(daemon)
             if name is not None and name.pci is not None:
                 gpu = {str(name.pci)}
                 self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
 
-    def _pass_on(self, hanging: tuple[BlockedPlacement, ...]) -> None:
-        if hanging != self._hanging:
-            self._hanging = hanging
-            self._tell_hanging(hanging)
-
-    def mps_is_used(self) -> None:
-        """Begin to listen to the supervisor; costs next to nothing when called again."""
-        self._used.set()
+    def note_mps_use(self) -> None:
+        """Make ``follow`` begin. Calling it again costs almost nothing."""
+        self._mps_used.set()
 
     def follow(self) -> None:
-        """Listen to the supervisor from the first use of MPS on, until ``stop``; for a thread of its own."""
-        self._used.wait()
+        """Follow the supervisor from the first use of MPS until ``stop``. Needs a thread of its own."""
+        self._mps_used.wait()
         if not self._stopped:
-            self._mps.follow(self._heard)
+            self._mps.follow(self._on_states)
 
     def stop(self) -> None:
         """Make ``follow`` return."""
         self._stopped = True
-        self._used.set()
+        self._mps_used.set()
         self._mps.close()
 
-    def _heard(self, states: tuple[MpsState, ...] | None) -> None:
+    def _on_states(self, states: tuple[MpsState, ...] | None) -> None:
         self._daemons = tuple(state.name for state in states or ())
-        self._tell(states)
+        self._report_daemons(states)
 
     def _under_lock(
         self, group: str, gpus: Iterable[str], work: Callable[[], None]
     ) -> tuple[BlockedPlacement, ...]:
-        """Do the work; returns the GPUs for which it failed because a program of the driver hangs."""
+        """Do the work with the GPUs locked; returns the GPUs if a program of the driver hangs."""
         try:
             with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
                 work()
@@ -122,7 +123,7 @@ class SharingReconciler:
 
 
 def _hangs(error: BaseException | None) -> ProgramHangs | None:
-    """The program that did not end, where that is why something failed."""
+    """The ProgramHangs that caused an error, None if it has another cause."""
     while error is not None and not isinstance(error, ProgramHangs):
         error = error.__cause__
     return error

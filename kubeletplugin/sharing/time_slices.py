@@ -1,7 +1,7 @@
-"""Sets how long the processes on a GPU compute in turn, with nvidia-smi from the driver root.
+"""Sets the time-slice of a GPU, with nvidia-smi from the driver root.
 
-NVML has no call for it. The driver forgets the setting with a reboot, and with a reset of the GPU; a GPU that
-cannot is no failure, its processes take turns by the driver's own measure.
+NVML has no call for it. A reboot or a reset of the GPU brings the default back. A GPU that does not support
+time-slices is not an error: its processes take turns by the NVIDIA driver's default.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Interval = Literal["Default", "Short", "Medium", "Long"]
 
 SMI = "nvidia-smi"
 
+# The values of --set-timeslice. How many milliseconds each one is, NVIDIA does not publish.
 _NUMBERS: dict[Interval, int] = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
+# A line of ``compute-policy --list``: the GPU's index, the policy, and its value.
 _ROW = re.compile(r"\|\s*\d+\s+time-?slice\s+(\w+)\s*\|", re.ASCII | re.IGNORECASE)
-"""A line of ``compute-policy --list``: the GPU's index, the policy, and its value."""
-
+# nvidia-smi exits with NVML's return code, here NVML_ERROR_NOT_SUPPORTED.
 _NOT_SUPPORTED = 3
-"""nvidia-smi exits with NVML's return code: NVML_ERROR_NOT_SUPPORTED."""
 
 
 class TimeSlices:
@@ -32,30 +32,31 @@ class TimeSlices:
         self._timeout_seconds = timeout_seconds
 
     def set(self, uuid: str, interval: Interval) -> str | None:
-        """Have processes on the GPU take turns so; None, or why this GPU cannot, in nvidia-smi's words.
+        """Set the time-slice of the GPU; returns nvidia-smi's message if the GPU does not support it.
 
-        Raises NodeIncomplete without nvidia-smi, ClaimBlocked when it fails otherwise or does not end.
+        Raises NodeIncomplete if nvidia-smi is missing, ClaimBlocked if it fails otherwise or does not end.
         """
-        words = ["compute-policy", "-i", uuid, "--set-timeslice", str(_NUMBERS[interval])]
-        said = run_program(self._programs.find(SMI), words, timeout_seconds=self._timeout_seconds)
-        if said.code == _NOT_SUPPORTED:
-            return said.words
-        if said.code != 0:
+        arguments = ["compute-policy", "-i", uuid, "--set-timeslice", str(_NUMBERS[interval])]
+        result = run_program(self._programs.find(SMI), arguments, timeout_seconds=self._timeout_seconds)
+        if result.code == _NOT_SUPPORTED:
+            return result.words
+        if result.code != 0:
             raise ClaimBlocked(
-                f"the time-slice {interval} of GPU {uuid} could not be set: {said.words}",
-                f"it is tried again; see whether {SMI} {' '.join(words)} works on the node",
+                f"the time-slice {interval} of GPU {uuid} could not be set: {result.words}",
+                f"it is tried again; see whether {SMI} {' '.join(arguments)} works on the node",
             )
         return None
 
     def get(self, uuid: str) -> Interval | None:
-        """How processes on the GPU take turns now, None where nvidia-smi does not tell.
+        """The time-slice of the GPU now, None if unknown.
 
-        Its words are for people and differ between versions: what is not understood is not known. Raises
-        NodeIncomplete without nvidia-smi, ClaimBlocked when it does not end.
+        Raises NodeIncomplete if nvidia-smi is missing, ClaimBlocked if it does not end.
         """
-        words = ["compute-policy", "-i", uuid, "--list"]
-        said = run_program(self._programs.find(SMI), words, timeout_seconds=self._timeout_seconds)
-        values = [row[1].capitalize() for line in said.lines if (row := _ROW.fullmatch(line))]
-        if said.code != 0 or len(values) != 1:
+        arguments = ["compute-policy", "-i", uuid, "--list"]
+        result = run_program(self._programs.find(SMI), arguments, timeout_seconds=self._timeout_seconds)
+        # The table is made for people and differs between versions. A line that does not match must not look
+        # like a changed time-slice, so it counts as unknown.
+        values = [row[1].capitalize() for line in result.lines if (row := _ROW.fullmatch(line))]
+        if result.code != 0 or len(values) != 1:
             return None
         return next((interval for interval in _NUMBERS if interval == values[0]), None)

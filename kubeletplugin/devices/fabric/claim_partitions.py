@@ -1,8 +1,8 @@
-"""Keeps the fabric partition of each claim active while the claim is held, as the journal says.
+"""Keeps the fabric partition of each claim active while the journal says that the claim is held.
 
-In shared NVSwitch mode a GPU has no NVLink, and CUDA does not start, before a partition with it is active. A
-partition is activated before anything else is done with its GPUs, above all before they leave the NVIDIA
-driver for vfio, and deactivated after they are back.
+In shared NVSwitch mode no NVLink of a GPU is up, and CUDA does not start on it, before a partition with this
+GPU is active. A partition is activated before anything else is done with its GPUs, above all before they are
+unbound from the NVIDIA driver and bound to vfio. It is deactivated after they are back.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _log = get_logger("fabric")
 class ClaimFabric:
     """The fabric partitions of the claims of one node.
 
-    Callers hold the locks of the claim and of its GPUs, except for ``run_once``. ``published(device)`` are
-    the attributes of a device as last published, empty if never seen.
+    Callers hold the locks of the claim and of its GPUs, except for ``run_once``. ``published(device)`` gives
+    the attributes of a device as last published, none if never seen.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ClaimFabric:
         """Deactivate what no claim needs any more on GPUs that are to be handed out; raises DriverError."""
         locked = set(gpus)
         for record in self._records.on(locked):
-            if self._holders.need(record):
+            if self._holders.is_needed(record):
                 continue
             if not locked.issuperset(record.gpus):
                 raise PartitionTaken(f"fabric partition {record.partition} is being let go", "it is retried")
@@ -69,10 +69,10 @@ class ClaimFabric:
     def partition_of(
         self, ref: ClaimRef, held: Sequence[HeldDevice], hardware: HardwareNow
     ) -> FabricPartition | None:
-        """The partition that the claim needs active for these devices; None where it needs none.
+        """The partition that has to be active for these devices, None if the claim needs none.
 
-        Raises ClaimRefused where no partition has just these GPUs, PartitionTaken where another is in the
-        way, FabricError, NvmlError.
+        Raises ClaimRefused if no partition has exactly these GPUs, PartitionTaken if another one with one of
+        the GPUs is active, FabricError, NvmlError.
         """
         is_expected = any(map(self._is_in_partition, held))
         if not is_expected and self._activation.is_absent:
@@ -89,16 +89,16 @@ class ClaimFabric:
             addresses = [PciAddress.parse(pci) for pci in sorted(gpus)]
             numbers = physical_ids(partitions, [self._known(pci, hardware) for pci in addresses])
             found = partition_of(f"claim {ref.namespace}/{ref.name}", addresses, numbers, partitions)
-        refuse_taken(found, partitions, {record.partition for record in self._records.look()})
+        refuse_taken(found, partitions, {record.partition for record in self._records.all()})
         return found
 
     def join(self, entry: Entry, partition: FabricPartition) -> None:
-        """Activate the claim's partition; raises DriverError, and then the caller has to call ``leave``."""
+        """Activate the claim's partition. Raises DriverError; then the caller has to call ``leave``."""
         gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
         self._activation.begin(partition, gpus, outlives_driver=outlives)
 
     def number_of(self, entry: Entry) -> int | None:
-        """The number of the partition that is active for the claim, None for none; raises StorageError."""
+        """The number of the partition that is active for the claim, None if none is; raises StorageError."""
         gpus = self._holders.gpus(entry.devices)
         if not gpus:
             return None
@@ -106,55 +106,59 @@ class ClaimFabric:
         return next((one.partition for one in found), None)
 
     def leave(self, entry: Entry) -> None:
-        """Deactivate the claim's partition unless others need it.
+        """Deactivate the claim's partition unless other claims need it.
 
-        Before that the journal says that the claim is no longer prepared: another prepare activates the
-        partition again. A failure is logged; the partition is deactivated later, at the latest before one of
-        its GPUs is handed out again.
+        An error is logged and not raised, so that unprepare never waits for the fabric manager. The partition
+        is deactivated later, at the latest before one of its GPUs is handed out again.
         """
         try:
             for record in self._records.on(entry.gpus):
                 is_locked = set(entry.gpus).issuperset(record.gpus)
-                if is_locked and not self._holders.need(record, without=entry.uid):
+                if is_locked and not self._holders.is_needed(record, without=entry.uid):
+                    # The journal first. A prepare after a crash must not answer from an entry that still says
+                    # "prepared": it has to activate the partition again.
                     self._holders.note_release(entry.uid)
                     self._activation.end(record)
         except DriverError as error:
             _log.warning("fabric partition is not deactivated yet", uid=entry.uid, error=str(error))
 
     def run_once(self) -> None:
-        """Deactivate what no claim needs any more, and tell a new fabric manager what is active."""
+        """Deactivate partitions that no claim needs, and tell a restarted fabric manager what is active."""
         try:
-            records = self._records.look()
+            records = self._records.all()
             if records:
                 self._activation.restore()
             for record in records:
-                if not self._holders.need(record):
+                if not self._holders.is_needed(record):
                     self._end_if_unneeded(record)
         except DriverError as error:
             _log.warning("the fabric is not as it has to be yet", error=str(error))
 
     def _end_if_unneeded(self, record: FabricRecord) -> None:
         with self._locks.holding(sorted(map(gpu_key, record.gpus)), _LOCK_SECONDS):
-            if record in self._records.look() and not self._holders.need(record):
+            # A claim may have come, or the record gone, before the locks were taken.
+            if record in self._records.all() and not self._holders.is_needed(record):
                 self._activation.end(record)
 
     def _is_in_partition(self, held: HeldDevice) -> bool:
-        """Whether the device was published as one in a partition."""
+        """Whether the device was published as part of a fabric partition."""
         return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in self._published(held.device))
 
     def _own(self, gpus: set[str]) -> FabricRecord | None:
-        """The record of a partition of just these GPUs, which this claim or shares beside it have left.
+        """The record of an active partition of exactly these GPUs, None without one.
 
-        It counts before NVML, which does not know a GPU that has gone to vfio since.
+        It is from an earlier prepare of this claim, or from claims with shares of the same GPUs.
         """
+        # It is used before NVML is asked: NVML does not know the GPUs that are bound to vfio by now.
         found = (record for record in self._records.on(gpus) if set(record.gpus) == gpus)
-        return next((record for record in found if self._holders.need(record)), None)
+        return next((record for record in found if self._holders.is_needed(record)), None)
 
     def _known(self, pci: PciAddress, hardware: HardwareNow) -> KnownGpu:
-        """The GPU as far as NVML knows it, which is not the case while vfio has it. Raises NvmlError."""
+        """What NVML knows of the GPU: nothing while it is bound to vfio. Raises NvmlError."""
         try:
             uuid = hardware.identity(pci).uuid
             module = self._discovery.on_gpu(pci, lambda device, watch: watch("module_id", device.module_id))
+        # The board gives no module id. The fabric manager may give the GPU's address or UUID instead.
         except NotSupported:
             return KnownGpu(pci, hardware.identity(pci).uuid)
         except (NotFound, DriverNotLoaded):
@@ -163,9 +167,9 @@ class ClaimFabric:
 
 
 class PartitionHolders:
-    """Says by the journal whether claims hold the GPUs of a fabric partition with their NVLinks.
+    """Reads in the journal whether claims hold the GPUs of a fabric partition with their NVLinks.
 
-    ``step(name)`` follows the steps.
+    ``step(name)`` lets tests stop at a step.
     """
 
     def __init__(
@@ -176,8 +180,8 @@ class PartitionHolders:
         self._era = era
         self._step = step
 
-    def need(self, record: FabricRecord, without: str = "") -> bool:
-        """Whether a claim other than that of the UID ``without`` needs the partition of a record."""
+    def is_needed(self, record: FabricRecord, without: str = "") -> bool:
+        """Whether a claim other than ``without`` needs the partition of a record."""
         era = self._era()
         return record.is_live(era) and any(
             not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, era)
@@ -188,22 +192,20 @@ class PartitionHolders:
         )
 
     def outlive_driver(self, devices: Iterable[HeldDevice]) -> bool:
-        """Whether a GPU of theirs is not with the NVIDIA driver, so that loading it again ends nothing."""
+        """Whether one of the GPUs is not bound to the NVIDIA driver, so its reload does not end the claim."""
         return any(self._kinds.leaves_driver(held) for held in devices)
 
     def note_release(self, uid: str) -> None:
-        """Write down that a claim is not prepared any more, if it was; raises StorageError."""
+        """Journal that a claim is being released, if it was prepared; raises StorageError."""
         entry = self._journal.get(uid)
         if entry is not None and entry.state == "prepared":
             self._journal.put(replace(entry, state="releasing"))
             self._step("releasing")
 
     def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
-        """The addresses of the GPUs whose NVLinks the devices come with; an unknown kind may come with them.
-
-        A claim with admin access has no NVLinks.
-        """
+        """The addresses of the GPUs that the devices have together with their NVLinks."""
         kinds = self._kinds
+        # Admin access comes without NVLinks. A kind that only a newer version knows may come with them.
         return {
             pci
             for held in devices

@@ -1,4 +1,4 @@
-"""Finds the fabric partition of a claim's GPUs, and says why there is none: pure, and every refusal first."""
+"""Finds the fabric partition of a claim's GPUs, or says why there is none: pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def partition_of(
     numbers: Mapping[PciAddress, int],
     partitions: Sequence[FabricPartition],
 ) -> FabricPartition:
-    """The partition that has the claim's GPUs and no other.
+    """The partition that has exactly the claim's GPUs.
 
-    ``numbers`` are the fabric manager's of the node's GPUs. Raises ClaimRefused where there is none, with the
-    constraint that a claim needs.
+    ``numbers`` are the fabric manager's numbers of the node's GPUs. If there is no such partition,
+    ClaimRefused is raised with the constraint that the claim needs.
     """
     unknown = sorted(set(gpus) - numbers.keys())
     if unknown:
@@ -44,11 +44,12 @@ def _why_none(
     partitions: Sequence[FabricPartition],
 ) -> tuple[str, str]:
     """What is wrong with the claim's set of GPUs, and the way out."""
+    # The smallest partition that has all of them and more.
     around = min(
         (one for one in partitions if wanted < one.physical_ids), key=lambda one: len(one.gpus), default=None
     )
     sizes = sorted({len(one.gpus) for one in partitions})
-    has = f"{claim} was given the GPUs of modules {_listed(wanted)}"
+    has = f"{claim} was given the GPUs of modules {', '.join(map(str, sorted(wanted)))}"
     if len(wanted) in sizes:
         way_out = f"give it the constraint {_constraint(len(wanted))}"
     elif around is not None:
@@ -65,9 +66,9 @@ def _why_none(
 def refuse_taken(
     wanted: FabricPartition, partitions: Sequence[FabricPartition], ours: Collection[int]
 ) -> None:
-    """Raise PartitionTaken where another partition with a GPU of the wanted one is active.
+    """Raise PartitionTaken if another partition that shares a GPU with the wanted one is active.
 
-    ``ours`` are the partitions that claims of this node have activated.
+    ``ours`` are the partitions that were activated for claims of this node.
     """
     for other in partitions:
         if other.number == wanted.number or not other.active:
@@ -82,10 +83,6 @@ def refuse_taken(
                 f"{other} is active, though for no claim of this node, and shares GPUs with {wanted}",
                 f"whoever activated it has to deactivate it (fmpm -d {other.number})",
             )
-
-
-def _listed(numbers: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(numbers)))
 
 
 def _constraint(size: int) -> str:

@@ -1,7 +1,8 @@
 """Remembers, over crashes, which fabric partitions the plugin has activated: one small file for each.
 
-The file is written before a partition is activated and removed once it is deactivated. So a partition that is
-active and has no file is somebody else's. Only the journal says which claims need a partition.
+The file is written before a partition is activated, and removed after it was deactivated. So an active
+partition without a file was activated by somebody else. Which claims need a partition is in the journal
+alone.
 """
 
 from __future__ import annotations
@@ -33,37 +34,37 @@ _log = get_logger("fabric")
 
 @dataclass(frozen=True, slots=True)
 class FabricRecord:
-    """A partition that was activated in the boot and the load of the driver that it names, or is about to be.
+    """A partition that was activated, or is about to be."""
 
-    ``driver_generation`` is empty where loading the driver anew ends nothing. ``gpus`` are the PCI addresses
-    of all of its GPUs, sorted. ``active`` says that it was activated. ``persistent`` are the GPUs
-    whose persistence mode was on before.
-    """
-
+    # The fabric manager's number of it.
     partition: int
+    # The PCI addresses of all of its GPUs, sorted.
     gpus: tuple[str, ...]
     boot_id: str
+    # The load of the NVIDIA driver, empty if the partition outlives loading it again.
     driver_generation: str = ""
+    # Whether it was activated.
     active: bool = False
+    # The GPUs whose persistence mode was on before.
     persistent: tuple[str, ...] = ()
 
     def is_live(self, era: Era) -> bool:
-        """Whether it can be active now: nothing outlives a reboot, or another load of the driver."""
+        """Whether it can still be active: nothing outlives a reboot, or another load of the driver."""
         return era.covers(self.boot_id, self.driver_generation)
 
 
 class FabricRecords:
-    """The files in one folder, remembered. Callers hold the locks of a record's GPUs where they change it.
+    """The files in one folder, kept in memory. To change a record, callers hold the locks of its GPUs.
 
-    ``changed_elsewhere`` tells whether another instance may have written since it was last asked. All calls
+    ``changed_elsewhere`` says whether another instance may have written since the last call. All methods
     raise StorageError.
     """
 
     def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
-        """The folder is made with the first record: most nodes have no fabric."""
+        """The folder is made with the first record, since most nodes have no fabric manager."""
         self.files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
 
-    def look(self) -> tuple[FabricRecord, ...]:
+    def all(self) -> tuple[FabricRecord, ...]:
         """All records as they are now, in the order of the partitions."""
         return self.files.records()
 
@@ -81,23 +82,19 @@ class FabricRecords:
 
 
 def _damaged(partition: int, damage: Damage[FabricRecord]) -> None:
-    """Put the file aside, since nobody knows what was activated."""
+    """Put the file aside. Its partition then counts as activated by somebody else."""
     _log.error("record of a fabric partition cannot be read", partition=partition, reason=damage.reason)
     put_aside(damage.path)
 
 
-def _name_of(partition: int) -> str:
-    return f"partition-{partition}.json"
-
-
 def partition_of(name: str) -> int | None:
-    """The partition whose record a file of this name is; None for files of others."""
+    """The partition whose record has this file name; None if the file is not a record."""
     match = _NAME.fullmatch(name)
     return int(match["number"]) if match else None
 
 
 def _read(partition: int, data: bytes) -> FabricRecord:
-    """Read a partition's record; raises what ``MALFORMED`` has when it is none."""
+    """Read a partition's record; raises one of ``MALFORMED`` if it is not one."""
     body = decode_json(data)
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
     if not gpus or body["partition"] != partition:
@@ -113,5 +110,9 @@ def _read(partition: int, data: bytes) -> FabricRecord:
 
 
 _FILES: RecordFiles[int, FabricRecord] = RecordFiles(
-    partition_of, _name_of, _read, lambda record: compact_json(asdict(record)), lambda record: record.gpus
+    partition_of,
+    lambda partition: f"partition-{partition}.json",
+    _read,
+    lambda record: compact_json(asdict(record)),
+    lambda record: record.gpus,
 )

@@ -13,19 +13,20 @@ _NOTHING, _NO_LIMITS = Share(), MpsSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How one device is to be shared."""
+class SharingRequest:
+    """How one device is to be shared, from its name, the allocation and the opaque configurations."""
 
     strategy: Strategy
     # The form in which the device is published, None if the claim has the device for itself.
     form: SharedForm | None = None
-    # What the claim got of the device.
+    # What the scheduler gave the claim of the device.
     share: Share = _NOTHING
     # The time-slice in the claim's configuration, empty if there is none.
     interval: str = ""
     mps: MpsSettings = _NO_LIMITS
-    # Whether a configuration asks for the strategy that the device is published with.
-    asked: bool = False
+    # Whether a configuration names the strategy. A claim that has all of a fractional device shares it among
+    # its own pods only then.
+    has_strategy: bool = False
     # The time-slice in the configuration of the device's class, empty if there is none.
     class_interval: str = ""
     # How the configuration divides the claim's memory among containers, None if it does not.
@@ -41,7 +42,7 @@ class PlannedDevice:
     allocated: AllocatedDevice
     name: DeviceName
     cdi_device: str
-    wish: Wish | None = None
+    sharing: SharingRequest | None = None
     # The opaque configuration that applies to it, None if there is none. A kind that needs it later keeps it
     # in the device's record.
     config: Document | None = None

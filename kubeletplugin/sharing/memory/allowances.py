@@ -1,4 +1,4 @@
-"""What claims may have of GPUs, according to the journal."""
+"""How much memory of a GPU each claim may have, according to the journal."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from kubeletplugin.sharing.memory.division import extras
 Device = tuple[str, str]
 """Claim UID and CDI device."""
 
-_ANEW = "delete the pod, so that its claim is prepared anew"
+_PREPARE_AGAIN = "delete the pod, so that its claim is prepared anew"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the containers with one device of a claim may have of its GPU, all together.
-
-    ``requests`` is how many requests of the claim have devices: the kubelet tells of a container only that it
-    has something of the claim. ``most_bytes`` is the most that it may have now, ``memory.most_bytes`` ever.
-    ``is_mps`` is whether an MPS server serves its processes, ``spans`` whether the device lies on several
-    GPUs.
-    """
+    """How much memory of a GPU the containers with one device of a claim may have, all together."""
 
     device: Device
+    # The allocated device.
     name: str
+    # The address and the UUID of the GPU.
     pci: str
     uuid: str
     memory: MemoryRecord
+    # How many requests of the claim have devices. The kubelet lists which containers have something of a
+    # claim, but not which request each of them uses.
     requests: int
-    is_mps: bool
-    spans: bool
+    # Whether an MPS server serves the claim's processes.
+    uses_mps: bool
+    has_several_gpus: bool
+    # The most that they may have now; ``memory.most_bytes`` is the most that they can ever have.
     most_bytes: int
 
     @property
     def bursts(self) -> bool:
-        """Whether it may have more than it is guaranteed."""
+        """Whether the claim can ever have more than it is guaranteed."""
         return self.memory.most_bytes > self.memory.guaranteed_bytes
 
 
@@ -51,31 +51,31 @@ class Allowances:
         self._journal = journal
         self._era = era
 
-    def of_start(self, start: ContainerStart) -> Allowance:
-        """What the device of a container that starts is allowed.
+    def for_start(self, start: ContainerStart) -> Allowance:
+        """The allowance of the device with which a container starts.
 
-        Raises ClaimRefused where the container must not have the device, StorageError.
+        Raises ClaimRefused if the container must not have the device, StorageError.
         """
         entry = self._journal.get(start.claim_uid)
         now = standing(entry, self._era())
         if entry is None or now.state in ("released", "releasing"):
             raise ClaimRefused(
                 f"claim {start.claim_uid} is not prepared on this node, so no container can have its devices",
-                _ANEW,
+                _PREPARE_AGAIN,
             )
         if now.ended:
             raise ClaimRefused(
                 f"claim {entry.owner} was prepared before the node, or its NVIDIA driver, was started anew",
-                _ANEW,
+                _PREPARE_AGAIN,
             )
         found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
         if found is None:
             raise ClaimRefused(
                 f"claim {entry.owner} has no device {start.cdi_device} whose memory is "
                 "limited, so a container with it cannot be held to anything",
-                _ANEW,
+                _PREPARE_AGAIN,
             )
-        if found.spans:
+        if found.has_several_gpus:
             raise ClaimRefused(
                 f"{found.name} lies on several GPUs, and a limit of memory holds on one",
                 "use a class whose devices lie on one GPU each",
@@ -85,11 +85,12 @@ class Allowances:
     def on_gpu(
         self, pci: str, memory_bytes: Callable[[], int], live: Iterable[Device]
     ) -> Mapping[Device, Allowance]:
-        """What all devices of a GPU are allowed now; of an earlier load of the NVIDIA driver as well.
+        """The allowances of all devices on a GPU now.
 
-        What no claim is guaranteed is divided among the ``live`` ones that may burst: those with containers.
-        ``memory_bytes()`` is the memory of the GPU, asked where somebody may burst.
+        The memory that no claim is guaranteed is divided among the ``live`` devices, those with containers,
+        that may burst. ``memory_bytes()`` is the memory of the GPU; it is called only if a device may burst.
         """
+        # Without the load of the driver: containers of claims from an earlier load may still be there.
         boot = Era(self._era().boot_id)
         holders = [entry for entry in self._journal.holders(pci) if standing(entry, boot).is_live]
         found = {one.device: one for entry in holders for one in _allowed(entry) if one.pci == pci}
@@ -101,6 +102,7 @@ class Allowances:
         if not wanted:
             return found
         guaranteed = [_guaranteed(held, pci) for entry in holders for held in entry.devices]
+        # If the guarantee of one claim is unknown, nothing counts as free.
         unknown = any(amount is None for amount in guaranteed)
         free_bytes = 0 if unknown else memory_bytes() - sum(amount or 0 for amount in guaranteed)
         more = extras(free_bytes, wanted)
@@ -116,7 +118,7 @@ def _allowed(entry: Entry) -> Iterator[Allowance]:
         memory = held.memory
         if memory is None:
             continue
-        is_mps = held.share is not None and held.share.strategy == "MPS"
+        uses_mps = held.share is not None and held.share.strategy == "MPS"
         yield Allowance(
             (entry.uid, held.cdi_device),
             held.device,
@@ -124,14 +126,14 @@ def _allowed(entry: Entry) -> Iterator[Allowance]:
             held.uuid,
             memory,
             requests,
-            is_mps,
+            uses_mps,
             bool(held.more_gpus),
             memory.guaranteed_bytes,
         )
 
 
 def _guaranteed(held: HeldDevice, pci: str) -> int | None:
-    """What a device has to itself of a GPU; None where nobody knows."""
+    """The bytes of a GPU that are guaranteed to a device, None if unknown."""
     if pci not in held.gpus or held.admin_access:
         return 0
     if held.memory is not None:

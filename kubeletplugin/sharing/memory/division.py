@@ -1,7 +1,7 @@
-"""Divides what claims may have of a GPU among their containers: pure arithmetic over bytes.
+"""Divides the memory that a claim may have of a GPU among its containers: pure arithmetic over bytes.
 
-A soft limit reserves nothing (NVIDIA's "MPS v3 Memory Partitioning"), so hard limits alone keep what claims
-are guaranteed: those of one claim together never exceed what it may have, and those on one GPU together
+A soft limit reserves nothing (NVIDIA's "MPS v3 Memory Partitioning"), so only hard limits protect what claims
+are guaranteed. The hard limits of a claim together never exceed what it may have, and those on a GPU together
 never exceed the GPU. Limits are lowered before others are raised, and never below what a container uses.
 """
 
@@ -21,25 +21,25 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one container may have of a GPU, in bytes: guaranteed, and at most."""
+    """The limits of one container on a GPU, in bytes: ``soft_bytes`` guaranteed, ``hard_bytes`` at most."""
 
     soft_bytes: int = 0
     hard_bytes: int = 0
 
 
-def coming(
+def expected_containers(
     listed: Collection[ContainerName],
     present: Collection[ContainerName],
     requests: int,
     newcomer: ContainerName | None = None,
 ) -> tuple[str, ...]:
-    """The names of the containers that are to come to those that are there, empty for one without a name.
+    """The names of the containers that will start beside the ``present`` ones; empty for an unknown name.
 
-    ``listed`` are those that the kubelet lists for the device, of all pods: containers and sidecars, each
-    with all devices of the claim (pkg/kubelet/apis/podresources/server_v1.go). So the requests of a claim are
-    taken to be used by as many of them each. A container that it does not list, the ``newcomer``, is an init
-    container: the others of its pod start only after it has ended.
+    ``listed`` are the containers of all pods that the kubelet lists for the device. ``requests`` is the
+    number of the claim's requests, and ``newcomer`` the container that starts now.
     """
+    # The kubelet does not list init containers (pkg/kubelet/apis/podresources/server_v1.go). The other
+    # containers of the pod start only after this one has ended.
     waits = newcomer is not None and bool(newcomer) and newcomer not in listed
     still = [
         name
@@ -53,6 +53,8 @@ def coming(
     ]
     if requests <= 1:
         return tuple(name.container for name in still)
+    # The kubelet lists each container with all devices of its claim, whichever request it uses. So each
+    # request is taken to be used by an equal number of containers, rounded up.
     known = sum(name in listed for name in present)
     return ("",) * min(len(still), max(0, -(-len(listed) // requests) - known))
 
@@ -60,11 +62,10 @@ def coming(
 def portions(
     memory: MemoryRecord, most_bytes: int, present: Mapping[Key, str], coming: Sequence[str]
 ) -> dict[Key, Portion]:
-    """What each container that is there gets, by key, once all that are to come are there as well.
+    """The limits of each present container, by key, that leave room for those that will start.
 
-    ``present`` has the names of those that are there, ``coming`` of the others. ``most_bytes`` is the most
-    that the claim may have now: beyond what it is guaranteed, all containers get more in proportion. Portions
-    are whole MiB, the unit of NVIDIA's own tools, rounded down.
+    ``present`` has the names of the present containers, ``coming`` those of the others. ``most_bytes`` is the
+    most that the claim may have now. If that is more than its guarantee, all get more in proportion.
     """
     named = [memory.parts[name] for name in (*present.values(), *coming) if name in memory.parts]
     sharing = len(present) + len(coming) - len(named)
@@ -78,6 +79,7 @@ def portions(
 
 
 def _portion(part_bytes: int, guaranteed_bytes: int, most_bytes: int) -> Portion:
+    # Whole MiB, the unit of NVIDIA's own tools, rounded down so that the sum fits.
     soft_bytes = max(0, part_bytes) // MIB * MIB
     if not 0 < guaranteed_bytes < most_bytes:
         return Portion(soft_bytes, soft_bytes)
@@ -85,12 +87,10 @@ def _portion(part_bytes: int, guaranteed_bytes: int, most_bytes: int) -> Portion
 
 
 def extras(free_bytes: int, wanted: Mapping[Key, int]) -> dict[Key, int]:
-    """Divides what no claim is guaranteed: equal parts, of which nobody gets more than is wanted.
-
-    What one does not want the others get.
-    """
+    """Equal parts of ``free_bytes``, none larger than ``wanted``; what one does not want the others get."""
     found: dict[Key, int] = {}
     left_bytes = max(0, free_bytes)
+    # The smallest first: what it leaves of its equal part is divided among those after it.
     for count, key in enumerate(sorted(wanted, key=lambda one: wanted[one])):
         found[key] = min(wanted[key], left_bytes // (len(wanted) - count))
         left_bytes -= found[key]
@@ -98,7 +98,7 @@ def extras(free_bytes: int, wanted: Mapping[Key, int]) -> dict[Key, int]:
 
 
 def lowered(now: Portion, target: Portion, used_bytes: int) -> Portion:
-    """What a container keeps when it has to come down to a target: what it uses cannot be taken from it."""
+    """The limits of a container on the way down to a target: never below what it uses, rounded up to MiB."""
     used_bytes = -(-used_bytes // MIB) * MIB
     hard_bytes = min(now.hard_bytes, max(target.hard_bytes, used_bytes))
     return Portion(min(now.soft_bytes, target.soft_bytes, hard_bytes), hard_bytes)
@@ -107,11 +107,10 @@ def lowered(now: Portion, target: Portion, used_bytes: int) -> Portion:
 def admitted(
     target: Portion, memory: MemoryRecord, others: Iterable[Portion], room_bytes: int, gpu_room_bytes: int
 ) -> Portion:
-    """What a container gets that comes to the others of its claim, which have come down already.
+    """The limits of a container that joins the ``others`` of its claim, which are lowered already.
 
-    ``room_bytes`` is what is left for it of the most that its claim may have now, ``gpu_room_bytes`` what is
-    left of the GPU. It gets what it is guaranteed or nothing, which is Portion(); only what exceeds that may
-    be less.
+    ``room_bytes`` is what is left of the most that the claim may have now, ``gpu_room_bytes`` what is left of
+    the GPU. The container gets its full guarantee or nothing, which is Portion(). Only its burst may be less.
     """
     held = tuple(others)
     soft_room = memory.guaranteed_bytes - sum(one.soft_bytes for one in held)
@@ -125,10 +124,10 @@ def admitted(
 def raised(
     now: Mapping[Key, Portion], targets: Mapping[Key, Portion], memory: MemoryRecord, room_bytes: int
 ) -> dict[Key, Portion]:
-    """What containers get that have less than their target, one after the other until the room is used up.
+    """The new limits of containers that have less than their target, in turn until the room is used up.
 
-    ``room_bytes`` is what is left of the most that their claim may have now, and of the GPU. Those that stay
-    as they are are left out.
+    ``room_bytes`` is what is left of the most that their claim may have now, and of the GPU. Containers whose
+    limits do not change are left out.
     """
     soft_room = memory.guaranteed_bytes - sum(one.soft_bytes for one in now.values())
     room_bytes = min(room_bytes, memory.most_bytes - sum(one.hard_bytes for one in now.values()))

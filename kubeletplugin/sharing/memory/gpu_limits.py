@@ -1,4 +1,4 @@
-"""Sets limits through NVML and reads them back, in the lane of each GPU."""
+"""Sets the memory limits of control groups through NVML, and reads them back."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.sharing.memory.division import MIB, Portion
 
+# NVML may round a limit up to units of its own. A limit that is higher by more than this counts as not held.
 _ROUNDING_BYTES = 256 * MIB
-"""By so much NVML may hold more than it was asked for, since it counts in units of its own."""
-
+# How many rounded limits are remembered. One that is forgotten is only set once more.
 _MOST_REMEMBERED = 1024
-"""Of so many limits it is remembered how NVML rounded them; one that is forgotten is set once more."""
 
 
 class NotHeld(ClaimBlocked):
-    """NVML took a limit and does not hold it."""
+    """NVML accepted a limit, but reads back a higher one or none."""
 
 
 class GpuLimits:
-    """The limits of control groups, on the GPUs of one node. Raises NvmlError throughout.
+    """The memory limits of control groups on one node's GPUs. Every method may raise NvmlError.
 
-    ``generation()`` tells one load of the NVIDIA driver from the next, empty where that is not known.
+    ``generation()`` differs between loads of the NVIDIA driver; it is empty if unknown.
     """
 
     def __init__(self, discovery: Discovery, generation: Callable[[], str]) -> None:
@@ -38,7 +37,7 @@ class GpuLimits:
         self._rounded: OrderedDict[tuple[str, str, Portion], Portion] = OrderedDict()
 
     def supports(self, pci: str) -> bool:
-        """Whether the GPU at this address takes limits; asked once for each load of its driver."""
+        """Whether the NVIDIA driver can limit memory on this GPU, asked once per load of the driver."""
         generation = self._generation()
         known = self._supported.get(pci)
         if known is not None and generation and known[0] == generation:
@@ -52,65 +51,63 @@ class GpuLimits:
         return self._discovery.on_gpu(PciAddress.parse(pci), shareable_bytes)
 
     def read(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits | None]:
-        """The limits of groups, by path, with what they use; None where a group has none.
+        """The limits of groups and what they use, by path; None if a group has no limits.
 
         Groups that are gone are left out.
         """
         paths = tuple(dict.fromkeys(cgroups))
-        return self._discovery.on_gpu(PciAddress.parse(pci), _all_of(paths)) if paths else {}
+        return self._discovery.on_gpu(PciAddress.parse(pci), _reading(paths)) if paths else {}
 
-    def glance(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits | None]:
-        """As ``read``, in a lane of its own and for less long: whoever sets limits never waits for it."""
+    def read_beside(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits | None]:
+        """As ``read``, but with a shorter timeout, and callers that set limits do not wait for it."""
         paths, address = tuple(dict.fromkeys(cgroups)), PciAddress.parse(pci)
         if not paths:
             return {}
-        found = self._discovery.read({address: _all_of(paths)})[address]
+        found = self._discovery.read({address: _reading(paths)})[address]
         if isinstance(found, NvmlCallFailed):
             raise found
         return found
 
     def hold(self, pci: str, cgroup: str, portion: Portion) -> MemoryLimits:
-        """Set the limits of a group and read them back, with what it uses.
+        """Set the limits of a group and read them back, with what the group uses.
 
-        Less than was asked for is held as well. Where NVML rounds up it is asked for so much less. Raises
-        NotHeld where it then still holds more, or nothing.
+        The result may be lower than ``portion``, never higher: then NotHeld is raised.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> MemoryLimits | None:
-            told = _set(device, watch, cgroup, portion.soft_bytes, portion.hard_bytes)
-            over = told.hard_bytes - portion.hard_bytes if told is not None else 0
+            limits = _set(device, watch, cgroup, portion.soft_bytes, portion.hard_bytes)
+            over = limits.hard_bytes - portion.hard_bytes if limits is not None else 0
+            # NVML rounded up. With so much less it rounds to the limit or below.
             if 0 < over <= min(_ROUNDING_BYTES, portion.hard_bytes):
                 hard_bytes = portion.hard_bytes - over
-                told = _set(device, watch, cgroup, min(portion.soft_bytes, hard_bytes), hard_bytes)
-            return told
+                limits = _set(device, watch, cgroup, min(portion.soft_bytes, hard_bytes), hard_bytes)
+            return limits
 
-        told = self._discovery.on_gpu(PciAddress.parse(pci), job)
-        if told is None or told.hard_bytes > portion.hard_bytes:
-            held = "none" if told is None else f"{told.hard_bytes} bytes"
+        limits = self._discovery.on_gpu(PciAddress.parse(pci), job)
+        if limits is None or limits.hard_bytes > portion.hard_bytes:
+            held = "none" if limits is None else f"{limits.hard_bytes} bytes"
             raise NotHeld(
                 f"NVML took a limit of {portion.hard_bytes} bytes for a container on GPU {pci} and holds "
                 f"{held}, so the container could take the memory of others",
                 "look for NVIDIA messages in the kernel log; restart the node if it lasts",
                 for_log=cgroup,
             )
-        self._remember((pci, cgroup, portion), Portion(told.soft_bytes, told.hard_bytes))
-        return told
+        key, found = (pci, cgroup, portion), Portion(limits.soft_bytes, limits.hard_bytes)
+        if found != portion:
+            self._rounded[key] = found
+            self._rounded.move_to_end(key)
+            if len(self._rounded) > _MOST_REMEMBERED:
+                self._rounded.popitem(last=False)
+        return limits
 
-    def is_held(self, pci: str, cgroup: str, portion: Portion, told: MemoryLimits | None) -> bool:
-        """Whether what NVML tells of a group is what it made of the portion, which it may have rounded."""
-        if told is None:
+    def is_held(self, pci: str, cgroup: str, portion: Portion, limits: MemoryLimits | None) -> bool:
+        """Whether the limits that NVML read back are those of ``portion``, perhaps rounded by NVML."""
+        if limits is None:
             return False
-        return Portion(told.soft_bytes, told.hard_bytes) in (
+        return Portion(limits.soft_bytes, limits.hard_bytes) in (
             portion,
             self._rounded.get((pci, cgroup, portion)),
         )
-
-    def _remember(self, asked: tuple[str, str, Portion], told: Portion) -> None:
-        if told != asked[2]:
-            self._rounded[asked] = told
-            self._rounded.move_to_end(asked)
-            if len(self._rounded) > _MOST_REMEMBERED:
-                self._rounded.popitem(last=False)
 
 
 def _set(
@@ -119,6 +116,7 @@ def _set(
     try:
         watch("set_memory_limits", lambda: device.set_memory_limits(cgroup, soft_bytes, hard_bytes))
     except NotFound as error:
+        # GPU_NOT_FOUND is a NotFound, too.
         if error.code != Code.NOT_FOUND:
             raise
         raise ClaimBlocked(
@@ -130,14 +128,15 @@ def _set(
     return _read(device, watch, cgroup)
 
 
-def _all_of(paths: Iterable[str]) -> Callable[[NvmlDevice, Watch], dict[str, MemoryLimits | None]]:
-    """The job that reads the limits of groups."""
+def _reading(paths: Iterable[str]) -> Callable[[NvmlDevice, Watch], dict[str, MemoryLimits | None]]:
+    """A job for a GPU that reads the limits of groups."""
 
     def job(device: NvmlDevice, watch: Watch) -> dict[str, MemoryLimits | None]:
         found: dict[str, MemoryLimits | None] = {}
         for path in paths:
             try:
                 found[path] = _read(device, watch, path)
+            # OPERATING_SYSTEM: NVML cannot open the group's folder, so the container has ended.
             except NvmlCallFailed as error:
                 if error.code != Code.OPERATING_SYSTEM:
                     raise
@@ -147,16 +146,15 @@ def _all_of(paths: Iterable[str]) -> Callable[[NvmlDevice, Watch], dict[str, Mem
 
 
 def _read(device: NvmlDevice, watch: Watch, cgroup: str) -> MemoryLimits | None:
-    """The limits of a group; None if it has none.
-
-    If the NVIDIA driver counts by itself, it may say NOT_SUPPORTED for a group without limits (see
-    ``limits_probe``). Setting limits then shows whether they are supported.
-    """
+    """The limits of a group, None if it has none."""
     try:
         return watch("memory_limits", lambda: device.memory_limits(cgroup))
     except NoMemoryLimits:
         return None
     except NotSupported as error:
+        # The library has no such function: the driver is older than R615.
         if error.code == Code.FUNCTION_NOT_FOUND:
             raise
+        # Without the kernel's dmem controller the driver may answer NOT_SUPPORTED for a group without limits
+        # (see limits_probe). Setting limits then shows whether they are supported.
         return None

@@ -1,6 +1,7 @@
 """Answers gpu-memory-hook on a unix socket: whether a container may start.
 
-Each instance of the plugin has a socket of its own in one folder, of which the hook tries all. A socket is
+The hook runs on the host, started by the container runtime before the container's first process. Each
+instance of the plugin has a socket of its own in one folder, and the hook tries all of them. A socket is
 there only while its instance answers.
 """
 
@@ -28,10 +29,10 @@ from kubeletplugin.kubelet.wire.names import is_safe_uid
 from kubeletplugin.kubelet.wire.server import SOCKET_MODE, is_answered, refuse_if_taken
 
 MOST_AT_ONCE = 256
-"""Containers that are looked after at once, each in a thread: more than a node has. Other hooks ask again."""
+"""The most containers that start at once, each in a thread. More hooks than that have to ask again."""
 
 GRACE_SECONDS = 5.0
-"""How long what is under way when the server stops may take."""
+"""How long calls may take to finish when the server stops."""
 
 _BACKLOG = 512
 _READ_SECONDS = 2.0
@@ -39,43 +40,45 @@ _WRITE_SECONDS = 2.0
 _AGAIN_SECONDS = 0.1
 _FOLDER_MODE = 0o700
 _SUFFIX = ".sock"
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
+# struct ucred of unix(7): process, user, group.
+_CREDENTIALS = struct.Struct("3i")
 _log = get_logger("memory hook")
 
 MOST_BYTES = 64 * 1024
-"""What a line has at the most, either way."""
+"""The most bytes of a line, in both directions."""
 
 PROTOCOL = 1
 
 _MOST_CGROUP_CHARACTERS = 16 * 1024
 _MOST_MESSAGE_CHARACTERS = 4096
-_CONTAINER_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.+-]{0,254}", re.ASCII)  # runc's and crun's
+# What runc and crun accept.
+_CONTAINER_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.+-]{0,254}", re.ASCII)
 _CDI_DEVICE = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.:-]{0,254}", re.ASCII)
+# RFC 1123, as the API server checks names of namespaces, containers (labels) and pods (subdomains).
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL.pattern}(?:\.{_LABEL.pattern})*", re.ASCII)
 
 _CONTAINERD = tuple(
     f"io.kubernetes.cri.{name}" for name in ("sandbox-namespace", "sandbox-name", "container-name")
 )
+# Its value is ``k8s_<container>_<pod>_<namespace>_<UID of the pod>_<attempt>``; no name has an underscore.
 _CRI_O = "io.kubernetes.cri-o.ContainerName"
-"""``k8s_<container>_<pod>_<namespace>_<UID of the pod>_<attempt>``; no name in it has an underscore."""
-
+# The labels that the kubelet gives every container (pkg/kubelet/types/labels.go). CRI-O copies them.
 _KUBELET = tuple(f"io.kubernetes.{name}" for name in ("pod.namespace", "pod.name", "container.name"))
-"""The labels that the kubelet gives every container, which CRI-O copies (pkg/kubelet/types/labels.go)."""
 
 Names = tuple[str, str, str]
 _UNKNOWN: Names = ("", "", "")
 
 
 class HookSocket:
-    """One instance's socket. ``run`` answers until ``stop``; what is under way then is still answered."""
+    """One instance's socket. ``run`` answers until ``stop``, and finishes the calls that it has then."""
 
     def __init__(self, folder: Path, instance: str, start: Callable[[ContainerStart], None]) -> None:
         """Prepare to serve ``<folder>/<instance>.sock``; ``start`` raises DriverError to refuse a container.
 
-        ``start`` is called from several threads at once, and may be called again for a container whose hook
-        missed the answer; after NotAnswered the hook asks another instance. Raises ConfigError when the path
-        is too long for a socket.
+        ``start`` is called from several threads at once, and again for a container whose hook missed the
+        answer. If it raises NotAnswered, the hook asks another instance. Raises ConfigError if the path is
+        too long for a socket.
         """
         self.path = checked_socket_path(folder.absolute() / f"{instance}{_SUFFIX}")
         self._start = start
@@ -88,8 +91,8 @@ class HookSocket:
     def open(self) -> None:
         """Bind the socket, so that hooks can connect; ``run`` answers them.
 
-        Sockets of instances that are gone are removed. Raises ConfigError when another instance answers
-        there, and StorageError when the folder cannot be used.
+        Sockets of instances that are gone are removed. Raises ConfigError if another instance answers at this
+        path, StorageError if the folder cannot be used.
         """
         if self._listener is not None:
             return
@@ -97,6 +100,7 @@ class HookSocket:
         try:
             for one in (folder.parent, folder):
                 one.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            # mkdir() leaves the mode of a folder that is already there.
             folder.chmod(_FOLDER_MODE)
             refuse_if_taken(self.path)
             self._remove_stale(folder)
@@ -117,7 +121,7 @@ class HookSocket:
                 return
             with self._listener as listener:
                 for connection in self._accepted(listener, self._wake[0]):
-                    self._hand_over(connection)
+                    self._start_thread(connection)
             end_of_grace = time.monotonic() + GRACE_SECONDS
             for thread in self._under_way:
                 thread.join(max(0.0, end_of_grace - time.monotonic()))
@@ -127,14 +131,16 @@ class HookSocket:
         _log.info("stopped serving", socket=str(self.path))
 
     def stop(self) -> None:
-        """Have ``run`` take no more hooks, answer those that it has, and return; may be called again."""
+        """Have ``run`` accept no more hooks, answer those that it has, and return. Can be repeated."""
         self._stopped.set()
         if self._wake is not None:
-            with suppress(OSError):  # it has ended
+            # The socket pair is closed if run() has returned.
+            with suppress(OSError):
                 self._wake[1].send(b"\0")
 
     def _bind(self) -> None:
-        # Under a hidden name, which the hook passes over, until it is private and listens.
+        # bind() makes the file with a mode from the umask, and connect() fails until listen(). So the socket
+        # has a hidden name, which the hook ignores, until both are done.
         hidden = self.path.with_name(f".{self.path.name}")
         hidden.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -142,6 +148,7 @@ class HookSocket:
             listener.bind(os.fspath(hidden))
             hidden.chmod(SOCKET_MODE)
             listener.listen(_BACKLOG)
+            # accept() must not block: the hook may have gone between select() and accept().
             listener.settimeout(0)
             self._inode = hidden.lstat().st_ino
             hidden.rename(self.path)
@@ -152,31 +159,34 @@ class HookSocket:
         self._listener = listener
 
     def _remove_stale(self, folder: Path) -> None:
-        """Remove the sockets that nobody answers: a socket is named so only once somebody does."""
+        """Remove the sockets of instances that do not answer any more."""
+        # Another instance that is just starting has its socket under a hidden name until it answers.
         for path in folder.glob(f"*{_SUFFIX}"):
             if not path.name.startswith(".") and not is_answered(path):
                 path.unlink(missing_ok=True)
                 _log.info("socket of an instance that is gone removed", socket=str(path))
 
     def _accepted(self, listener: socket.socket, wake: socket.socket) -> Iterator[socket.socket]:
-        """The hooks that connect; after ``stop`` those that have already, once no other one can."""
+        """The connections of hooks, until ``stop``."""
         with selectors.DefaultSelector() as selector:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(wake, selectors.EVENT_READ)
             while not self._stopped.is_set():
                 selector.select()
                 yield from self._waiting(listener)
+        # Those that have connected before the socket was removed still wait in the backlog.
         self._remove_own()
         yield from self._waiting(listener)
 
     def _waiting(self, listener: socket.socket) -> Iterator[socket.socket]:
-        """The connections that are there now."""
+        """The connections in the backlog now."""
         while True:
             try:
                 connection, _ = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # the process has no descriptor left, for instance
+            # EMFILE, for instance. The connection stays in the backlog, so select() would return at once.
+            except OSError as error:
                 _log.warning("a hook cannot be answered yet", error=str(error))
                 self._stopped.wait(_AGAIN_SECONDS)
                 return
@@ -184,16 +194,18 @@ class HookSocket:
 
     def _remove_own(self) -> None:
         with suppress(FileNotFoundError):
-            if self.path.lstat().st_ino == self._inode:  # a later instance may have its own here
+            # A later instance of the same name may have its own socket here.
+            if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
 
-    def _hand_over(self, connection: socket.socket) -> None:
+    def _start_thread(self, connection: socket.socket) -> None:
         self._under_way = [one for one in self._under_way if one.is_alive()]
         if len(self._under_way) >= MOST_AT_ONCE:
             _log.warning("more containers start than are looked after, their hooks ask again")
             connection.close()
             return
-        # A daemon: one that hangs must not keep the process, and a hook without an answer asks elsewhere.
+        # A daemon thread: one that hangs must not keep the process from ending. A hook that gets no answer
+        # asks another instance.
         thread = threading.Thread(target=self._serve, args=(connection,), name="memory hook", daemon=True)
         self._under_way.append(thread)
         thread.start()
@@ -209,7 +221,9 @@ class HookSocket:
                 _log.warning("a hook went away before it was answered", error=str(error))
 
     def _answer(self, connection: socket.socket) -> bytes:
-        """What to answer; nothing to whoever says nothing, as another instance that looks who lives."""
+        """The answer; empty if the caller sends nothing, like an instance that checks for stale sockets."""
+        # The kernel gives the credentials of the process that called connect(); the caller cannot choose
+        # them.
         process, user, _group = _CREDENTIALS.unpack(
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
@@ -230,9 +244,10 @@ class HookSocket:
         return self._decide(start)
 
     def _decide(self, start: ContainerStart) -> bytes:
-        op_id = ""
+        op_id, container = "", f"{start.namespace}/{start.pod}/{start.container}"
+        names = {"id": start.container_id, "container": container}
         try:
-            with operation("start", uid=start.claim_uid, device=start.cdi_device, **_named(start)) as op_id:
+            with operation("start", uid=start.claim_uid, device=start.cdi_device, **names) as op_id:
                 self._start(start)
         except NotAnswered:
             return b""
@@ -246,73 +261,68 @@ class HookSocket:
         return yes()
 
 
-def _named(start: ContainerStart) -> dict[str, str]:
-    """The container in words, for the log."""
-    return {"id": start.container_id, "container": f"{start.namespace}/{start.pod}/{start.container}"}
-
-
 def _line(connection: socket.socket) -> bytes | None:
-    """The line that is said, None where nothing is; raises MalformedCall, TimeoutError."""
+    """The line that the caller sends, None if it sends nothing; raises MalformedCall, TimeoutError."""
     end = time.monotonic() + _READ_SECONDS
-    said = bytearray()
-    while b"\n" not in said:
+    data = bytearray()
+    while b"\n" not in data:
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        # Set again for each piece, so that a slow caller cannot stretch the time of the whole line.
         connection.settimeout(left)
         piece = connection.recv(MOST_BYTES)
         if not piece:
-            if said:
+            if data:
                 raise MalformedCall("it was cut")
             return None
-        said += piece
-        if len(said) > MOST_BYTES:
+        data += piece
+        if len(data) > MOST_BYTES:
             raise MalformedCall(f"it has more than {MOST_BYTES} bytes")
-    return bytes(said.partition(b"\n")[0])
+    return bytes(data.partition(b"\n")[0])
 
 
 class MalformedCall(Exception):
-    """The line tells of no container; the message says what is wrong with it."""
+    """The line does not describe a container; the message says what is wrong with it."""
 
 
 def container_start(line: bytes) -> ContainerStart:
-    """The container that a line of the hook tells of; raises MalformedCall."""
+    """The container that a line of the hook describes; raises MalformedCall."""
     try:
-        told = decode_json(line)
+        body = decode_json(line)
     except ValueError as error:
         raise MalformedCall(f"it is no JSON: {type(error).__name__}") from error
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise MalformedCall("it is no JSON object")
-    if told.get("version") != PROTOCOL:
+    if body.get("version") != PROTOCOL:
         raise MalformedCall(f"it is not in version {PROTOCOL} of the protocol")
-    claim_uid, cdi_device = _text(told, "claim"), _text(told, "device")
+    claim_uid, cdi_device = _text(body, "claim"), _text(body, "device")
     if not is_safe_uid(claim_uid):
         raise MalformedCall("its claim is no UID")
     if _CDI_DEVICE.fullmatch(cdi_device) is None or not cdi_device.startswith(f"{claim_uid}-"):
         raise MalformedCall("its device is none of its claim")
-    state = told.get("state")
+    # The state that the runtime writes to the hook's stdin (OCI runtime specification).
+    state = body.get("state")
     if not isinstance(state, dict):
         raise MalformedCall("it has no state of a container")
-    container_id, cgroup = _text(state, "id"), _text(told, "cgroup")
+    container_id, cgroup = _text(state, "id"), _text(body, "cgroup")
     if _CONTAINER_ID.fullmatch(container_id) is None:
         raise MalformedCall("its state has no id of a container")
     if not 0 < len(cgroup) <= _MOST_CGROUP_CHARACTERS or not cgroup.replace("\n", " ").isprintable():
         raise MalformedCall("its control group is none")
-    namespace, pod, container = names_of(state.get("annotations"))
+    namespace, pod, container = container_names(state.get("annotations"))
     return ContainerStart(claim_uid, cdi_device, container_id, cgroup, namespace, pod, container)
 
 
-def names_of(annotations: Any) -> Names:
-    """Namespace, pod and container as the runtime's annotations have them, all empty where they do not.
-
-    containerd and CRI-O write annotations of their own, which no pod can replace. Some runtimes are set to
-    hand on those of pods as well, which can look like the other runtime's: where the two contradict each
-    other, neither counts.
-    """
+def container_names(annotations: Any) -> Names:
+    """Namespace, pod and container from the runtime's annotations, all empty if they are not there."""
     if not isinstance(annotations, Mapping):
         return _UNKNOWN
     of_containerd = _checked(*(annotations.get(name) for name in _CONTAINERD))
     of_cri_o = _of_cri_o(annotations.get(_CRI_O))
+    # A pod cannot replace the annotations that its own runtime writes. But some runtimes are set to pass on
+    # those of pods, which can look like the other runtime's. If the two contradict each other, neither
+    # counts.
     found = {names for names in (of_containerd, of_cri_o) if names != _UNKNOWN}
     if found:
         return found.pop() if len(found) == 1 else _UNKNOWN
@@ -327,7 +337,7 @@ def _of_cri_o(name: Any) -> Names:
 
 
 def _checked(namespace: Any, pod: Any, container: Any) -> Names:
-    """The three names where each can be one, else none of them."""
+    """The three names if all of them are valid names, else all empty."""
     if not (isinstance(namespace, str) and isinstance(pod, str) and isinstance(container, str)):
         return _UNKNOWN
     are_names = _LABEL.fullmatch(namespace) and _SUBDOMAIN.fullmatch(pod) and _LABEL.fullmatch(container)
@@ -335,18 +345,18 @@ def _checked(namespace: Any, pod: Any, container: Any) -> Names:
 
 
 def yes() -> bytes:
-    """The answer to a container that may start."""
+    """The answer if the container may start."""
     return b'{"ok":true}\n'
 
 
 def no(message: str) -> bytes:
-    """The answer to a container that may not; the message is for whoever looks at its pod."""
-    told = {"ok": False, "message": message[:_MOST_MESSAGE_CHARACTERS]}
-    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    """The answer if the container may not start. The message appears in the events of its pod."""
+    body = {"ok": False, "message": message[:_MOST_MESSAGE_CHARACTERS]}
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    value = told.get(name)
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
     if not isinstance(value, str):
         raise MalformedCall(f"it has no {name}")
     return value

@@ -1,7 +1,7 @@
-"""Remembers, over crashes, what each container of a claim may have of a GPU: one file for a claim and a GPU.
+"""Remembers, over crashes, the limits of each container on a GPU: one file for each claim on each GPU.
 
-A file says at least what NVML was told: it is written before a limit is raised, and after one was lowered.
-So the sum of what it says is never below what the containers together can allocate.
+A file is written before a limit is raised in NVML, and after one was lowered. So after a crash the limits in
+the file are never below those in NVML, and their sum is at least what the containers can allocate.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from driver.kube.decode import decode_json
+from driver.nvml.memory_limits import Cgroup
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.record_folder import Kept, RecordFiles, RecordFolder, compact_json
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
-from kubeletplugin.sharing.memory.cgroups import Cgroup
 from kubeletplugin.sharing.memory.division import Portion
 
 FOLDER = "memory/claims"
@@ -27,15 +27,15 @@ SCHEMA = 1
 _SUFFIX = ".json"
 
 PartKey = tuple[str, str, Cgroup]
-"""Claim UID, CDI device and group: what a part is of."""
+"""What identifies a part: claim UID, CDI device and control group."""
 
 Place = tuple[str, str]
-"""Claim UID and the address of a GPU: what a file is of."""
+"""What identifies a file: claim UID and the address of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one container has of one device of a claim, on the GPU at ``pci``."""
+    """The limits of one container for one device of a claim, on the GPU at ``pci``."""
 
     claim_uid: str
     cdi_device: str
@@ -47,15 +47,16 @@ class Part:
 
     @property
     def key(self) -> PartKey:
-        """What no other part has."""
+        """What identifies the part."""
         return self.claim_uid, self.cdi_device, self.cgroup
 
 
 class Ledger:
-    """The files of one folder, remembered. Writers hold the lock of the GPU (see ``claim_memory``).
+    """The files of one folder, kept in memory. Writers hold the lock of the GPU (see ``claim_memory``).
 
-    ``boot_id`` is that of the running boot: a file of another boot counts as empty. ``changed_elsewhere``
-    tells whether another instance may have written since it was last asked. All calls raise StorageError.
+    ``boot_id`` is that of the running boot: a file of another boot counts as empty, since no container
+    outlives a reboot. ``changed_elsewhere`` says whether another instance may have written since the last
+    call. All methods raise StorageError.
     """
 
     def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
@@ -66,26 +67,26 @@ class Ledger:
             partial(_written, boot_id),
             lambda parts: {part.pci for part in parts},
         )
-        # Containers of its claim are refused, until the claim ends and its file is removed.
+        # While a file cannot be read, the containers of its claim are refused, until the claim ends.
         self._files = RecordFolder(
             folder, files, lambda _, damage: Kept(None, damage.reason), changed_elsewhere
         )
 
     def places(self) -> tuple[Place, ...]:
-        """What there are files of, sorted."""
+        """The claim and the GPU of each file, sorted."""
         return tuple(self._files.all())
 
     def on_gpu(self, pci: str) -> tuple[Part, ...]:
-        """The parts of all claims on a GPU, those aside whose file nobody can read."""
+        """The parts of all claims on a GPU, without those whose file cannot be read."""
         return tuple(part for parts in self._files.at([pci]) for part in parts)
 
     def wrong(self, claim_uid: str, pci: str) -> str:
-        """Why nobody knows what a claim's containers have of a GPU; empty where that is known."""
+        """Why the parts of a claim on a GPU are unknown, empty if they are known."""
         known = self._files.get((claim_uid, pci))
         return known.wrong if known else ""
 
     def put(self, claim_uid: str, pci: str, parts: Iterable[Part]) -> None:
-        """Write all that a claim's containers have of a GPU; nothing removes the file."""
+        """Write all parts of a claim on a GPU. Without parts the file is removed."""
         held = tuple(parts)
         if held:
             self._files.put((claim_uid, pci), held)
@@ -93,12 +94,12 @@ class Ledger:
             self.forget(claim_uid, pci)
 
     def forget(self, claim_uid: str, pci: str) -> None:
-        """Remove a file, also one that nobody can read."""
+        """Remove a file, also one that cannot be read."""
         self._files.forget((claim_uid, pci))
 
 
 def place_of(name: str) -> Place | None:
-    """The claim and the GPU whose file has this name; None for files that are none of the ledger's."""
+    """The claim and the GPU whose file has this name, None if the file is not the ledger's."""
     claim_uid, _, pci = name.removesuffix(_SUFFIX).rpartition("_")
     if not name.endswith(_SUFFIX) or not is_safe_uid(claim_uid):
         return None
@@ -123,7 +124,7 @@ def _plain(part: Part) -> dict[str, Any]:
 
 
 def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
-    """The parts in a file, none of another boot; raises what ``MALFORMED`` has."""
+    """The parts in a file, none if it is of another boot; raises one of ``MALFORMED``."""
     body = decode_json(data)
     if body["schema"] != SCHEMA:
         raise ValueError(f"it has schema {body['schema']!r}, and this version reads {SCHEMA}")
@@ -151,6 +152,7 @@ def _part(place: Place, body: Mapping[str, Any]) -> Part:
 
 
 def _whole(value: Any) -> int:
+    # In Python a bool is an int.
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no number of bytes")
     return value

@@ -11,7 +11,7 @@ from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
-from kubeletplugin.sharing.gpus import SLICE_SECONDS
+from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
@@ -36,7 +36,7 @@ States = tuple[MpsState, ...] | None
 def later(node: FakeNode) -> None:
     """Have so much time gone by that a time-slice is looked at again."""
     clock = node.sharing_reconciler._sharing._clock  # noqa: SLF001 - the one clock that the test moves
-    node.sharing_reconciler._sharing._clock = lambda: clock() + SLICE_SECONDS  # noqa: SLF001 - likewise
+    node.sharing_reconciler._sharing._clock = lambda: clock() + SLICE_CHECK_SECONDS  # noqa: SLF001 - likewise
 
 
 class TellingMps(FakeMps):
@@ -77,7 +77,7 @@ def following(node: FakeNode) -> Iterator[TellingMps]:
 
 def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     """Let the supervisor tell of daemons that run, and wait until it was passed on."""
-    node.sharing_reconciler.mps_is_used()
+    node.sharing_reconciler.note_mps_use()
     states = tuple(MpsState(name, running=True) for name in names)
     telling.told.put((states,))
     assert telling.heard.get(timeout=30) == states

@@ -16,10 +16,9 @@ from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
-from kubeletplugin.kubelet.wire.planned import Wish
+from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
-from kubeletplugin.sharing.memory_plan import memory_record
-from kubeletplugin.sharing.plan import Shareable, share_records, wish_of
+from kubeletplugin.sharing.plan import Shareable, memory_record, share_records, sharing_request
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 MIB, GIB = 1 << 20, 1 << 30
@@ -42,14 +41,16 @@ def shareable(
     name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
-    wish = Wish(name.shared.strategy, name.shared, taken, memory=division, burst=burst)
-    return Shareable(f"{GPU}-{form}", "r", wish, "GPU-1", total, total - reserved, published, limits=limits)
+    sharing = SharingRequest(name.shared.strategy, name.shared, taken, memory=division, burst=burst)
+    return Shareable(
+        f"{GPU}-{form}", "r", sharing, "GPU-1", total, total - reserved, published, limits=limits
+    )
 
 
 def whole(division: MemoryDivision | None, burst: Burst | None = None, *, limits: bool = True) -> Shareable:
     """A GPU that its claim shares among its own pods."""
-    wish = Wish("TimeSlicing", memory=division, burst=burst)
-    return Shareable(GPU, "r", wish, "GPU-1", L4, L4, None, limits=limits)
+    sharing = SharingRequest("TimeSlicing", memory=division, burst=burst)
+    return Shareable(GPU, "r", sharing, "GPU-1", L4, L4, None, limits=limits)
 
 
 def held_to(one: Shareable) -> MemoryRecord | None:
@@ -192,8 +193,8 @@ def test_who_has_all_of_a_fractional_device_divides_it_where_it_is_shared() -> N
     all_of_it = shareable("ts-frac-10", Share(10), division)
     with pytest.raises(ClaimRefused, match="does not have it shared among containers: say"):
         held_to(all_of_it)
-    assert all_of_it.wish is not None
-    asked = replace(all_of_it, wish=replace(all_of_it.wish, asked=True))
+    assert all_of_it.sharing is not None
+    asked = replace(all_of_it, sharing=replace(all_of_it.sharing, has_strategy=True))
     assert held_to(asked) == MemoryRecord(L4, L4, each_bytes=4 * GIB)
 
 
@@ -203,24 +204,26 @@ def test_who_has_all_of_a_fractional_device_needs_no_limit_and_no_burst() -> Non
     assert held_to(shareable("ts-frac-10", Share(10), burst, burst.burst)) is None
 
 
-def wish(config: GpuConfig | None, of_class: GpuConfig | None = None, form: str = "ts-4") -> Wish | None:
+def sharing(
+    config: GpuConfig | None, of_class: GpuConfig | None = None, form: str = "ts-4"
+) -> SharingRequest | None:
     """What is made of the configurations of a GPU, or of a share of one."""
     device = f"{GPU}-{form}" if form else GPU
     name = KINDS.parse(device)
     assert name is not None
     consumed = (("shares", "1"),) if form else ()
-    return wish_of(AllocatedDevice("r", "p", device, "s", False, consumed), name, config, of_class)
+    return sharing_request(AllocatedDevice("r", "p", device, "s", False, consumed), name, config, of_class)
 
 
 def test_the_class_allows_the_burst_also_where_the_claim_has_the_last_word() -> None:
     of_class = GpuConfig(memory=MemoryDivision(each_bytes=GIB, burst=Burst(Fraction(2))))
     of_claim = GpuConfig(memory=MemoryDivision((("main", GIB),)))
     for config, division in ((of_claim, of_claim.memory), (of_class, of_class.memory), (GpuConfig(), None)):
-        found = wish(config, of_class)
+        found = sharing(config, of_class)
         assert found is not None
         assert found.memory == division
         assert found.burst == Burst(Fraction(2))
-    found = wish(of_claim)
+    found = sharing(of_claim)
     assert found is not None
     assert found.burst is None
 
@@ -228,17 +231,17 @@ def test_the_class_allows_the_burst_also_where_the_claim_has_the_last_word() -> 
 def test_a_gpu_that_is_not_shared_cannot_be_divided() -> None:
     for division in (MemoryDivision(), MemoryDivision(each_bytes=GIB)):
         with pytest.raises(ClaimRefused, match="divides the memory of gpu-0000-01-00-0"):
-            wish(GpuConfig(memory=division), form="")
-    assert wish(GpuConfig(memory=MemoryDivision(burst=Burst(to_free=True))), form="") is None
-    found = wish(GpuConfig("TimeSlicing", memory=MemoryDivision()), form="")
-    assert found == Wish("TimeSlicing", memory=MemoryDivision())
+            sharing(GpuConfig(memory=division), form="")
+    assert sharing(GpuConfig(memory=MemoryDivision(burst=Burst(to_free=True))), form="") is None
+    found = sharing(GpuConfig("TimeSlicing", memory=MemoryDivision()), form="")
+    assert found == SharingRequest("TimeSlicing", memory=MemoryDivision())
 
 
 def test_admin_access_is_held_to_nothing() -> None:
     name = KINDS.parse(f"{GPU}-ts-4")
     assert name is not None
     config = GpuConfig(memory=MemoryDivision(each_bytes=GIB))
-    assert wish_of(AllocatedDevice("r", "p", f"{GPU}-ts-4", None, True), name, config, config) is None
+    assert sharing_request(AllocatedDevice("r", "p", f"{GPU}-ts-4", None, True), name, config, config) is None
 
 
 def held(one: Shareable) -> HeldDevice:

@@ -14,26 +14,28 @@ from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import ShareRecord
-from kubeletplugin.kubelet.wire.planned import Wish
-from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records, wish_of
+from kubeletplugin.kubelet.wire.planned import SharingRequest
+from kubeletplugin.sharing.plan import Shareable, needs_published_memory, share_records, sharing_request
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def wish(
+def sharing(
     form: str,
     consumed: dict[str, str],
     config: GpuConfig | MigDeviceConfig | None = None,
     share_id: str | None = "s",
     *,
     admin: bool = False,
-) -> Wish | None:
+) -> SharingRequest | None:
     """What is made of a share of a GPU in this form."""
     device = f"{GPU}-{form}"
     name = KINDS.parse(device)
     assert name is not None
-    return wish_of(AllocatedDevice("r", "p", device, share_id, admin, tuple(consumed.items())), name, config)
+    return sharing_request(
+        AllocatedDevice("r", "p", device, share_id, admin, tuple(consumed.items())), name, config
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def wish(
 )
 def test_an_amount_that_cannot_be_is_refused_for_good(form: str, consumed: dict[str, str]) -> None:
     with pytest.raises(ClaimRefused, match=r"was given|consumedCapacity"):
-        wish(form, consumed)
+        sharing(form, consumed)
 
 
 @pytest.mark.parametrize(
@@ -81,18 +83,18 @@ def test_an_amount_that_cannot_be_is_refused_for_good(form: str, consumed: dict[
 def test_an_amount_is_read_with_and_without_the_domain(
     form: str, consumed: dict[str, str], share: Share
 ) -> None:
-    found = wish(form, consumed)
+    found = sharing(form, consumed)
     assert found is not None
     assert found.share == share
 
 
 def test_a_share_has_an_id() -> None:
     with pytest.raises(ClaimRefused, match="no shareID"):
-        wish("mps-4", {"shares": "1"}, share_id=None)
+        sharing("mps-4", {"shares": "1"}, share_id=None)
 
 
 def test_admin_access_shares_nothing() -> None:
-    assert wish("mps-4", {}, GpuConfig("TimeSlicing", "Long"), None, admin=True) is None
+    assert sharing("mps-4", {}, GpuConfig("TimeSlicing", "Long"), None, admin=True) is None
 
 
 @pytest.mark.parametrize(
@@ -101,19 +103,19 @@ def test_admin_access_shares_nothing() -> None:
 )
 def test_another_strategy_than_the_devices_is_refused(form: str, config: GpuConfig) -> None:
     with pytest.raises(ClaimRefused, match="asks for sharing by"):
-        wish(form, {"shares": "1"}, config)
+        sharing(form, {"shares": "1"}, config)
 
 
 @pytest.mark.parametrize("config", [None, GpuConfig(), GpuConfig("MPS")])
 def test_no_strategy_or_the_same_is_the_devices(config: GpuConfig | None) -> None:
-    found = wish("mps-4", {"shares": "1"}, config)
+    found = sharing("mps-4", {"shares": "1"}, config)
     assert found is not None
     assert (found.strategy, found.interval) == ("MPS", "")
 
 
 def test_zero_percent_lets_nothing_run() -> None:
     with pytest.raises(ClaimRefused, match="0 percent"):
-        wish("mps-4", {"shares": "1"}, GpuConfig("MPS", mps=MpsSettings(0)))
+        sharing("mps-4", {"shares": "1"}, GpuConfig("MPS", mps=MpsSettings(0)))
 
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:
@@ -121,9 +123,9 @@ def test_what_partitions_do_by_themselves_needs_nothing() -> None:
     name = KINDS.parse(device)
     assert name is not None
     allocated = AllocatedDevice("r", "p", device)
-    assert wish_of(allocated, name, MigDeviceConfig("TimeSlicing")) is None
-    assert wish_of(allocated, name, MigDeviceConfig()) is None
-    assert wish_of(allocated, name, MigDeviceConfig("MPS")) == Wish("MPS")
+    assert sharing_request(allocated, name, MigDeviceConfig("TimeSlicing")) is None
+    assert sharing_request(allocated, name, MigDeviceConfig()) is None
+    assert sharing_request(allocated, name, MigDeviceConfig("MPS")) == SharingRequest("MPS")
 
 
 def share(
@@ -138,7 +140,7 @@ def share(
     name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
-    found = Wish(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())
+    found = SharingRequest(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())
     return Shareable(f"{GPU}-{form}", "r", found, "GPU-1", total, total - reserved, published)
 
 
@@ -147,7 +149,7 @@ def own(
 ) -> Shareable:
     """A device that its claim shares among its own pods."""
     return Shareable(
-        device, request, Wish("MPS", mps=settings or MpsSettings()), uuid, 0, 0, None, whole=whole
+        device, request, SharingRequest("MPS", mps=settings or MpsSettings()), uuid, 0, 0, None, whole=whole
     )
 
 
@@ -259,8 +261,8 @@ def test_only_who_takes_all_of_a_fractional_device_shares_nothing(
 
 def test_who_has_all_of_a_fractional_device_shares_it_among_its_pods_where_asked() -> None:
     one = share("mps-frac-10", Share(10), MpsSettings(active_thread_percentage=40))
-    assert one.wish is not None
-    asked = replace(one, wish=replace(one.wish, asked=True))
+    assert one.sharing is not None
+    asked = replace(one, sharing=replace(one.sharing, has_strategy=True))
 
     (record,) = share_records([asked])
 
@@ -285,12 +287,12 @@ def test_who_has_all_of_a_fractional_device_shares_it_among_its_pods_where_asked
 def test_where_only_the_slice_tells_whether_it_was_all_nobody_guesses(
     form: str, taken: Share, published: int | None, *, unknown: bool
 ) -> None:
-    assert all_is_unknown(share(form, taken, published=published)) is unknown
+    assert needs_published_memory(share(form, taken, published=published)) is unknown
 
 
 def test_what_is_not_shared_has_no_record() -> None:
     assert share_records([Shareable(GPU, "r", None, "GPU-1", 0, 0, None)]) == (None,)
-    assert not all_is_unknown(Shareable(GPU, "r", None, "GPU-1", 0, 0, None))
+    assert not needs_published_memory(Shareable(GPU, "r", None, "GPU-1", 0, 0, None))
 
 
 def test_gpus_that_a_claim_shares_alike_are_one_group_and_others_their_own() -> None:

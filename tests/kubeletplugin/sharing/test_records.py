@@ -45,9 +45,9 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
     records.put(RECORD)
     for one in (records, SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)):
         assert one.get(GROUP) == RECORD
-        assert one.look() == (RECORD,)
+        assert one.all() == (RECORD,)
     records.forget(GROUP)
-    assert (records.get(GROUP), records.look()) == (None, ())
+    assert (records.get(GROUP), records.all()) == (None, ())
     records.forget(GROUP)
 
 
@@ -108,16 +108,16 @@ def test_the_records_on_gpus_are_found_by_any_of_their_gpus(tmp_path: Path) -> N
 def test_a_lone_instance_reads_the_folder_once(tmp_path: Path) -> None:
     records = alone(tmp_path)
     records.put(RECORD)
-    assert records.look() == (RECORD,)
+    assert records.all() == (RECORD,)
     (tmp_path / "sharing").rename(tmp_path / "away")
-    assert (records.look(), records.on([PCI]), records.get(GROUP)) == ((RECORD,), (RECORD,), RECORD)
+    assert (records.all(), records.on([PCI]), records.get(GROUP)) == ((RECORD,), (RECORD,), RECORD)
 
 
 def test_a_read_that_fails_hides_nothing_of_what_another_instance_wrote(tmp_path: Path) -> None:
     """That it may have written is told once, and a process without file descriptors left reads nothing."""
     records = alone(tmp_path)
     alone(tmp_path).put(RECORD)
-    for ask in (records.look, lambda: records.on([PCI]), lambda: records.get(GROUP)):
+    for ask in (records.all, lambda: records.on([PCI]), lambda: records.get(GROUP)):
         with pytest.raises(StorageError, match="Too many open files"), no_descriptor_left():
             ask()
     assert records.on([PCI]) == (RECORD,)
@@ -141,7 +141,7 @@ def test_a_record_that_cannot_be_read_concerns_the_gpu_that_its_name_says(tmp_pa
     file(tmp_path).write_bytes(b"{")
     assert (records.on([PCI]), records.on([OTHER])) == ((ASSUMED,), ())
     assert records.get(GROUP) == ASSUMED
-    assert (records.on([PCI]), records.look()) == ((ASSUMED,), (ASSUMED,))
+    assert (records.on([PCI]), records.all()) == ((ASSUMED,), (ASSUMED,))
 
 
 def test_a_record_that_looks_as_the_one_before_is_read_all_the_same(
@@ -160,7 +160,7 @@ def test_a_record_of_an_earlier_boot_counts_for_nothing(tmp_path: Path, records:
     """A reboot has put everything back; what others see of it does not remove it without the locks."""
     later = SharingRecords(tmp_path / "sharing", lambda: Era("later"), KINDS.parse)
     records.put(RECORD)
-    assert later.look() == (RECORD,)
+    assert later.all() == (RECORD,)
     assert file(tmp_path).exists()
     assert later.get(GROUP) is None
     assert not file(tmp_path).exists()
@@ -200,7 +200,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
     tmp_path: Path, records: SharingRecords, content: bytes
 ) -> None:
     file(tmp_path).write_bytes(content)
-    assert records.look() == (ASSUMED,), "who only looks changes nothing"
+    assert records.all() == (ASSUMED,), "who only looks changes nothing"
     assert file(tmp_path).read_bytes() == content
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
@@ -219,7 +219,7 @@ def test_of_a_partition_no_compute_mode_is_assumed(tmp_path: Path, records: Shar
 
 def test_of_what_is_no_device_nothing_is_assumed(tmp_path: Path, records: SharingRecords) -> None:
     file(tmp_path, "gpu-of-nobody").write_bytes(b"{")
-    assert (records.look(), records.get("gpu-of-nobody")) == ((), None)
+    assert (records.all(), records.get("gpu-of-nobody")) == ((), None)
     assert not file(tmp_path, "gpu-of-nobody").exists()
     assert records.assume("gpu-of-nobody") is None
 
@@ -228,7 +228,7 @@ def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: Sharing
     names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
     for name in names:
         (tmp_path / "sharing" / name).write_text("not ours")
-    assert records.look() == ()
+    assert records.all() == ()
     assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)
 
 
@@ -245,7 +245,7 @@ def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: 
         SharingRecords(tmp_path / "file", lambda: Era("boot"), KINDS.parse)
     (tmp_path / "sharing").rmdir()
     with pytest.raises(StorageError):
-        records.look()
+        records.all()
     with pytest.raises(StorageError):
         records.put(RECORD)
 
@@ -256,7 +256,7 @@ def test_a_file_that_the_disk_does_not_give_is_put_aside_and_concerns_its_group_
     records.put(replace(RECORD, group=PART))
     file(tmp_path).mkdir()
 
-    assert ASSUMED in records.look(), "who only looks changes nothing"
+    assert ASSUMED in records.all(), "who only looks changes nothing"
     assert records.get(PART) == replace(RECORD, group=PART)
     assert file(tmp_path).is_dir()
     assert records.get(GROUP) == ASSUMED

@@ -259,7 +259,7 @@ class HostileWorld:
             assert entry is not None
             node.journal.put(replace(entry, driver_generation=node.driver_generation))
         memory = self.instance().memory
-        memory.look_at_driver()
+        memory.check_driver()
         assert memory.wanted.is_set() or not node.files()
         with self.may_crash(meddled=False):  # nobody is held to anything before it has ended
             memory.run_once()

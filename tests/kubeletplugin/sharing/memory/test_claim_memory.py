@@ -10,7 +10,7 @@ from driver.errors import ClaimBlocked, ClaimRefused
 from driver.nvml.memory_limits import MemoryLimits
 from fakegpu.memory.cuda import OutOfMemory
 from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
-from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
 
 
@@ -270,11 +270,11 @@ def test_more_than_the_gpu_has_is_refused(l4s: MemoryNode) -> None:
 
 
 def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> None:
-    memory: ClaimMemory = l4s.memory
+    limits = GpuLimits(l4s.discovery, lambda: l4s.driver_generation)
     l4s.driver_generation = "1"
-    assert memory.supports(l4s.pci())
+    assert limits.supports(l4s.pci())
     l4s.machine.not_supported("memory_limits")
     l4s.machine.not_supported("set_memory_limits")
-    assert memory.supports(l4s.pci())
+    assert limits.supports(l4s.pci())
     l4s.driver_generation = "2"
-    assert not memory.supports(l4s.pci())
+    assert not limits.supports(l4s.pci())

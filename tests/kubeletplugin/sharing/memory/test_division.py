@@ -11,7 +11,7 @@ from kubeletplugin.sharing.memory.division import (
     MIB,
     Portion,
     admitted,
-    coming,
+    expected_containers,
     extras,
     lowered,
     portions,
@@ -129,23 +129,23 @@ def test_who_is_raised_stays_within_the_room(
 
 def test_those_that_the_kubelet_lists_are_waited_for() -> None:
     listed = frozenset({name("a"), name("b")})
-    assert coming(listed, [name("a")], 1, name("a")) == ("b",)
-    assert coming(listed, [name("a"), name("b")], 1) == ()
-    assert coming(frozenset(), [name("a")], 1) == ()
+    assert expected_containers(listed, [name("a")], 1, name("a")) == ("b",)
+    assert expected_containers(listed, [name("a"), name("b")], 1) == ()
+    assert expected_containers(frozenset(), [name("a")], 1) == ()
 
 
 def test_an_init_container_waits_for_nobody_of_its_pod() -> None:
     listed = frozenset({name("a"), name("b", pod="other")})
-    assert coming(listed, [name("init")], 1, name("init")) == ("b",)
+    assert expected_containers(listed, [name("init")], 1, name("init")) == ("b",)
 
 
 def test_a_container_without_a_name_waits_for_all_that_are_listed() -> None:
     nameless = ContainerName("", "", "")
-    assert coming(frozenset({name("a")}), [nameless], 1, nameless) == ("a",)
+    assert expected_containers(frozenset({name("a")}), [nameless], 1, nameless) == ("a",)
 
 
 def test_several_requests_are_used_by_as_many_containers_each() -> None:
     listed = frozenset({name("a"), name("b"), name("c")})
-    assert coming(listed, [name("a")], 3) == ()
-    assert coming(listed, [name("a")], 2) == ("",)
-    assert coming(listed, [name("a"), name("b"), name("c")], 2) == ()
+    assert expected_containers(listed, [name("a")], 3) == ()
+    assert expected_containers(listed, [name("a")], 2) == ("",)
+    assert expected_containers(listed, [name("a"), name("b"), name("c")], 2) == ()

@@ -147,12 +147,12 @@ def test_limits_that_went_with_the_driver_are_set_again_at_once(l4s: MemoryNode)
     reload(l4s, "2")
     with pytest.raises(NoMemoryLimits):
         l4s.limits(container)
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert l4s.memory.wanted.is_set()
     l4s.memory.run_once()
     assert l4s.hard(container) == 8 * GIB
     l4s.memory.wanted.clear()
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert not l4s.memory.wanted.is_set()
 
 

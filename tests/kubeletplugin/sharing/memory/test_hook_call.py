@@ -13,8 +13,8 @@ from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.hook_socket import (
     MOST_BYTES,
     MalformedCall,
+    container_names,
     container_start,
-    names_of,
     no,
     yes,
 )
@@ -45,15 +45,17 @@ def test_a_container_of_containerd_is_read_with_its_names() -> None:
     ids=["containerd", "CRI-O", "the kubelet's labels", "CRI-O with labels", "two that agree"],
 )
 def test_each_runtime_has_the_names_in_annotations_of_its_own(annotations: dict[str, str]) -> None:
-    assert names_of(annotations) == NAMES
+    assert container_names(annotations) == NAMES
 
 
 def test_a_pods_own_annotations_replace_no_name() -> None:
     """A runtime may be set to hand on those of pods, which can look like another runtime's."""
     of_a_pod = dict.fromkeys(KUBELET, "victim")
-    assert names_of(CONTAINERD | of_a_pod) == NAMES
-    assert names_of(CRI_O | of_a_pod) == NAMES
-    assert names_of(CONTAINERD | {"io.kubernetes.cri-o.ContainerName": "k8s_victim_p_n_u_0"}) == UNKNOWN
+    assert container_names(CONTAINERD | of_a_pod) == NAMES
+    assert container_names(CRI_O | of_a_pod) == NAMES
+    assert (
+        container_names(CONTAINERD | {"io.kubernetes.cri-o.ContainerName": "k8s_victim_p_n_u_0"}) == UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_pods_own_annotations_replace_no_name() -> None:
     ids=repr,
 )
 def test_what_cannot_be_a_name_is_none(annotations: Any) -> None:
-    assert names_of(annotations) == UNKNOWN
+    assert container_names(annotations) == UNKNOWN
 
 
 MALFORMED = {

@@ -85,7 +85,7 @@ def test_a_node_without_limited_containers_asks_nobody(l4s: MemoryNode) -> None:
     l4s.meddle = refuse
     l4s.listed_containers = AssertionError("the kubelet is asked")  # type: ignore[assignment]
     l4s.memory.run_once()
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert not l4s.memory.wanted.is_set()
 
 
@@ -93,12 +93,12 @@ def test_the_driver_is_asked_about_only_while_a_container_has_a_limit(l4s: Memor
     """It is looked at once a second, for as long as the node runs."""
     l4s.memory.run_once()
     l4s.driver_generation = "2"
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert not l4s.memory.wanted.is_set()
 
     container = l4s.run(l4s.share("u-1", 8 * GIB))
     l4s.driver_generation = "3"
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert l4s.memory.wanted.is_set()
 
     l4s.memory.wanted.clear()
@@ -106,5 +106,5 @@ def test_the_driver_is_asked_about_only_while_a_container_has_a_limit(l4s: Memor
     for _ in range(2):
         l4s.memory.run_once()
     l4s.driver_generation = "4"
-    l4s.memory.look_at_driver()
+    l4s.memory.check_driver()
     assert not l4s.memory.wanted.is_set()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
+from driver.nvml.memory_limits import Cgroup
 from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.sharing.memory.cgroups import Cgroup
 from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Ledger, Part, place_of
 

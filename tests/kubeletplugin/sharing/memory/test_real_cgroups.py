@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.sharing.memory.cgroups import Cgroup, RealCgroups
+from driver.nvml.memory_limits import Cgroup
+from kubeletplugin.sharing.memory.cgroups import RealCgroups
 
 SYSTEMD = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope"
 CGROUPFS = "/kubepods/burstable/pod1/abc"
