@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from driver.devices.node_state import Healed, NodeState
 from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.incident import Incident, verdicts_of
 from driver.health.placing import TaintedDevice, incidents_in
 from driver.health.problems import verdicts
 from driver.health.verdict import EFFECTS, Kind, Verdict
+from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XID_CLASSES
 from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from driver.devices.device import Device, Taint
 from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_REBOOT, TAINT_RESET, TAINT_XID
-from driver.health.incident import OPERATIONAL, XID_VALUE, Incident
 from driver.health.verdict import Verdict, merged
+from driver.health.xid_verdicts import OPERATIONAL, XID_VALUE, Incident
 from driver.health.xids import MOST_XID, XidClass
 from driver.nvml.pci_address import PciAddress
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from driver.devices.device import Taint
 from driver.health.health_rules import HealthRules
-from driver.health.incident import Incident, verdicts_of
 from driver.health.placing import faults_of
 from driver.health.verdict import Health, health_of
+from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.kinds.registry import KINDS
 
 _RULES = HealthRules()

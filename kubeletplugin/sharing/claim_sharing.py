@@ -17,7 +17,12 @@ from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
-from kubeletplugin.sharing.plan import Shareable, memory_record, needs_published_memory, share_records
+from kubeletplugin.sharing.share_amounts import (
+    Shareable,
+    memory_record,
+    needs_published_memory,
+    share_records,
+)
 
 _log = get_logger("sharing")
 

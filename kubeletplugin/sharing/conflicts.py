@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from driver.devices.sharing import split_shared_suffix
 from driver.errors import DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.sharing.plan import share_bytes
+from kubeletplugin.sharing.share_amounts import share_bytes
 
 _LET_GO = "it is let go when the pods of the other claims have ended"
 _INTERVALS = ("Short", "Medium", "Long")

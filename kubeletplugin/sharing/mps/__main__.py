@@ -20,7 +20,7 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 from kubeletplugin.sharing.mps.daemon_keeper import Site
-from kubeletplugin.sharing.mps.memory import NodeMemory, OwnMemory
+from kubeletplugin.sharing.mps.daemon_shm import NodeMemory, OwnMemory
 from kubeletplugin.sharing.mps.service import handlers
 from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_of, watch
 

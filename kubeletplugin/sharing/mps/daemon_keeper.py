@@ -18,8 +18,8 @@ from kubeletplugin.sharing.mps import processes
 from kubeletplugin.sharing.mps.alarms import Alarms
 from kubeletplugin.sharing.mps.control import CONTROL, Control, NoDaemon
 from kubeletplugin.sharing.mps.daemon_process import DaemonProcess, adopt_daemon, start_daemon
+from kubeletplugin.sharing.mps.daemon_shm import Memory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.memory import Memory
 
 FIRST_BACK_OFF_SECONDS = 0.1
 LAST_BACK_OFF_SECONDS = 10.0

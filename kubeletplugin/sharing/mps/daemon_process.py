@@ -19,8 +19,8 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms, cannot_be
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps import processes
 from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.daemon_shm import Memory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.memory import Memory
 
 
 @dataclass(eq=False, slots=True)

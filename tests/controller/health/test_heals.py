@@ -7,7 +7,7 @@ import time
 from controller.health.incident_store import EndedByReset, IncidentStore
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
-from driver.health.incident import Incident
+from driver.health.xid_verdicts import Incident
 from driver.nvml.pci_address import PciAddress
 
 PCI = PciAddress.parse("0000:8a:00.0")

@@ -15,7 +15,7 @@ from controller.health.incident_store import Faults, IncidentStore
 from driver.devices.region import Region
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
-from driver.health.incident import Incident
+from driver.health.xid_verdicts import Incident
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from tests.controller.published import Clock

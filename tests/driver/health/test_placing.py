@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from driver.devices.device import Device, Taint
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
-from driver.health.incident import Incident, verdicts_of
 from driver.health.placing import TaintedDevice, incidents_in, with_verdicts
+from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from driver.devices.region import Region, overlap
 from driver.health.health_rules import HealthRules
-from driver.health.incident import Incident, verdicts_of
 from driver.health.verdict import taints_of
+from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
 from gpuctl.fleet.cluster import views_of

@@ -22,8 +22,8 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
 from kubeletplugin.sharing.mps.daemon_keeper import Site
+from kubeletplugin.sharing.mps.daemon_shm import NodeMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.memory import NodeMemory
 from kubeletplugin.sharing.mps.processes import end_left_over, kill, own_daemon
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
-    from kubeletplugin.sharing.mps.memory import Memory
+    from kubeletplugin.sharing.mps.daemon_shm import Memory
     from kubeletplugin.sharing.mps_client import MpsClient
 
 NAME = "gpu-0000-01-00-0"

@@ -15,7 +15,12 @@ from driver.errors import ClaimRefused
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import ShareRecord
 from kubeletplugin.kubelet.wire.planned import SharingRequest
-from kubeletplugin.sharing.plan import Shareable, needs_published_memory, share_records, sharing_request
+from kubeletplugin.sharing.share_amounts import (
+    Shareable,
+    needs_published_memory,
+    share_records,
+    sharing_request,
+)
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 MIB, GIB = 1 << 20, 1 << 30

@@ -14,7 +14,7 @@ import pytest
 from driver.errors import ClaimBlocked, ConfigError
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps import mounts
-from kubeletplugin.sharing.mps.memory import NODE_SHM, NodeMemory, OwnMemory, is_shared_mount
+from kubeletplugin.sharing.mps.daemon_shm import NODE_SHM, NodeMemory, OwnMemory, is_shared_mount
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import (
