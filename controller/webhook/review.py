@@ -276,13 +276,7 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
 
 def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     for one in decoded:
-        if isinstance(one.document, VfioDeviceConfig):
-            refused = any(one.names(request) for request in requests)
-            yield (
-                f"{one.config.path}: this driver passes no GPU through to virtual machines, "
-                f"{'and prepare refuses VfioDeviceConfig' if refused else 'VfioDeviceConfig has no effect'}"
-            )
-        elif requests and not any(one.applies_to(request) for request in requests):
+        if requests and not any(one.applies_to(request) for request in requests):
             outcome = "prepare refuses it" if one.divides_memory else "it has no effect"
             yield (
                 f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and no request asks "

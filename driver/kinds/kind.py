@@ -153,7 +153,7 @@ class Kinds:
 
     def described(self, opaque: str) -> str:
         """The devices that take this kind of opaque configuration, for messages; empty if none does."""
-        return next((kind.described for kind in self._kinds if kind.opaque == opaque), "")
+        return " or ".join(dict.fromkeys(kind.described for kind in self._kinds if kind.opaque == opaque))
 
     @property
     def policy_fields(self) -> tuple[PolicyField, ...]:

@@ -216,15 +216,23 @@ def test_time_slicing_of_a_partition_has_no_effect() -> None:
     assert "config[0].opaque.parameters.sharing: TimeSlicing has no effect on a partition" in warning
 
 
-def test_passthrough_is_not_offered() -> None:
-    (warning,) = warnings(claim(config(parameters("VfioDeviceConfig", iommu={"enableAPIDevice": True}))))
+@pytest.mark.parametrize("device_class_name", ["vfio.gpu.nvidia.com", "vgpu.gpu.nvidia.com", "of-an-admin"])
+@pytest.mark.parametrize("requests", [(), ("gpu",)])
+def test_a_gpu_for_a_virtual_machine_may_be_configured(
+    device_class_name: str, requests: tuple[str, ...]
+) -> None:
+    by_iommufd = config(parameters("VfioDeviceConfig", iommu={"enableAPIDevice": True}), *requests)
 
-    assert warning.startswith("spec.devices.config[0]: this driver passes no GPU through")
-    assert warning.endswith("VfioDeviceConfig has no effect")
-    (warning,) = warnings(
-        claim(config(parameters("VfioDeviceConfig"), "gpu"), requests=[request("gpu", "x")])
+    assert warnings(claim(by_iommufd, requests=[request("gpu", device_class_name)])) == ()
+
+
+def test_a_configuration_for_a_virtual_machine_has_no_effect_on_other_gpus() -> None:
+    (warning,) = warnings(claim(config(parameters("VfioDeviceConfig"))))
+
+    assert warning == (
+        "spec.devices.config[0]: VfioDeviceConfig is for a vGPU or a GPU for a virtual machine, "
+        "and no request asks for one: it has no effect"
     )
-    assert warning.endswith("prepare refuses VfioDeviceConfig")
 
 
 def test_a_class_for_two_kinds_of_devices_and_one_of_the_wrong_kind() -> None:
