@@ -196,7 +196,7 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
         number = len(one.devices)
         count, verb = f"{node.node}: {number} of the devices in question", "is" if number == 1 else "are"
         if one.gate == "in-use":
-            holders = ", ".join(dict.fromkeys(one.claims))
+            holders = ", ".join(sorted(set(one.claims)))
             yield Finding("in-use", f"{count} {verb} in use by claim {holders}", _frees(one))
         elif one.gate == "counters" and one.claims:
             yield Finding("counters", f"{count} cannot be had: {one.reason}", _frees(one))
@@ -211,7 +211,8 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
 
 
 def _frees(outcome: Outcome) -> str:
-    names = list(dict.fromkeys(outcome.claims))
+    # Sorted, since the order in which claims got their parts of a GPU says nothing.
+    names = sorted(set(outcome.claims))
     return (
         f"frees when claim {names[0]} ends" if len(names) == 1 else f"frees as claims {', '.join(names)} end"
     )
