@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.claims.allocation import Claim
-from driver.errors import ClaimBlocked, DeviceHeld, DriverError, StorageError
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
@@ -90,6 +90,10 @@ class Preparer:
 
         Raises DriverError; the claim then holds nothing that it did not hold before.
         """
+        if not is_safe_uid(claim.uid):
+            raise ClaimRefused(
+                f"the claim's UID {claim.uid[:64]!r} is no UID", "ask with the UID of the API object"
+            )
         # Errors that pass by themselves are waited for here: after a failed prepare the kubelet tries again
         # only when it syncs the pod the next time, 60 to 90 s later.
         return self._patience.until_done(

@@ -43,7 +43,8 @@ class Journal:
 
     ``changed_elsewhere()`` returns whether another instance may have written since the last call.
     ``on_change(entry)`` is called after a claim's state has changed here, with the entry before if it was
-    forgotten, None if there was none. It must not block. ``timed(seconds)`` gets how long each write took.
+    released or forgotten, None if there was none. It must not block. ``timed(seconds)`` gets how long each
+    write took.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class Journal:
         if not entry.holds:
             self._wake_waiting()
         if before is None or before.state != entry.state:
-            self._on_change(entry)
+            # A tombstone has no devices: what matters is which the claim has given back.
+            self._on_change(entry if entry.holds else before)
         self._timed(seconds)
 
     def forget(self, uid: str) -> None:

@@ -54,6 +54,12 @@ def test_a_gpu_that_was_exchanged_under_a_prepared_claim_is_refused(node: FakeNo
     node.unprepare(ref)
 
 
+@pytest.mark.parametrize("uid", ["", "../../etc/cron.d/x", "a/b", "a\x00b", "u" * 64])
+def test_a_uid_that_cannot_name_a_file_is_refused(node: FakeNode, uid: str) -> None:
+    with pytest.raises(ClaimRefused, match="is no UID"):
+        node.prepare(ClaimRef("team", "train", uid))
+
+
 def test_a_late_prepare_does_not_bring_back_an_unprepared_claim(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     late = node.call(boottime_ns())

@@ -67,6 +67,20 @@ def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Pa
     assert [found.uid for found in journal.entries()] == ["u-1"]
 
 
+def test_a_change_is_reported_with_the_devices_that_a_claim_has_taken_or_given_back(tmp_path: Path) -> None:
+    changed: list[Entry | None] = []
+    journal = Journal(tmp_path, lambda: False, changed.append)
+    taken = entry("u-1", held())
+    tombstone = replace(taken, state="released", devices=())
+
+    journal.put(taken)
+    journal.put(tombstone)
+    journal.forget("u-1")
+    journal.put(replace(tombstone, uid="u-2"))
+
+    assert changed == [taken, taken, tombstone, None]
+
+
 def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
     mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
     assert mine.get("u-1") is None
