@@ -11,6 +11,7 @@ from typing import Any
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.quota import Quotas
+from envtest.embedded.api.resources import resource_of_kind
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules import disruption_budgets as budget_rules
@@ -63,6 +64,25 @@ class Removal:
         if "generation" in metadata and "deletionTimestamp" not in metadata:
             marked["generation"] = metadata["generation"] + 1
         return self._store.put(collection, key, {**stored, "metadata": marked})
+
+    def collect_if_ownerless(self, collection: Collection, key: Key) -> None:
+        """Delete an object whose owners are all gone, as the garbage collector does with absent owners.
+
+        A controller may create it after its owner was deleted: it acts on what it has read before.
+        """
+        item = self._store.get(collection, key)
+        references = item["metadata"].get("ownerReferences") if item else None
+        if references and not any(self._may_exist(reference, key[0]) for reference in references):
+            self.delete(collection, key, {})
+
+    def _may_exist(self, reference: Object, namespace: str) -> bool:
+        """Whether the owner exists, or is of a kind that is not served: nobody can look that one up."""
+        resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        if resource is None:
+            return True
+        owner_key = (namespace if resource.namespaced else "", reference.get("name", ""))
+        owner = self._store.get(resource.collection, owner_key)
+        return owner is not None and owner["metadata"]["uid"] == reference.get("uid")
 
     def remove(self, collection: Collection, key: Key, *, orphans: bool = False) -> Object:
         """Remove the object for good, then the objects that have no other owner."""

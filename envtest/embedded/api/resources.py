@@ -214,11 +214,17 @@ RESOURCES: tuple[Resource, ...] = (
 )
 
 _BY_NAME = {(resource.group, resource.plural): resource for resource in RESOURCES}
+_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:
     """The served resource of that name, None for an unknown one."""
     return _BY_NAME.get((group, plural)) if version == VERSION else None
+
+
+def resource_of_kind(api_version: str, kind: str) -> Resource | None:
+    """The served resource of that kind, None for an unknown one."""
+    return _BY_KIND.get((api_version, kind))
 
 
 def groups() -> list[str]:

@@ -185,6 +185,7 @@ class Verbs:
         if is_dry(request, {}):
             return shown(resource, item)
         stored = self._store.put(resource.collection, key, item)
+        self._removal.collect_if_ownerless(resource.collection, key)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 

@@ -55,6 +55,22 @@ def test_what_has_another_owner_stays_with_that(server: EmbeddedApiServer) -> No
     assert [owner["name"] for owner in left["metadata"]["ownerReferences"]] == ["b"]
 
 
+def test_what_is_made_for_an_owner_that_is_gone_goes_at_once(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.delete(f"{NODES}/n")
+    server.create(NODES, {"metadata": {"name": "n"}})  # another node of the same name
+
+    server.create(SLICES, owned(resource_slice("late"), node))
+
+    assert server.objects("resourceslices", "resource.k8s.io") == []
+
+
+def test_what_belongs_to_a_kind_that_is_not_served_stays(server: EmbeddedApiServer) -> None:
+    server.create(SLICES, owned(resource_slice("s"), {"kind": "Rack", "metadata": {"name": "r", "uid": "1"}}))
+
+    assert len(server.objects("resourceslices", "resource.k8s.io")) == 1
+
+
 def test_orphans_stay_without_an_owner(server: EmbeddedApiServer) -> None:
     node = server.create(NODES, {"metadata": {"name": "n"}})
     server.create(SLICES, owned(resource_slice("s"), node))
