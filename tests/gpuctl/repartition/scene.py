@@ -54,16 +54,30 @@ class Scene:
         return run_commands(self.machine, text)
 
     def pod(self, name: str, owner: str = "") -> dict[str, Any]:
-        """A pod on the node; ``owner`` is ``kind/name`` of its controller."""
-        kind, _, owner_name = owner.partition("/")
-        reference = {
-            "apiVersion": "apps/v1", "kind": kind, "name": owner_name, "uid": "o", "controller": True
-        }  # fmt: skip
+        """A pod on the node; ``owner`` is ``kind/name`` of its controller, which is made too."""
+        metadata: dict[str, Any] = {"name": name}
+        if owner:
+            metadata["ownerReferences"] = [self._owner(*owner.split("/"))]
         body = {
-            "metadata": {"name": name, **({"ownerReferences": [reference]} if owner else {})},
+            "metadata": metadata,
             "spec": {"nodeName": "node-a", "containers": [{"name": "main", "image": "x"}]},
         }
         return self.server.create(PODS, body)
+
+    def _owner(self, kind: str, name: str) -> dict[str, Any]:
+        """The reference to a controller; without the controller itself its pods would be collected."""
+        labels = {"app": name}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "x"}]},
+        }
+        body = {
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
+        made = self.server.create(f"/apis/apps/v1/namespaces/default/{kind.lower()}s", body)
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
+        return {**reference, "uid": made["metadata"]["uid"]}
 
     def claim(self, name: str, device: str, *pods: dict[str, Any], **result: Any) -> None:
         """An allocated claim that pods use."""
