@@ -45,7 +45,7 @@ def test_every_command_is_one_that_there_is() -> None:
     targets = set(re.findall(r"`make ([a-z-]+)", README))
     known = set(commands.list_commands(Context(commands)))
 
-    assert {"demo", "image", "bench", "test"} <= targets
+    assert {"demo", "image", "test"} <= targets
     assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
     assert set(re.findall(r"gpuctl ([a-z]+)[ `]", README)) - {"alone"} <= known
 
@@ -77,34 +77,21 @@ def test_what_the_pod_is_shown_to_see_is_its_share_of_that_gpu() -> None:
     assert gpu.product_name is not None
     assert gpu.shareable_bytes is not None
     assert result["device"].endswith("-mps-4")
-    shown = README.partition("```\nGPU 0: ")[2].partition("```")[0]
+    shown = README.partition("GPU 0: ")[2].partition("```")[0]
     assert shown.startswith(gpu.product_name)
-    assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={gpu.shareable_bytes // 4 // _MIB}M " in shown
-    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " in shown
+    assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={gpu.shareable_bytes // 4 // _MIB}M\n" in shown
 
 
-def test_nothing_is_said_to_be_seen_on_hardware_as_long_as_nothing_was() -> None:
+def test_it_says_that_it_has_not_run_on_hardware_as_long_as_it_has_not() -> None:
     compatibility = (ROOT / "docs" / "compatibility.md").read_text()
-    rows = [line.split("|")[1:-1] for line in README.splitlines() if line.startswith("| **")]
 
     assert "**No real GPU has been seen by these tests.**" in compatibility
-    assert len(rows) > 10
-    assert {row[1].strip() for row in rows} == {"no"}
-    assert [row[0].partition("**,")[0] for row in rows if row[2].strip() != "no"] == [" **Whole GPUs"]
-    assert {cell.strip() for row in rows for cell in row[3:]} == {"seen", "in part", "no"}
+    assert "not yet run on real hardware" in README.partition("\n## ")[0]
 
 
-def test_the_figures_of_speed_are_the_limits_that_the_benchmark_holds() -> None:
-    limits = {
-        row[0]: row[-1]
-        for line in (ROOT / "docs" / "performance.md").read_text().splitlines()
-        if (row := [cell.strip() for cell in line.split("|")[1:-1]])
-    }
-    speed = README.partition("## Speed")[2].partition("\n## ")[0]
-
-    assert f"at most {limits['prepare, one at a time']} times" in speed
-    assert f"at most {limits['64 claims at once on 16 GPUs']} times" in speed
-    assert f"within **{limits['slices back after a kubelet restart']}**" in speed
+def test_it_is_short() -> None:
+    assert README.count("\n") <= 110
+    assert len([link for link in _LINK.findall(README) if not link.startswith("docs/pictures")]) <= 10
 
 
 def test_the_table_of_what_a_node_publishes_is_what_it_publishes() -> None:

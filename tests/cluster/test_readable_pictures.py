@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tools.docs.pictures.node_pictures import FOLDER, PICTURES
+from tools.docs.pictures.__main__ import FOLDER, PICTURES
 from tools.testbed.chromium import Tab, chromium
 
 LEAST_CONTRAST = 4.5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,9 @@ from envtest.real.assets import find_assets
 from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
 from tests.cluster.installed_node import InstalledNode, values_of_fakes
-from tests.eventually import eventually
-from tests.flow.claims import wait_running
-from tools.scenarios.comparing import line_matches
 from tools.scenarios.page import read_page
 from tools.scenarios.places.place import Place, session_environment
-from tools.scenarios.running import STEP_SECONDS
+from tools.scenarios.running import STEP_SECONDS, run_step
 from tools.scenarios.session import Session
 from tools.testbed.chart import HELMS
 
@@ -48,37 +45,6 @@ def place_with_helm(cluster: RealCluster, program: str, folder: Path) -> Place:
     return Place(cluster, (), folder, {})
 
 
-def shown_to_the_pod() -> list[str]:
-    """The lines that the README shows of the pod's log, without what it says of them; any UUID fits."""
-    block = README.read_text().partition("```\nGPU 0: ")[2].partition("```")[0]
-    block = re.sub("GPU-[0-9a-f]+…", "GPU-…", block)
-    return [line.partition("#")[0].rstrip() for line in f"GPU 0: {block}".splitlines()]
-
-
-def log_of(session: Session, pod: str) -> str:
-    """The log of a pod of the example, once its environment stands in it."""
-    return eventually(
-        f"the log of {pod}",
-        lambda: session.run(f"kubectl logs {pod}", STEP_SECONDS).printed,
-        lambda log: "PATH=" in log,
-    )
-
-
-def log_of_another(cluster: RealCluster, session: Session, name: str, change: Callable[[str], str]) -> str:
-    """What a pod prints that is the example with this change, and has this name, as its claim has."""
-    text = re.sub(r"\bshare\b|\blab\b", name, change(EXAMPLE))
-    cluster.api.apply([*yaml.safe_load_all(text)], "default")
-    wait_running(cluster, "default", name, timeout_seconds=120)
-    return log_of(session, name)
-
-
-def without_claim(example: str) -> str:
-    """The pod alone, with a GPU in its limits."""
-    pod = example.partition("---\n")[2]
-    lines = [line for line in pod.splitlines() if "resourceClaims" not in line]
-    return "\n".join(lines).replace("claims: [{name: gpu}]", "limits: {nvidia.com/gpu: 1}")
-
-
 @pytest.mark.parametrize("program", HELMS)
 def test_the_readme_as_it_stands_installs_the_driver_and_runs_its_pods(
     start_cluster: Callable[[int], RealCluster], driver_image: Path, tmp_path: Path, program: str
@@ -92,27 +58,12 @@ def test_the_readme_as_it_stands_installs_the_driver_and_runs_its_pods(
         folder.mkdir()
     place = place_with_helm(cluster, program, programs)
     (home / "deploy").symlink_to(PACKAGE_ROOT / "deploy")
-    (home / "lab.yaml").write_text(EXAMPLE)
+    (home / "share.yaml").write_text(EXAMPLE)
 
     with Session(tmp_path, home, session_environment(place, home)) as session:
         for step in read_page(README).steps:
-            ran = session.run(step.script.replace("REGISTRY", "localhost"), STEP_SECONDS)
-            assert ran.exits == 0, ran.printed
-        log = log_of(session, "lab")
-        lines = [*map(str.strip, log.splitlines())]
-        missing = [one for one in shown_to_the_pod() if not any(line_matches(one, line) for line in lines)]
-        assert missing == [], log
-
-        partition = log_of_another(
-            cluster, session, "partition", lambda text: text.replace("shared-mps", "mig-small")
-        )
-        whole = log_of_another(cluster, session, "whole", lambda text: text.replace("shared-mps", "large"))
-        limits = log_of_another(cluster, session, "limits", without_claim)
-        assert len(re.findall("^ *MIG .*UUID: MIG-", partition, re.MULTILINE)) == 1
-        for log in (whole, limits):
-            assert len(re.findall("^GPU .*UUID: GPU-", log, re.MULTILINE)) == 1
-            assert "MIG" not in log
-            assert "CUDA_MPS" not in log
+            script = step.script.replace("REGISTRY", "localhost")
+            assert run_step(replace(step, script=script), session) is None
 
         for pod in cluster.api.list_objects(paths.pod(namespace="default")):
             (container,) = pod["status"]["containerStatuses"]

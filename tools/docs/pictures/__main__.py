@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from tools.docs.pictures.node_pictures import FOLDER, ROOT, drawn, stale
+from tools.docs.pictures.before_and_after import before_and_after
+from tools.docs.pictures.node_pictures import ROOT, forms, occupancy, topology
+
+FOLDER = ROOT / "docs" / "pictures"
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "before-and-after.svg": before_and_after,
+    "forms.svg": forms,
+    "topology.svg": topology,
+    "occupancy.svg": occupancy,
+}
 
 
 def main() -> int:
@@ -29,6 +40,16 @@ def main() -> int:
 
         take(FOLDER)
     return 0
+
+
+def drawn() -> dict[Path, str]:
+    """The files of the pictures: path -> text."""
+    return {FOLDER / name: draw() for name, draw in PICTURES.items()}
+
+
+def stale(wanted: Mapping[Path, str]) -> list[Path]:
+    """The files that are missing or differ."""
+    return [file for file, text in wanted.items() if not file.is_file() or file.read_text() != text]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ GPUs, and which pod holds which device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from kubernetes_rules.defaults import defaulted_claim_spec
 Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDER = ROOT / "docs" / "pictures"
 ALL_TIERS = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
 NODE = "node-a"
 MACHINE = "hgx-h100"
@@ -81,23 +80,6 @@ def topology() -> str:
 def occupancy() -> str:
     """A node on which all tiers are in use, and one GPU is sick."""
     return occupancy_svg([claimed(with_xid(published(MACHINE, ALL_TIERS), SICK_GPU, XID), PODS)])
-
-
-PICTURES: Mapping[str, Callable[[], str]] = {
-    "forms.svg": forms,
-    "topology.svg": topology,
-    "occupancy.svg": occupancy,
-}
-
-
-def drawn() -> dict[Path, str]:
-    """The files of the pictures: path -> text."""
-    return {FOLDER / name: draw() for name, draw in PICTURES.items()}
-
-
-def stale(wanted: Mapping[Path, str]) -> list[Path]:
-    """The files that are missing or differ."""
-    return [file for file, text in wanted.items() if not file.is_file() or file.read_text() != text]
 
 
 def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:

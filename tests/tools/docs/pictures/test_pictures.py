@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.gpuctl.svg.pictures import read_picture, words_of
-from tools.docs.pictures.node_pictures import FOLDER, PICTURES, ROOT, drawn, stale
+from tools.docs.pictures.__main__ import FOLDER, PICTURES, drawn, stale
+from tools.docs.pictures.node_pictures import ROOT
 from tools.docs.pictures.screenshots import SCREENSHOTS
 
 

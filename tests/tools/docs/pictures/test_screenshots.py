@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from tools.docs.pictures.node_pictures import ALL_TIERS, FOLDER, published
+from tools.docs.pictures.__main__ import FOLDER
+from tools.docs.pictures.node_pictures import ALL_TIERS, published
 from tools.docs.pictures.screenshots import SCREENSHOTS, exported
 
 PNG = b"\x89PNG\r\n\x1a\n"
