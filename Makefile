@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook pictures manifests go lock format clean
+.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook release pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -114,6 +114,11 @@ image: ## Build the image: IMAGE=name PLATFORM=linux/arm64 BASE=, PIP_BASE=, GO_
 	@$(PYTHON) -m deploy.image.build $(if $(IMAGE),--image $(IMAGE)) $(if $(PLATFORM),--platform $(PLATFORM)) \
 		$(if $(BASE),--base $(BASE)) $(if $(PIP_BASE),--pip-base $(PIP_BASE)) $(if $(GO_BASE),--go-base $(GO_BASE)) \
 		-- $(EXTRA)
+
+PLATFORMS = linux/amd64 linux/arm64
+
+release: $(STAMP) ## Build what a release consists of into dist/VERSION: VERSION=0.1.0; PLATFORMS= builds no images, EXTRA=options
+	$(BIN)/python -m tools.release $(addprefix --platform ,$(PLATFORMS)) $(VERSION) -- $(EXTRA)
 
 memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
 	@$(BIN)/python -m tools.testbed.memory_hook
