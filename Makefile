@@ -42,7 +42,6 @@ check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 	$(BIN)/mypy
 	$(BIN)/python -m proto.generate --check
 	$(BIN)/python -m tools.chart.generate --check
-	$(BIN)/python -m driver.process.metrics.page --check
 	$(BIN)/python -m tools.docs.lookup --check
 	$(BIN)/python -m tools.docs.pictures --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
@@ -102,7 +101,6 @@ pictures: $(STAMP) ## Draw the pictures of the documentation anew
 
 manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml, kustomize
 	$(BIN)/python -m tools.chart.generate
-	$(BIN)/python -m driver.process.metrics.page
 	$(BIN)/python -m tools.docs.lookup
 	$(BIN)/python -m tools.testbed.chart
 

@@ -25,62 +25,69 @@ from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP
 )
 @click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
-    "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
+    "--node-name", required=True, show_envvar=True, help="The name of the Node whose GPUs are published."
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
     show_envvar=True,
-    help="How to reach the API server; without it, as the service account of the pod.",
+    help="The kubeconfig; without it, the pod's service account is used.",
 )
 @click.option(
     "--nvml",
     default="real",
     show_envvar=True,
-    help="Where the GPUs are: real, fake:MACHINE or fake:MACHINE@STATE with a machine's name or file.",
+    help="real, or fake:MACHINE[@STATE] for a node without GPUs; MACHINE is a name or a file.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     show_envvar=True,
-    help="The node configuration, read anew when it changes; without it every GPU is offered as a whole.",
+    help="The node configuration, read again when it changes; without it, every GPU is offered whole.",
 )
 @click.option("--driver-root", default=AUTO, show_envvar=True, help=DRIVER_ROOT_HELP)
 @click.option(
     "--host-root", type=click.Path(path_type=Path), default="/", show_envvar=True, help=HOST_ROOT_HELP
 )
 @click.option(
-    "--sysfs-root", type=click.Path(path_type=Path), default="/sys", show_envvar=True, help="Where sysfs is."
+    "--sysfs-root",
+    type=click.Path(path_type=Path),
+    default="/sys",
+    show_envvar=True,
+    help="Where sysfs is mounted.",
 )
 @click.option(
     "--plugin-data-dir",
     type=click.Path(path_type=Path),
     default="/var/lib/kubelet/plugins/gpu.nvidia.com",
     show_envvar=True,
-    help="The folder of the kubelet plugin's sockets; nothing is published while no plugin serves there.",
+    help="The folder with the kubelet plugin's sockets; nothing is published while no plugin serves there.",
 )
 @click.option(
     "--device-plugin",
     type=click.Choice(("taint", "withhold")),
     default="taint",
     show_envvar=True,
-    help="What becomes of all devices while a device plugin on the node offers GPUs as well.",
+    help="While a device plugin offers GPUs on the same node: taint all devices, or withhold (publish none).",
 )
 @click.option(
-    "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
+    "--metrics-addr",
+    default="",
+    show_envvar=True,
+    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
 )
 @click.option(
     "--health-addr",
     default="",
     show_envvar=True,
-    help="Answer /startupz, /livez and /readyz at host:port; empty for not at all.",
+    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
     show_envvar=True,
-    help="What is logged.",
+    help="The log level.",
 )
 @click.pass_obj
 def main(given: Given | None, /, log_level: Level, **flags: object) -> None:

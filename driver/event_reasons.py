@@ -1,7 +1,7 @@
 """Every reason of the events that the driver posts: on which objects, how bad, what it means, what to do.
 
-docs/events.md shows this table. No other event can be posted, since ``EventRecorder`` takes only these. The
-words are stable, since people have rules for them.
+docs/errors-and-events.md shows them. No other event can be posted, since ``EventRecorder`` takes only these.
+The words are stable, since people have rules for them.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class EventReason(Enum):
         ("ResourceClaim",),
         "Warning",
         (
-            "something that passes stands in the way; the message names it, and of another claim the "
-            "plugin's log says which"
+            "something temporary is in the way, and the message names it; if it is another claim, the "
+            "plugin's log names that claim"
         ),
         (
-            "nothing at first: the call is tried for up to 40 s. Where it says that no MPS supervisor "
-            "answers, start [gpu-dra-mps](mps.md) on the node"
+            "nothing at first: the plugin keeps trying for up to 40 s. If no MPS supervisor answers, "
+            "start [gpu-dra-mps](mps.md) on the node"
         ),
     )
     PREPARE_FAILED = (
         "PrepareFailed",
         ("ResourceClaim",),
         "Warning",
-        "the claim's devices were not made ready, and why",
+        "the claim's devices could not be prepared; the message says why",
         (
-            "`(retryable)`: the kubelet comes back in 60 to 90 s. `(permanent)`: the same pod will "
-            "never start; do what the message says, usually correct the claim or delete the pod"
+            "`(retryable)`: the kubelet tries again after 60 to 90 s. `(permanent)`: the pod will never "
+            "start; do what the message says, usually correct the claim or delete the pod"
         ),
     )
     SHARING_INCOMPLETE = (
@@ -56,8 +56,8 @@ class EventReason(Enum):
         ("ResourceClaim",),
         "Warning",
         (
-            "the pod runs, and something of its sharing could not be had, such as a time-slice on a GPU"
-            " that has none"
+            "the pod runs, but a part of its sharing could not be set up, such as a time-slice on a GPU "
+            "without time-slices"
         ),
         "nothing, or choose another class",
     )
@@ -65,31 +65,31 @@ class EventReason(Enum):
         "UnprepareFailed",
         ("ResourceClaim",),
         "Warning",
-        "the claim's devices could not be taken back; the message names what is in the way",
-        "the kubelet tries again; take away what the message names",
+        "the claim's devices could not be released; the message says what is in the way",
+        "the kubelet tries again; remove what the message names",
     )
     UNPREPARE_INCOMPLETE = (
         "UnprepareIncomplete",
         ("ResourceClaim",),
         "Warning",
         (
-            "the pod has ended, and something of its devices is still used, by a process often: the "
-            "place stays taken and tainted"
+            "the pod has ended, but something, often a process, still uses one of its devices; the device "
+            "stays occupied and tainted"
         ),
-        "end the process, often a monitor; it is tried again every 15 s",
+        "end the process, often a monitor; the plugin tries again every 15 s",
     )
     MEMORY_LIMIT_NOT_HELD = (
         "MemoryLimitNotHeld",
         ("ResourceClaim",),
         "Warning",
-        "the limit of a running container is gone and cannot be set again",
-        "look at the GPU's health and the kernel log; it is tried every 15 s",
+        "a running container has lost its memory limit, and it could not be set again",
+        "check the GPU's health and the kernel log; the plugin tries again every 15 s",
     )
     MEMORY_LIMIT_HELD = (
         "MemoryLimitHeld",
         ("ResourceClaim",),
         "Normal",
-        "a limit that was gone is held again",
+        "a lost memory limit is in force again",
         "nothing",
     )
     GPU_SICK = (
@@ -97,21 +97,21 @@ class EventReason(Enum):
         ("Node", "ResourceClaim", "Pod"),
         "Warning",
         (
-            "something is wrong with a GPU, or with a partition of it: the message names it, and what; on a "
-            "claim and its pods, where they have a device of it, which [the claim's status]"
-            "(claims.md#what-the-status-tells) tells as well"
+            "something is wrong with a GPU or one of its partitions; the message says with which, and "
+            "what. The event is also posted on claims that have a device of it, and on their pods; [the "
+            "claim's status](claims.md#status-of-the-devices) says the same"
         ),
         (
-            "as the message says, and the [taint](operations.md#what-you-may-see); pods run on, and whether "
-            "they still work is theirs to find out"
+            "as the message and the [taint](health.md#taints) say; running pods go on, and only their "
+            "programs can tell whether they still work"
         ),
     )
     GPU_WELL = (
         "GpuWell",
         ("Node", "ResourceClaim", "Pod"),
         "Normal",
-        "what was wrong with a GPU is over, or with the devices of a claim",
-        "nothing; a process that has lost its GPU meanwhile has to be started anew",
+        "a fault of a GPU, or of the devices of a claim, is over",
+        "nothing; restart processes that lost their GPU in the meantime",
     )
     # The programs of tenants can cause this at will, so it is posted rarely.
     GPU_FAULT = (
@@ -119,18 +119,18 @@ class EventReason(Enum):
         ("Node",),
         "Warning",
         (
-            "an Xid that is the fault of an application (13, 31, 43 and others): the GPU is well, and a "
-            "program on it has failed; told once an hour for each GPU and Xid"
+            "the NVIDIA driver reported an XID that programs cause (13, 31, 43 and others): the GPU is "
+            "well, but a program on it has failed. Posted at most once an hour for each GPU and XID"
         ),
-        "look at the log of the program",
+        "read the log of the program",
     )
     GPU_WITHHELD = (
         "GpuWithheld",
         ("Node",),
         "Warning",
         (
-            "a GPU is not offered, or not in a form of it, and why: MIG mode, its layout, what NVML "
-            "does not tell"
+            "a GPU is not offered, or not in some form; the message says why, such as its MIG mode, its "
+            "layout, or something that NVML does not report"
         ),
         "as the message says",
     )
@@ -139,42 +139,45 @@ class EventReason(Enum):
         "GpuWithheld",
         ("Node",),
         "Normal",
-        "a rule of the node configuration says that a GPU is not offered",
+        "a rule of the node configuration keeps the GPU from being offered",
         "nothing, or change the rule",
     )
     NODE_CONFIGURATION_WRONG = (
         "NodeConfigurationWrong",
         ("Node",),
         "Warning",
-        "the file was changed and is wrong; the rules before it stay",
+        "the node configuration has changed and has a mistake; the previous rules stay in force",
         "correct the [node configuration](node-configuration.md)",
     )
     DEVICE_NOT_PUBLISHED = (
         "DeviceNotPublished",
         ("Node",),
         "Warning",
-        "a device breaks a limit of the API; the others are published",
+        "a device exceeds a limit of the API; all other devices are published",
         "as the message says",
     )
     SLICE_FIELDS_DROPPED = (
         "SliceFieldsDropped",
         ("Node",),
         "Warning",
-        "the API server stores slices without a field, since it runs without a feature gate",
-        "enable the gate that the message names",
+        "the API server drops a field of ResourceSlices because a feature gate is off",
+        "enable the feature gate that the message names",
     )
     KUBERNETES_TOO_OLD = (
         "KubernetesTooOld",
         ("Node",),
         "Warning",
-        "the API server is older than 1.36: nothing is published",
-        "upgrade it, which is noticed within a minute",
+        "the API server is older than 1.36, so nothing is published",
+        "upgrade it; the controller notices within a minute",
     )
     TWO_INSTALLATIONS = (
         "TwoInstallations",
         ("Node",),
         "Warning",
-        "several kubelet plugins have served for ten minutes: two releases, or an update that hangs",
+        (
+            "several kubelet plugins have been serving for ten minutes: there are two releases, or an "
+            "update hangs"
+        ),
         "[two releases](troubleshooting.md#two-releases)",
     )
     OTHER_DRIVER = (
@@ -182,8 +185,8 @@ class EventReason(Enum):
         ("Node",),
         "Warning",
         (
-            "[another driver](from-nvidia-driver.md#what-you-may-see) of the name `gpu.nvidia.com` is "
-            "on the node, or has left claims"
+            "[another driver](migrate.md#from-nvidias-dra-driver) with the name `gpu.nvidia.com` is on the "
+            "node, or has left claims behind"
         ),
         "remove it, or end the pods that the plugin's log names",
     )
@@ -191,22 +194,25 @@ class EventReason(Enum):
         "DevicePluginBeside",
         ("Node",),
         "Warning",
-        "a [device plugin](from-device-plugin.md#both-on-one-node) on the node offers GPUs as well",
+        "a [device plugin](migrate.md#both-on-one-node) on the node offers the same GPUs",
         "remove it from the node",
     )
     DEVICE_PLUGIN_GONE = (
         "DevicePluginGone",
         ("Node",),
         "Normal",
-        "no device plugin offers GPUs on the node any more",
+        "no device plugin on the node offers GPUs any more",
         "nothing",
     )
     VGPU_UNLICENSED = (
         "VgpuUnlicensed",
         ("Node",),
         "Warning",
-        ("a [vGPU](vgpu-guests.md#the-license) has no license, and CUDA stops to work on it after a while"),
-        "see that `nvidia-gridd` runs, and what it logs",
+        (
+            "a [vGPU](virtual-machines.md#the-license) has no license, and CUDA stops working on it after a "
+            "while"
+        ),
+        "check that `nvidia-gridd` runs, and read its log",
     )
     VGPU_LICENSED = (
         "VgpuLicensed",
@@ -219,6 +225,6 @@ class EventReason(Enum):
         "VgpuLicenseEnds",
         ("Node",),
         "Warning",
-        "the license of a vGPU ends soon and was not renewed in time",
-        "see whether `nvidia-gridd` reaches the license server",
+        "the license of a vGPU expires soon and was not renewed in time",
+        "check whether `nvidia-gridd` reaches the license server",
     )

@@ -32,13 +32,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     "--kubeconfig",
     type=click.Path(path_type=Path),
     show_envvar=True,
-    help="How to reach the API server; without it the pod's service account is used.",
+    help="The kubeconfig; without it, the pod's service account is used.",
 )
 @click.option(
     "--nvml",
     default="real",
     show_envvar=True,
-    help="real, or fake:MACHINE[@STATE] for a node without GPUs.",
+    help="real, or fake:MACHINE[@STATE] for a node without GPUs; MACHINE is a name or a file.",
 )
 @click.option(
     "--driver-root",
@@ -53,14 +53,14 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     type=click.Path(path_type=Path),
     show_default="--driver-root",
     show_envvar=True,
-    help="Where the host has the folder that --driver-root names, when it is mounted at another path here.",
+    help="The path of the --driver-root folder on the host, if this process sees it at another path.",
 )
 @click.option(
     "--plugins-dir",
     type=_FOLDER,
     default="/var/lib/kubelet/plugins",
     show_envvar=True,
-    help="The kubelet's folder for plugins; sockets and the journal go to <driver> below it.",
+    help="The kubelet's folder for plugins; sockets and the journal go to gpu.nvidia.com below it.",
 )
 @click.option(
     "--registry-dir",
@@ -74,21 +74,21 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     type=_FOLDER,
     default="/var/run/cdi",
     show_envvar=True,
-    help="A folder in which the container runtime looks for CDI specs.",
+    help="A folder that the container runtime reads CDI specs from.",
 )
 @click.option(
     "--cdi-hook",
     default=COPY,
     show_envvar=True,
-    help="The nvidia-cdi-hook that the container runtime runs: copy puts the image's into the plugin's "
-    "folder on the host, copy:FILE another one, a path is one that the host has.",
+    help="The nvidia-cdi-hook that the container runtime runs: copy installs the image's copy on the host, "
+    "copy:FILE installs FILE, and a path names a program on the host.",
 )
 @click.option(
     "--memory-hook",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     show_default="the image's",
     show_envvar=True,
-    help="The gpu-memory-hook that is copied into the plugin's folder on the host for the container runtime.",
+    help="The gpu-memory-hook that is installed on the host for the container runtime.",
 )
 @click.option("--sysfs-root", type=_FOLDER, default="/sys", show_envvar=True, help="Where sysfs is mounted.")
 @click.option(
@@ -96,42 +96,42 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     type=click.Path(path_type=Path),
     default="/run/gpu.nvidia.com/mps",
     show_envvar=True,
-    help="The folder of the MPS supervisor (gpu-dra-mps), at the same path here, there and on the host.",
+    help="The folder of the MPS supervisor; it needs the same path here, in the supervisor and on the host.",
 )
 @click.option(
     "--metrics-addr",
     default="",
     show_envvar=True,
-    help="host:port at which Prometheus finds metrics; empty serves none.",
+    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
 )
 @click.option(
     "--health-addr",
     default="",
     show_envvar=True,
-    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
     "--used-memory-status-seconds",
     type=click.IntRange(min=0),
     default=0,
     show_envvar=True,
-    help="How often the status of claims gets to tell what their containers use of GPU memory, where that "
-    "changed by more than 5 percent; 0 never tells it.",
+    help="How often the used GPU memory is written into the status of claims, if it changed by more than "
+    "5 percent; 0 turns this off.",
 )
 @click.option(
     "--pod-uid",
     default="",
     show_envvar=True,
-    help="The UID of this pod; with it two instances serve side by side during a rolling update.",
+    help="The UID of this pod; with it, two instances can serve side by side during a rolling update.",
 )
 @click.option(
     "--retire",
     is_flag=True,
     show_envvar=True,
-    help="Instead of serving, put the node back as it was before the plugin, and remove its files.",
+    help="Do not serve; undo the plugin's changes to the node and remove its files.",
 )
 @click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
 )
 @click.pass_obj
 def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any) -> None:

@@ -12,7 +12,7 @@ REFUSED = frozenset(
 )
 """Pods that are invalid, as their scenarios show."""
 
-_OLD = ("deploy/examples/translate/old/", "docs/translate.md")
+_OLD = ("deploy/examples/translate/old/", "docs/migrate.md")
 
 
 def is_old(source: str) -> bool:

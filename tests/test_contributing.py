@@ -27,7 +27,7 @@ def test_every_path_of_the_table_exists() -> None:
 
 
 def test_the_tables_can_be_read_at_a_glance() -> None:
-    rooms = table((ROOT / "docs/architecture.md").read_text(), "room")
+    rooms = table((ROOT / "docs/architecture.md").read_text(), "folder")
     assert 0 < len(rows()) <= MOST_ROWS
     assert 0 < len(rooms) <= MOST_ROOMS
 

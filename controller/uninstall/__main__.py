@@ -22,14 +22,12 @@ _NAMES, _PATIENCE = Installed(), Patience()
 
 
 @click.command(name=NAME, context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
-@click.option(
-    "--namespace", default="gpu-dra", show_envvar=True, help="The namespace in which the driver is installed."
-)
+@click.option("--namespace", default="gpu-dra", show_envvar=True, help="The driver's namespace.")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
     show_envvar=True,
-    help="How to reach the API server; without it the pod's service account is used.",
+    help="The kubeconfig; without it, the pod's service account is used.",
 )
 @click.option(
     "--controller",
@@ -48,17 +46,17 @@ _NAMES, _PATIENCE = Installed(), Patience()
     type=click.FloatRange(min=1),
     default=_PATIENCE.nodes_seconds,
     show_envvar=True,
-    help="How long the nodes may take to be cleaned; nodes that are down are not waited for.",
+    help="How long the clean-up of all nodes may take; it does not wait for nodes that are down.",
 )
 @click.option(
     "--settle-seconds",
     type=click.FloatRange(min=0),
     default=_PATIENCE.settle_seconds,
     show_envvar=True,
-    help="How long after the last ResourceSlice is gone a scheduler may still write what it chose before.",
+    help="How long to wait for late allocations after the last ResourceSlice is deleted.",
 )
 @click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
 )
 def main(
     namespace: str,
@@ -69,7 +67,7 @@ def main(
     settle_seconds: float,
     log_level: Level,
 ) -> None:
-    """Take the driver away from all nodes, unless a claim has a device; its objects can go afterwards."""
+    """Remove the driver from all nodes, unless a claim has a device. Then its objects can be deleted."""
     configure(log_level)
     patience = Patience(settle_seconds=settle_seconds, nodes_seconds=nodes_seconds)
     try:

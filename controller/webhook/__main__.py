@@ -60,7 +60,7 @@ def start(
     type=click.Path(path_type=Path),
     required=True,
     show_envvar=True,
-    help="The certificate to serve with (PEM, with its chain), read anew when it changes.",
+    help="The serving certificate (PEM, with its chain), read again when it changes.",
 )
 @click.option(
     "--key-file",
@@ -69,22 +69,25 @@ def start(
     show_envvar=True,
     help="The certificate's key (PEM, without a passphrase).",
 )
-@click.option("--addr", default=":8443", show_envvar=True, help="Serve at host:port.")
+@click.option("--addr", default=":8443", show_envvar=True, help="Address (host:port) to serve on.")
 @click.option(
-    "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
+    "--metrics-addr",
+    default="",
+    show_envvar=True,
+    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
 )
 @click.option(
     "--health-addr",
     default="",
     show_envvar=True,
-    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
     show_envvar=True,
-    help="What is logged.",
+    help="The log level.",
 )
 def main(
     log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str

@@ -11,7 +11,7 @@ from driver.roots.driver_roots import DriverRoots
 
 AUTO = "auto"
 DRIVER_ROOT_HELP = (
-    "Where this process sees the installed NVIDIA driver; auto looks into the known places below --host-root."
+    "Where this process sees the installed NVIDIA driver; auto searches the known places below --host-root."
 )
 HOST_ROOT_HELP = "Where this process sees the root of the host's file system."
 

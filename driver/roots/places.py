@@ -84,7 +84,7 @@ PLACES = (
     Place("Container-Optimized OS", "/var/lib/nvidia", moved=_BUNDLE),
     Place("GKE on Ubuntu", "/opt/nvidia", moved=_BUNDLE),
 )
-"""The known places, in the order of a probe. docs/driver-root.md explains each, and the order."""
+"""The known places, in the order of a probe. docs/install.md lists them for users."""
 
 
 def place_at(path: str) -> Place:

@@ -1,7 +1,9 @@
 """Installs an NVIDIA driver below the root of a pretend host, where each distribution or installer puts it.
 
 Only the files that differ between layouts: libraries with their links, nvidia-smi, and links to them. The
-sources of the layouts are in docs/driver-root.md.
+layouts follow NVIDIA's gpu-driver-container and gpu-operator, bottlerocket-kernel-kit (kmod-*-nvidia),
+siderolabs/extensions (nvidia-gpu), Flatcar's documentation of NVIDIA GPUs, Google's
+container-engine-accelerators and cos-gpu-installer.
 """
 
 from __future__ import annotations

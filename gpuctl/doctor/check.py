@@ -31,7 +31,7 @@ class _NotReadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[Seen]):
-    """A check of a cluster or a node. ``looks_at`` and ``fails_when`` are for docs/doctor.md.
+    """A check of a cluster or a node. ``looks_at`` and ``fails_when`` are for docs/troubleshooting.md.
 
     ``find`` is called with all that was read; it gets at what it needs by ``require``.
     """

@@ -295,7 +295,7 @@ CONFIGURATION = _object(
 """A JSON schema. It cannot express the rules of names and devices; these are checked as they are read."""
 
 _CDI = "a device always comes through a CDI spec here"
-_LABELS = "labels of nodes: devices have attributes instead (docs/claims.md)"
+_LABELS = "labels of nodes: devices have attributes instead (docs/attributes.md)"
 
 WITHOUT_EQUIVALENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "failOnInitError": ((True,), "a node without its driver publishes nothing, and the log says why"),

@@ -22,18 +22,18 @@ PROGRAM = "gpu-dra-page"
     default=DEFAULT_ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
-    help="Serve here; port 0 is any.",
+    help="Address to serve on; port 0 means any free port.",
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers reach the page, beside localhost; may be given several times.",
+    help="A host name, besides localhost, that browsers use for the page; can be repeated.",
 )
-@click.option("--health-addr", default="", metavar="HOST:PORT", help="Answer a kubelet's probes here.")
+@click.option("--health-addr", default="", metavar="HOST:PORT", help="Address for the kubelet's probes.")
 @click.option(
-    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="What is logged."
+    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="The log level."
 )
 @cluster_options
 def web(
@@ -46,12 +46,12 @@ def web(
 ) -> None:
     """Serve a page that shows the cluster's GPUs, until Ctrl-C.
 
-    It shows nodes, GPUs with their forms and holders, tiers and queues, why pods wait, what is sick, and
-    what changed in the last hour. It changes nothing, and has no login: whoever reaches it sees the names of
-    nodes, claims and pods with what this user may read. So it is served to this machine alone.
+    It shows nodes, GPUs with their forms and claims, tiers and queues, why pods wait, sick GPUs, and the
+    changes of the last hour. It changes nothing and has no login: whoever reaches it sees the names of nodes,
+    claims and pods that you may read. It is therefore served to this machine only.
 
-    Another address is for a pod that an authenticating proxy stands before (docs/page.md); it takes --name,
-    since requests to any other name are refused.
+    Use another address only in a pod behind an authenticating proxy (docs/monitoring.md). It needs --name,
+    because requests for other host names are refused.
     """
     from driver.errors import ConfigError
     from driver.process.log import configure

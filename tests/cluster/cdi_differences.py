@@ -44,55 +44,52 @@ DIFFERENCES = (
         "call",
         "apply-cuda-memory-limits",
         "theirs alone",
-        "the call `apply-cuda-memory-limits` of each GPU: not made",
-        "It sets what the pod itself writes into its variables, the same for every GPU and every container, "
-        "and nothing where there are none. `gpu-memory-hook` takes its place: what counts is the claim.",
+        "hook call `apply-cuda-memory-limits`: not made",
+        "It applies limits from the pod's own environment, the same to every GPU. `gpu-memory-hook` applies "
+        "those of the claim.",
     ),
     Difference(
         "node",
         ".*",
         "permissions rwm becomes rw",
         "device nodes: `rw`, not `rwm`",
-        "The runtime makes the node. A container does not need to make another of it.",
+        "The runtime creates the node; the container does not need to create another one.",
     ),
     Difference(
         "node",
         ".*",
         "type None becomes c",
         "device nodes: with `type: c`",
-        "With type, major and minor the runtime allows the device by its numbers, and it stays allowed when "
-        "systemd writes the rules of the control group again.",
+        "With type, major and minor the device stays allowed when systemd rewrites the rules of the control "
+        "group.",
     ),
     Difference(
         "node",
         ".*",
         r"(fileMode|gid) \d+ becomes None",
         "device nodes: without `fileMode` and `gid`",
-        "The runtime makes the node with mode 0666, so that the user of the container can open what the "
-        "claim was given, whatever group owns it on the host.",
+        "The runtime creates the node with mode 0666, so any user of the container can open it.",
     ),
     Difference(
         "group",
         r"\d+",
         "theirs alone",
-        "the group of the DRM nodes: not added to the container",
-        "The same: with mode 0666 nobody needs the group, which would also open what else of that group a "
-        "pod mounts.",
+        "group of the DRM nodes: not added to the container",
+        "Mode 0666 makes it unnecessary, and it could open other files that the pod mounts.",
     ),
     Difference(
         "link",
         r".*/libnvidia-egl-(gbm|wayland|xcb|xlib)\.so\.1",
         "ours alone",
         "links of the EGL platform libraries by their soname",
-        "With theirs it is `ldconfig` that makes them. Ours are there also where no linker cache is written.",
+        "NVIDIA leaves them to `ldconfig`. These exist without a linker cache, too.",
     ),
     Difference(
         "link",
         r".*/dev/dri/by-path/.*-(card|render)",
         "(ours|theirs) alone",
-        "`/dev/dri/by-path`: at that path also with a driver root",
-        "Theirs are made at the path that the host has them at, the driver root before it, where no program "
-        "of a container looks. Where the driver root is `/` both are the same.",
+        "links in `/dev/dri/by-path`: at that path also with a driver root",
+        "NVIDIA's are below the path of the driver root, where no program in the container looks.",
     ),
 )
 

@@ -10,7 +10,7 @@ from fakegpu.driver_files.layouts import LAYOUTS, Layout
 from tests.cluster.cdi_differences import DIFFERENCES, Found, differences
 from tests.cluster.cdi_generator import FakeNode, calls_in_order, taken_apart
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/cdi-edits.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/compatibility.md"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)

@@ -257,10 +257,10 @@ REFUSED: dict[str, tuple[Object, str]] = {
         {"webhook": {"certificates": {"certManager": {"issuerKind": "ClusterIssuer"}}}},
         "issuerName is empty",
     ),
-    "surge on the host's network": ({"hostNetwork": True}, "would take the same ports"),
+    "surge on the host's network": ({"hostNetwork": True}, "would need the same ports"),
     "surge and unavailable": (
         {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}},
-        "maxSurge and maxUnavailable cannot both be given",
+        "maxSurge and maxUnavailable cannot both be set",
     ),
     "neither surge nor unavailable": (
         {"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}},
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "no priority class": ({"priorityClassName": ""}, "priorityClassName is empty"),
     "a quota for a class that needs none": (
         {"priorityClassName": "mine", "criticalPodsQuota": {"enabled": True}},
-        "not for mine",
+        "need a quota, not mine",
     ),
     "a kubelet's root with dots": ({"kubeletRoot": "/var/lib/../kubelet"}, "kubeletRoot"),
     "a cdi folder below the kubelet's root": (
@@ -293,9 +293,9 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "two of theirs, told together": (
         {"fullnameOverride": "gpus", "featureGates": {"DynamicMIG": True}},
-        "the admission policies and gpuctl know; featureGates is a value of NVIDIA's chart",
+        "the admission policies and gpuctl refer to them; featureGates is a value of NVIDIA's chart",
     ),
-    "their gates": ({"featureGates": {"MPSSupport": True}}, "there are no feature gates: MPS is mps.enabled"),
+    "their gates": ({"featureGates": {"MPSSupport": True}}, "there are no feature gates: use mps.enabled"),
     "their folder that is none of the kubelet": (
         {"kubeletPlugin": {"kubeletPluginsDirectoryPath": "/var/lib/kubelet/elsewhere"}},
         "must end with /plugins",

@@ -48,7 +48,7 @@ def test_alerts_lead_to_where_the_docs_are_read() -> None:
     groups = of_kind(values, "PrometheusRule")["gpu-dra-alerts"]["spec"]["groups"]
     led = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
 
-    assert led == {f"{url}/alerts.md#{name.lower()}" for name in alerts()}
+    assert led == {f"{url}/monitoring.md#{name.lower()}" for name in alerts()}
 
 
 @pytest.mark.parametrize("program", HELMS)

@@ -29,7 +29,7 @@ from tests.deviceclasses.published_nodes import (
 )
 from tests.metrics_of_others.dcgm_exporter import Resolved, resolve
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "monitoring.md").read_text()
 PROMTOOL = shutil.which("promtool")
 
 Object = dict[str, Any]

@@ -26,12 +26,9 @@ class NvidiaValue:
     passed_over: tuple[Any, ...] = ()
 
     def description(self) -> str:
-        """What docs/values.md says about it."""
-        but = (
-            f"; passed over: {', '.join(f'`{_yaml_word(one)}`' for one in self.passed_over)}"
-            if self.passed_over
-            else ""
-        )
+        """The sentence about it in docs/settings.md and in the schema."""
+        ignored = ", ".join(f"`{_yaml_word(one)}`" for one in self.passed_over)
+        but = f"; accepted without effect: {ignored}" if ignored else ""
         if self.becomes:
             return f"`{self.becomes}`{': ' + self.words if self.words else ''}{but}"
         return (self.words or f"refused: {self.refused}") + but

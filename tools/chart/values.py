@@ -1,6 +1,6 @@
 """The values of the chart: their names, types, defaults and meaning.
 
-``values.yaml``, ``values.schema.json`` and ``docs/values.md`` are generated from these types
+``values.yaml``, ``values.schema.json`` and the tables of ``docs/settings.md`` are generated from these types
 (``generate.py``). Names are in camelCase, as usual in Kubernetes.
 """
 
@@ -29,12 +29,13 @@ _PORTION: Object = {"type": ["integer", "string"], "pattern": "^[0-9]+%?$", "min
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the container asks for."""
+    """Requests and limits of a container."""
 
-    requests: Annotated[Amounts, "What the scheduler sets aside."] = field(default_factory=dict)
+    requests: Annotated[Amounts, "Requests of the container."] = field(default_factory=dict)
     limits: Annotated[
         Amounts,
-        "What it gets at most. NVML takes memory for each GPU, so a limit of memory can end the process.",
+        "Limits of the container. NVML needs memory for each GPU, so a memory limit can kill the "
+        "controller or the plugin.",
     ] = field(default_factory=dict)
 
 
@@ -42,19 +43,19 @@ class Resources:
 class _OfEachNode:
     """What controller and plugin both have."""
 
-    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
     extraEnv: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Environment variables, as in a container."
+        list[Annotated[Object, Schema(_NAMED)]], "Additional environment variables, as in a container."
     ] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
-    resources: Annotated[Resources, "What its container asks for."] = field(
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "Requests and limits of its container."] = field(
         default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"})
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(_OfEachNode):
-    """The controller, which publishes a node's GPUs."""
+    "The controller, which publishes the GPUs of its node."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +65,37 @@ class Plugin(_OfEachNode):
     usedMemoryStatusSeconds: Annotated[
         int,
         Between(0, 86400),
-        "How often the status of claims gets to tell what their containers use of GPU memory, where that "
-        "changed by more than 5 percent; 0 never tells it. Metrics tell it always.",
+        "How often, in seconds, the used GPU memory is written into the status of claims if it changed "
+        "by more than 5 percent; 0 turns this off. Metrics always have it.",
     ] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Mps:
-    """The MPS supervisor (docs/mps.md), which is needed where the node configuration shares GPUs by MPS."""
+    """The MPS supervisor (docs/mps.md). It is required if a rule shares GPUs by MPS."""
 
     enabled: Annotated[
         bool,
-        "Run it on every GPU node. Its pods are replaced only when somebody deletes them (OnDelete), "
-        "since the "
-        "end of a daemon is the end of its clients.",
+        "Run the MPS supervisor on every GPU node. Its DaemonSet uses OnDelete: replacing a pod ends its "
+        "MPS daemons and their clients, so you choose when.",
     ] = False
-    dir: Annotated[str, Text("^/.*[^/]$"), "The folder of its socket and its daemons, on the host."] = (
+    dir: Annotated[str, Text("^/.*[^/]$"), "The folder on the host for its socket and its daemons."] = (
         "/run/gpu.nvidia.com/mps"
     )
     shm: Annotated[
         Literal["own", "node"],
-        "What daemons and their clients have as /dev/shm; node where mounts are not permitted.",
+        "The /dev/shm of MPS daemons and their clients: own mounts one for each daemon; node uses the "
+        "node's, where the supervisor may not mount.",
     ] = "own"
-    shmMib: Annotated[
-        int, Between(1, 1 << 20), "How much memory of their own the clients of a device exchange."
-    ] = 1024
-    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    shmMib: Annotated[int, Between(1, 1 << 20), "The size in MiB of that /dev/shm, for own."] = 1024
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
     extraEnv: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Environment variables, as in a container."
+        list[Annotated[Object, Schema(_NAMED)]], "Additional environment variables, as in a container."
     ] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
     resources: Annotated[
         Resources,
-        "What its container asks for. The daemons run in it, and what clients exchange counts for "
+        "Requests and limits of its container. The MPS daemons run in it; shared memory is charged to "
         "the clients.",
     ] = field(default_factory=lambda: Resources({"cpu": "10m", "memory": "64Mi"}))
 
@@ -105,18 +104,29 @@ class Mps:
 class RollingUpdate:
     """How many nodes are updated at once."""
 
-    maxSurge: Annotated[int | str, Schema(_PORTION), "New pods that run beside old ones."] = 1
-    maxUnavailable: Annotated[int | str, Schema(_PORTION), "Nodes that may be without a pod."] = 0
+    maxSurge: Annotated[
+        int | str,
+        Schema(_PORTION),
+        "How many nodes, or which percentage, may run a new pod next to the old one.",
+    ] = 1
+    maxUnavailable: Annotated[
+        int | str,
+        Schema(_PORTION),
+        "How many nodes, or which percentage, may be without a pod during the update.",
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStrategy:
-    """How controller and plugin are replaced; without a surge a node prepares no claim meanwhile."""
+    """How the pods of controller and plugin are replaced."""
 
-    type: Annotated[Literal["RollingUpdate", "OnDelete"], "Whether pods are replaced by themselves."] = (
-        "RollingUpdate"
+    type: Annotated[
+        Literal["RollingUpdate", "OnDelete"],
+        "RollingUpdate replaces pods automatically; OnDelete replaces a pod when you delete it.",
+    ] = "RollingUpdate"
+    rollingUpdate: Annotated[RollingUpdate, "Settings for RollingUpdate."] = field(
+        default_factory=RollingUpdate
     )
-    rollingUpdate: Annotated[RollingUpdate, "For RollingUpdate."] = field(default_factory=RollingUpdate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +135,9 @@ class CertManager:
 
     issuerKind: Annotated[
         Literal["selfSigned", "Issuer", "ClusterIssuer"],
-        "selfSigned makes an Issuer that signs with nobody's key.",
+        "The kind of the issuer; selfSigned creates a self-signed Issuer.",
     ] = "selfSigned"
-    issuerName: Annotated[str, "The name of that Issuer or ClusterIssuer."] = ""
+    issuerName: Annotated[str, "The name of your Issuer or ClusterIssuer."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,81 +146,79 @@ class Certificates:
 
     source: Annotated[
         Literal["selfSigned", "cert-manager", "secret"],
-        "selfSigned: helm makes one at install and keeps it at upgrades, which takes helm itself to "
-        "install (see "
-        "docs/install.md); cert-manager: it makes and renews one; secret: you give one.",
+        "selfSigned: helm creates the certificate and keeps it across upgrades (only with helm install, "
+        "see docs/install.md); cert-manager: cert-manager creates and renews it; secret: you provide it.",
     ] = "selfSigned"
-    secretName: Annotated[str, "With secret: the name of a Secret of the type kubernetes.io/tls."] = ""
-    caBundle: Annotated[str, "With secret: who signed it, as PEM in base64."] = ""
-    certManager: Annotated[CertManager, "With cert-manager."] = field(default_factory=CertManager)
+    secretName: Annotated[str, "For secret: the name of a Secret of type kubernetes.io/tls."] = ""
+    caBundle: Annotated[str, "For secret: the CA certificate in PEM, base64-encoded."] = ""
+    certManager: Annotated[CertManager, "Settings for cert-manager."] = field(default_factory=CertManager)
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """The admission webhook, which says at once what prepare would refuse later."""
+    "The admission webhook, which reports mistakes in claims when they are created."
 
-    enabled: Annotated[bool, "Run it."] = False
-    replicas: Annotated[int, Between(1, 9), "How many pods; from two on one of them stays in a drain."] = 2
+    enabled: Annotated[bool, "Run the webhook."] = False
+    replicas: Annotated[
+        int, Between(1, 9), "Number of pods. With two or more, a drain leaves one running."
+    ] = 2
     failurePolicy: Annotated[
         Literal["Ignore", "Fail"],
-        "What happens to objects while it does not answer. Prepare looks at everything again, so Ignore lets "
-        "nothing unsafe pass.",
+        "What the API server does while the webhook does not answer. Ignore is safe: the kubelet plugin "
+        "checks everything again.",
     ] = "Ignore"
-    certificates: Annotated[Certificates, "Its serving certificate."] = field(default_factory=Certificates)
-    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
-    resources: Annotated[Resources, "What its container asks for."] = field(
+    certificates: Annotated[Certificates, "The serving certificate."] = field(default_factory=Certificates)
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "Requests and limits of its container."] = field(
         default_factory=lambda: Resources({"cpu": "10m", "memory": "64Mi"}, {"memory": "512Mi"})
     )
-    nodeSelector: Annotated[Labels, "Labels of the nodes that it runs on."] = field(default_factory=dict)
-    tolerations: Annotated[list[Object], "Taints of nodes that it bears, as in a pod."] = field(
-        default_factory=list
-    )
-    affinity: Annotated[Object, "Where it runs, as in a pod."] = field(default_factory=dict)
-    priorityClassName: Annotated[str, "Its priority class."] = "system-cluster-critical"
+    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
+    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
 
 
 @dataclass(frozen=True, slots=True)
 class PageService:
-    """How the page is reached without kubectl port-forward."""
+    """Access to the page without kubectl port-forward."""
 
     enabled: Annotated[
         bool,
-        "Make a Service, and serve at the pod's address. The page has no login: let nobody but an "
-        "authenticating proxy reach it.",
+        "Create a Service and listen on the pod's address. The page has no login, so allow only an "
+        "authenticating proxy to reach it.",
     ] = False
     names: Annotated[
         list[Annotated[str, Text("^[A-Za-z0-9.-]+$")]],
-        "Names by which browsers reach it through the proxy; requests to others are refused.",
+        "Host names that browsers use through the proxy. Requests for other host names are refused.",
     ] = field(default_factory=list)
-    allowedFrom: Annotated[
-        list[Object], "Who reaches it, as in a NetworkPolicy's from: the proxy's pods."
-    ] = field(default_factory=list)
+    allowedFrom: Annotated[list[Object], "The proxy's pods, as in the from of a NetworkPolicy."] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page that gpuctl web serves (docs/page.md)."""
+    """The page that shows the cluster's GPUs in a browser (docs/monitoring.md)."""
 
     enabled: Annotated[
         bool,
-        "Run it, for the whole cluster. By default it listens inside of its pod alone, where kubectl "
-        "port-forward reaches it.",
+        "Run the page for the whole cluster. By default it listens on loopback in its pod, and you reach "
+        "it with kubectl port-forward.",
     ] = False
-    service: Annotated[PageService, "How it is reached without kubectl port-forward."] = field(
+    service: Annotated[PageService, "Access without kubectl port-forward."] = field(
         default_factory=PageService
     )
-    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations of its pod."] = field(default_factory=dict)
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations for its pod."] = field(default_factory=dict)
     resources: Annotated[
-        Resources, "What its container asks for. 1,000 nodes with 8 GPUs take about 160 MiB of memory."
+        Resources,
+        "Requests and limits of its container. It needs about 160 MiB of memory for 1,000 nodes with 8 GPUs.",
     ] = field(default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"}))
-    nodeSelector: Annotated[Labels, "Labels of the nodes that it runs on."] = field(default_factory=dict)
-    tolerations: Annotated[list[Object], "Taints of nodes that it bears, as in a pod."] = field(
-        default_factory=list
-    )
-    affinity: Annotated[Object, "Where it runs, as in a pod."] = field(default_factory=dict)
-    priorityClassName: Annotated[str, "Its priority class; empty for that of the cluster."] = ""
+    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
+    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Priority class of its pod; empty for the cluster's default."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +227,8 @@ class Metrics:
 
     enabled: Annotated[
         bool,
-        "Serve them: controller 9401, plugin 9402, webhook 9400. They name claims and their namespaces; "
-        "networkPolicy.metricsFrom says who reaches them.",
+        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400. Metrics name claims and "
+        "namespaces; restrict access with networkPolicy.metricsFrom.",
     ] = False
 
 
@@ -228,11 +236,13 @@ class Metrics:
 class ServiceMonitor:
     """A ServiceMonitor for the Prometheus operator."""
 
-    enabled: Annotated[bool, "Make one; the operator's kinds have to be there, and metrics enabled."] = False
-    labels: Annotated[Labels, "Labels by which your Prometheus finds it."] = field(default_factory=dict)
-    interval: Annotated[str, Text("^[0-9]+(ms|s|m)$"), OrEmpty(), "How often; empty for Prometheus' own."] = (
-        ""
-    )
+    enabled: Annotated[
+        bool, "Create a ServiceMonitor. It needs the Prometheus operator's CRDs and metrics.enabled."
+    ] = False
+    labels: Annotated[Labels, "Labels that your Prometheus selects it by."] = field(default_factory=dict)
+    interval: Annotated[
+        str, Text("^[0-9]+(ms|s|m)$"), OrEmpty(), "The scrape interval; empty for Prometheus's default."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +250,16 @@ class PrometheusRule:
     """Recording rules and alerts for the Prometheus operator (docs/monitoring.md)."""
 
     enabled: Annotated[
-        bool, "Make PrometheusRules; the operator's kinds have to be there, and metrics be scraped."
+        bool,
+        "Create PrometheusRules. They need the Prometheus operator's CRDs, and metrics that are scraped.",
     ] = False
-    labels: Annotated[Labels, "Labels by which your Prometheus finds them."] = field(default_factory=dict)
+    labels: Annotated[Labels, "Labels that your Prometheus selects them by."] = field(default_factory=dict)
     docsUrl: Annotated[
         str,
         Text("^https?://.+[^/]$"),
         OrEmpty(),
-        "Where people on duty read this project's docs folder; it comes before the alerts' runbook_url.",
+        "The URL of your copy of this project's docs folder; it becomes the start of each alert's "
+        "runbook_url.",
     ] = ""
 
 
@@ -255,38 +267,43 @@ class PrometheusRule:
 class Dashboards:
     """Dashboards as ConfigMaps, which a sidecar of Grafana loads (docs/monitoring.md)."""
 
-    enabled: Annotated[bool, "Make the ConfigMaps."] = False
-    labels: Annotated[Labels, "Labels by which Grafana's sidecar finds them."] = field(
+    enabled: Annotated[bool, "Create the ConfigMaps."] = False
+    labels: Annotated[Labels, "Labels that Grafana's sidecar selects them by."] = field(
         default_factory=lambda: {"grafana_dashboard": "1"}
     )
-    annotations: Annotated[Labels, "Annotations, a folder in Grafana perhaps."] = field(default_factory=dict)
+    annotations: Annotated[Labels, "Annotations, for example the folder in Grafana."] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """NetworkPolicies that let nobody reach the pods but where they serve."""
+    """NetworkPolicies that allow traffic only to the ports that the pods serve."""
 
-    enabled: Annotated[bool, "Make them. Probes come from the node, which they let through."] = True
+    enabled: Annotated[bool, "Create NetworkPolicies. They let probes from the node through."] = True
     metricsFrom: Annotated[
-        list[Object], "Who reaches the metrics, as in a NetworkPolicy's from; all pods when it is empty."
+        list[Object],
+        "Who may reach the metrics ports, as in the from of a NetworkPolicy; empty for every pod.",
     ] = field(default_factory=list)
     apiServerPorts: Annotated[
         list[Annotated[int, Between(1, 65535)]],
-        "The pods reach only these, the API server's own behind its Service, and DNS; all when it is empty.",
+        "The ports of the API server behind its Service. Egress is limited to these and DNS; empty for "
+        "no limit.",
     ] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Uninstall:
-    """The Job that runs before the release is deleted (docs/uninstall.md)."""
+    """The Job that runs before the release is deleted (docs/lifecycle.md)."""
 
     nodesSeconds: Annotated[
-        int, Between(1), "How long all nodes may take to be cleaned. Nodes that are down are not waited for."
+        int,
+        Between(1),
+        "How many seconds the clean-up of all nodes may take. It does not wait for nodes that are down.",
     ] = 120
     rendered: Annotated[
         bool,
-        "Have it among the objects also where helm only renders them, helm template for one. Whoever applies "
-        "it uninstalls.",
+        "Include the Job in the output of helm template. Applying the Job starts the uninstallation.",
     ] = False
 
 
@@ -307,46 +324,49 @@ def _class_names(file: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfiguration:
-    """In which forms GPUs are offered; it becomes a ConfigMap, and a change is seen without a restart."""
+    """The forms in which GPUs are offered. They become a ConfigMap, read without a restart."""
 
-    version: Annotated[Literal["v1"], "The version of its format, as in a file."] = "v1"
+    version: Annotated[Literal["v1"], "The version of the format."] = "v1"
     rules: Annotated[
         list[Annotated[Object, Schema(rule_schema())]],
-        "Rules of the nodes that no pool takes in. Without any, every GPU is offered whole, or as "
-        "the partitions "
-        "that an admin made.",
+        "Rules for nodes that are in no pool. Without rules every GPU is offered whole, or as the MIG "
+        "devices that an administrator created.",
     ] = field(default_factory=list)
     pools: Annotated[
         list[Annotated[Object, Schema(pool_schema())]],
-        "Rules of pools of nodes: each with name, nodeSelector (matchLabels, matchExpressions) and "
-        "rules. The first "
-        "whose selector a node's labels meet decides.",
+        "Rules for pools of nodes, each with name, nodeSelector (matchLabels, matchExpressions) and "
+        "rules. A node uses the first pool that selects it.",
     ] = field(default_factory=list)
     health: Annotated[
         Object,
         Schema(HEALTH_SCHEMA),
-        "How faults of GPUs are judged, on all nodes: xids (code to class), and evict, the faults for which "
-        "pods are evicted. Without it none is.",
+        "How GPU faults are treated on all nodes: xids (XID code to class), and evict (the faults that "
+        "evict pods; none by default).",
     ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image, one for all processes."""
+    "The image; all processes use the same one."
 
     repository: Annotated[
-        str, Text("^[^:]+(:[0-9]+/.+)?$"), "Where it lies, without a tag. None is published: make image."
+        str,
+        Text("^[^:]+(:[0-9]+/.+)?$"),
+        "The image's name without a tag. No image is published: build your own (docs/install.md) and set "
+        "this.",
     ] = "localhost/gpu-dra"
-    tag: Annotated[str, "Its tag; empty for the chart's appVersion."] = ""
-    pullPolicy: Annotated[Literal["IfNotPresent", "Always", "Never"], "When it is pulled."] = "IfNotPresent"
+    tag: Annotated[str, "The image's tag; empty for the chart's appVersion."] = ""
+    pullPolicy: Annotated[Literal["IfNotPresent", "Always", "Never"], "The image pull policy."] = (
+        "IfNotPresent"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """Where the pods reach the API server, for clusters in which its Service does not lead there."""
+    """The address of the API server, for clusters where pods cannot reach it through its Service."""
 
-    host: Annotated[str, "A name or an address; empty for the cluster's own."] = ""
-    port: Annotated[str, Text("^[0-9]{1,5}$"), OrEmpty(), "Its port, in quotes."] = ""
+    host: Annotated[str, "Host name or IP address; empty for the address that Kubernetes gives to pods."] = ""
+    port: Annotated[str, Text("^[0-9]{1,5}$"), OrEmpty(), "The port, as a string."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,22 +376,24 @@ class Driver:
     root: Annotated[
         str,
         Text("^(auto|/.*)$"),
-        "Where it is installed, as the host sees it: / for the host itself, /run/nvidia/driver for "
-        "the driver "
-        "container of the GPU operator, or auto, which looks in all known places and mounts the host's root "
-        "read-only for it.",
+        "Where the NVIDIA driver is installed on the host: / for the host itself, /run/nvidia/driver for "
+        "the GPU operator's driver container. auto searches all known places; for that it mounts the "
+        "host's root read-only.",
     ] = "auto"
     cdiHook: Annotated[
-        str, Text("^/.+"), OrEmpty(), "nvidia-cdi-hook on the host; empty to put the image's own there."
+        str,
+        Text("^/.+"),
+        OrEmpty(),
+        "Path of nvidia-cdi-hook on the host; empty to install the image's copy on the host.",
     ] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenShift:
-    """What OpenShift needs beside the rest."""
+    """Additional objects for OpenShift."""
 
     securityContextConstraints: Annotated[
-        bool, "Make SecurityContextConstraints for the pods on the nodes."
+        bool, "Create SecurityContextConstraints for the pods on the nodes."
     ] = False
 
 
@@ -381,40 +403,44 @@ class CriticalPodsQuota:
 
     enabled: Annotated[
         bool,
-        "Make one: GKE, for one, admits system-node-critical outside of kube-system only where a "
-        "quota says so.",
+        "Create a ResourceQuota. GKE, for example, admits system-node-critical pods outside kube-system "
+        "only with such a quota.",
     ] = False
-    pods: Annotated[int, Between(1), "How many pods it admits."] = 10000
+    pods: Annotated[int, Between(1), "How many pods the quota admits."] = 10000
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """All values of the chart."""
 
-    image: Annotated[Image, "The image, one for all processes."] = field(default_factory=Image)
-    imagePullSecrets: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Secrets for pulling it, as in a pod."
-    ] = field(default_factory=list)
+    image: Annotated[Image, "The image; all processes use the same one."] = field(default_factory=Image)
+    imagePullSecrets: Annotated[list[Annotated[Object, Schema(_NAMED)]], "Pull secrets, as in a pod."] = (
+        field(default_factory=list)
+    )
     apiServer: Annotated[
-        ApiServer, "Where the pods reach the API server, where its Service does not lead there."
+        ApiServer,
+        "The address of the API server, for clusters where pods cannot reach it through its Service.",
     ] = field(default_factory=ApiServer)
     kubeletRoot: Annotated[
-        str, _ABSOLUTE, "The kubelet's --root-dir; the folders for plugins and pod-resources lie below it."
+        str, _ABSOLUTE, "The kubelet's --root-dir. Its folders for plugins and pod-resources are below it."
     ] = "/var/lib/kubelet"
-    cdiDir: Annotated[str, _ABSOLUTE, "A folder in which the container runtime looks for CDI specs."] = (
+    cdiDir: Annotated[str, _ABSOLUTE, "A folder that the container runtime reads CDI specs from."] = (
         "/var/run/cdi"
     )
     driver: Annotated[Driver, "The NVIDIA driver of the nodes."] = field(default_factory=Driver)
-    logLevel: Annotated[Literal["debug", "info", "warning", "error"], "What all processes log."] = "info"
+    logLevel: Annotated[Literal["debug", "info", "warning", "error"], "Log level of all processes."] = "info"
     gpuNodes: Annotated[
         Literal["labelled", "all"],
-        "The nodes with pods: labelled by Node Feature Discovery or the GPU operator, or all, for clusters "
-        "without either. A node without a GPU costs little and publishes nothing.",
+        "The nodes that get the driver's pods: labelled for nodes that Node Feature Discovery or the GPU "
+        "operator labels as having a GPU, all for every node. On a node without a GPU the pods use few "
+        "resources and publish nothing.",
     ] = "labelled"
-    nodeSelector: Annotated[Labels, "Labels that these nodes have beside it."] = field(default_factory=dict)
-    affinity: Annotated[Object, "In place of what gpuNodes says, as in a pod."] = field(default_factory=dict)
+    nodeSelector: Annotated[Labels, "Additional labels that a node must have."] = field(default_factory=dict)
+    affinity: Annotated[Object, "Affinity of the pods on the nodes; replaces gpuNodes."] = field(
+        default_factory=dict
+    )
     tolerations: Annotated[
-        list[Annotated[Object, Schema(_TOLERATION)]], "Taints of nodes that the pods bear, as in a pod."
+        list[Annotated[Object, Schema(_TOLERATION)]], "Tolerations of the pods on the nodes."
     ] = field(
         default_factory=lambda: [
             {"key": "nvidia.com/gpu", "operator": "Exists"},
@@ -423,66 +449,69 @@ class Values:
     )
     priorityClassName: Annotated[
         str,
-        "The priority class of the pods on the nodes. A node that evicts them prepares no claim. See "
-        "criticalPodsQuota.",
+        "Priority class of the pods on the nodes. If a node evicts them, no pod with a claim can start "
+        "there. See criticalPodsQuota.",
     ] = "system-node-critical"
-    criticalPodsQuota: Annotated[CriticalPodsQuota, "A ResourceQuota that admits pods of that class."] = (
-        field(default_factory=CriticalPodsQuota)
-    )
+    criticalPodsQuota: Annotated[
+        CriticalPodsQuota, "A ResourceQuota that admits pods of this priority class."
+    ] = field(default_factory=CriticalPodsQuota)
     hostNetwork: Annotated[
         bool,
-        "The pods on the nodes use the host's network. Then two cannot run side by side: see updateStrategy.",
+        "Use the host's network for the pods on the nodes. Two pods then cannot run side by side: set "
+        "updateStrategy too.",
     ] = False
     updateStrategy: Annotated[
         UpdateStrategy,
-        "How controller and plugin are replaced. Without a surge a node prepares no claim meanwhile.",
+        "How the pods of controller and plugin are replaced. Without a surge, a node cannot start pods "
+        "with claims during its update.",
     ] = field(default_factory=UpdateStrategy)
     devicePlugin: Annotated[
         Literal["taint", "withhold"],
-        "What becomes of a node's devices while a device plugin offers GPUs there as well: they have a "
-        "taint, or none is published.",
+        "What happens while a device plugin offers GPUs on the same node: taint taints all devices, "
+        "withhold publishes none.",
     ] = "taint"
     nodeConfig: Annotated[
-        NodeConfiguration, "In which forms the GPUs are offered (docs/node-configuration.md)."
+        NodeConfiguration, "The forms in which GPUs are offered (docs/node-configuration.md)."
     ] = field(default_factory=NodeConfiguration)
     deviceClasses: Annotated[
         dict[str, bool],
         Toggles(tuple(class_toggles())),
-        "The classes by which claims ask for devices, each on or off.",
+        "The DeviceClasses to create, each on or off.",
     ] = field(default_factory=class_toggles)
     optInClasses: Annotated[
         dict[str, bool],
         Toggles(tuple(opt_in_toggles())),
-        "Classes for pods that ask in their limits, as with NVIDIA's device plugin: `gpu` is "
-        "nvidia.com/gpu, `gpu-shared` "
-        "is nvidia.com/gpu.shared, `mig-profiles` is nvidia.com/mig-`<profile>`. No device plugin may "
-        "offer the same.",
+        "DeviceClasses for pods that request GPUs in their limits, as with NVIDIA's device plugin: `gpu` "
+        "is nvidia.com/gpu, `gpu-shared` is nvidia.com/gpu.shared, `mig-profiles` is "
+        "nvidia.com/mig-`<profile>`. No device plugin may offer the same resource.",
     ] = field(default_factory=opt_in_toggles)
-    controller: Annotated[Controller, "The controller, which publishes a node's GPUs."] = field(
+    controller: Annotated[Controller, "The controller, which publishes the GPUs of its node."] = field(
         default_factory=Controller
     )
     plugin: Annotated[Plugin, "The kubelet plugin, which prepares claims."] = field(default_factory=Plugin)
-    mps: Annotated[Mps, "The MPS supervisor (docs/mps.md), needed where GPUs are shared by MPS."] = field(
-        default_factory=Mps
+    mps: Annotated[Mps, "The MPS supervisor (docs/mps.md). It is required if a rule shares GPUs by MPS."] = (
+        field(default_factory=Mps)
     )
     webhook: Annotated[
-        Webhook, "The admission webhook, which says at once what prepare would refuse later."
+        Webhook, "The admission webhook, which reports mistakes in claims when they are created."
     ] = field(default_factory=Webhook)
-    page: Annotated[Page, "The page that gpuctl web serves, for the whole cluster (docs/page.md)."] = field(
-        default_factory=Page
+    page: Annotated[Page, "The page that shows the cluster's GPUs in a browser (docs/monitoring.md)."] = (
+        field(default_factory=Page)
     )
     uninstall: Annotated[
         Uninstall,
-        "helm uninstall refuses while a claim has a device, and cleans the nodes (docs/uninstall.md).",
+        "The Job that helm uninstall runs to clean the nodes (docs/lifecycle.md). It fails while a claim "
+        "has a device.",
     ] = field(default_factory=Uninstall)
     extraEnv: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Environment variables of all processes, proxies perhaps."
+        list[Annotated[Object, Schema(_NAMED)]],
+        "Environment variables for all processes, for example a proxy.",
     ] = field(default_factory=list)
     extraVolumes: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Volumes of all pods on the nodes, as in a pod."
+        list[Annotated[Object, Schema(_NAMED)]], "Additional volumes for all pods on the nodes."
     ] = field(default_factory=list)
     extraVolumeMounts: Annotated[
-        list[Annotated[Object, Schema(_NAMED)]], "Where they are mounted, as in a container."
+        list[Annotated[Object, Schema(_NAMED)]], "Mounts for these volumes, as in a container."
     ] = field(default_factory=list)
     metrics: Annotated[Metrics, "Metrics of all processes."] = field(default_factory=Metrics)
     serviceMonitor: Annotated[ServiceMonitor, "A ServiceMonitor for the Prometheus operator."] = field(
@@ -496,7 +525,7 @@ class Values:
     ] = field(default_factory=Dashboards)
     networkPolicy: Annotated[
         NetworkPolicy,
-        "NetworkPolicies: the pods are reached where they serve, no more.",
+        "NetworkPolicies that allow traffic only to the ports that the pods serve.",
     ] = field(default_factory=NetworkPolicy)
     openshift: Annotated[OpenShift, "What OpenShift needs beside the rest."] = field(
         default_factory=OpenShift

@@ -21,16 +21,16 @@
   {{- fail (printf "driver.root: %q must be auto, or an absolute path without .. and without a / at its end" $v.driver.root) -}}
 {{- end -}}
 {{- if not $v.priorityClassName -}}
-  {{- fail "priorityClassName is empty: then pods without a priority can push the driver off its node, which prepares no claim until it is back; give a class, system-node-critical for one" -}}
+  {{- fail "priorityClassName is empty: other pods could then preempt the driver, and no pod with a claim could start on that node; set a class, for example system-node-critical" -}}
 {{- end -}}
 {{- /* Without a cluster to ask (helm template), lookup finds nothing at all. */}}
 {{- if and (not (hasPrefix "system-" $v.priorityClassName)) (lookup "v1" "Namespace" "" "kube-system") -}}
   {{- if not (lookup "scheduling.k8s.io/v1" "PriorityClass" "" $v.priorityClassName) -}}
-    {{- fail (printf "priorityClassName: the cluster has no PriorityClass %s, so no pod could be made; create it, or give system-node-critical" $v.priorityClassName) -}}
+    {{- fail (printf "priorityClassName: the cluster has no PriorityClass %s, so no pod could be created; create the class, or set system-node-critical" $v.priorityClassName) -}}
   {{- end -}}
 {{- end -}}
 {{- if and $v.criticalPodsQuota.enabled (not (hasPrefix "system-" $v.priorityClassName)) -}}
-  {{- fail (printf "criticalPodsQuota.enabled: a quota is needed for the classes system-node-critical and system-cluster-critical alone, not for %s" $v.priorityClassName) -}}
+  {{- fail (printf "criticalPodsQuota.enabled: only the classes system-node-critical and system-cluster-critical need a quota, not %s" $v.priorityClassName) -}}
 {{- end -}}
 {{- with $v.updateStrategy -}}
 {{- if eq .type "RollingUpdate" -}}
@@ -38,13 +38,13 @@
   {{- $surge := not (has (toString ($update.maxSurge | default 0)) (list "0" "0%")) -}}
   {{- $unavailable := not (has (toString ($update.maxUnavailable | default 0)) (list "0" "0%")) -}}
   {{- if and $surge $unavailable -}}
-    {{- fail "updateStrategy.rollingUpdate: maxSurge and maxUnavailable cannot both be given; set the other one to 0" -}}
+    {{- fail "updateStrategy.rollingUpdate: maxSurge and maxUnavailable cannot both be set; set one of them to 0" -}}
   {{- end -}}
   {{- if not (or $surge $unavailable) -}}
     {{- fail "updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" -}}
   {{- end -}}
   {{- if and $surge $v.hostNetwork -}}
-    {{- fail "hostNetwork with updateStrategy.rollingUpdate.maxSurge: two pods of a node would take the same ports; set maxSurge to 0 and maxUnavailable to 1" -}}
+    {{- fail "hostNetwork with updateStrategy.rollingUpdate.maxSurge: two pods on a node would need the same ports; set maxSurge to 0 and maxUnavailable to 1" -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -79,7 +79,7 @@
   {{- end -}}
   {{- $selector := toJson $pool.nodeSelector -}}
   {{- if hasKey $selectors $selector -}}
-    {{- fail (printf "nodeConfig.pools[%d]: the pool %s has the same nodeSelector as the pool %s, which is before it and so decides alone" $index $pool.name (get $selectors $selector)) -}}
+    {{- fail (printf "nodeConfig.pools[%d]: the pool %s has the same nodeSelector as the pool %s, which comes first and always wins" $index $pool.name (get $selectors $selector)) -}}
   {{- end -}}
   {{- $_ := set $selectors $selector $pool.name -}}
   {{- $names = append $names $pool.name -}}
@@ -88,7 +88,7 @@
 {{- range $rules -}}
   {{- range (kindIs "slice" .shared | ternary .shared (list (.shared | default dict))) -}}
     {{- if and (eq (.strategy | default "") "MPS") (not $v.mps.enabled) -}}
-      {{- fail "nodeConfig shares GPUs by MPS, and mps.enabled is false: without the supervisor no such claim could be prepared" -}}
+      {{- fail "nodeConfig shares GPUs by MPS, but mps.enabled is false: without the MPS supervisor, no pod with such a share could start" -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -102,7 +102,7 @@
     {{- fail "webhook.certificates.source is secret, and webhook.certificates.secretName is empty: name the Secret with tls.crt and tls.key" -}}
   {{- end -}}
   {{- if not $certificates.caBundle -}}
-    {{- fail "webhook.certificates.source is secret, and webhook.certificates.caBundle is empty: the API server would believe the webhook nothing" -}}
+    {{- fail "webhook.certificates.source is secret, and webhook.certificates.caBundle is empty: without the CA the API server would not trust the webhook" -}}
   {{- end -}}
 {{- end -}}
 {{- if and (ne $certificates.source "secret") (or $certificates.secretName $certificates.caBundle) -}}
@@ -113,7 +113,7 @@
   {{- fail (printf "webhook.certificates.certManager.issuerKind is %s, and issuerName is empty" $issuer.issuerKind) -}}
 {{- end -}}
 {{- if and (eq $issuer.issuerKind "selfSigned") $issuer.issuerName -}}
-  {{- fail "webhook.certificates.certManager.issuerName with issuerKind selfSigned: say Issuer or ClusterIssuer" -}}
+  {{- fail "webhook.certificates.certManager.issuerName with issuerKind selfSigned: set issuerKind to Issuer or ClusterIssuer" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -125,10 +125,10 @@
     {{- fail "page.service.enabled without page.enabled: there is no page to reach" -}}
   {{- end -}}
   {{- if not .service.allowedFrom -}}
-    {{- fail "page.service.enabled, and page.service.allowedFrom is empty: the page has no login, so name the pods of the authenticating proxy before it" -}}
+    {{- fail "page.service.enabled, but page.service.allowedFrom is empty: the page has no login, so name the pods of an authenticating proxy" -}}
   {{- end -}}
   {{- if not .service.names -}}
-    {{- fail "page.service.enabled, and page.service.names is empty: name the host by which browsers reach the page" -}}
+    {{- fail "page.service.enabled, but page.service.names is empty: set the host name that browsers use for the page" -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""The table of all series of the driver; the tables of docs/metrics.md are made from it."""
+"""The table of all series of the driver; the tables of docs/monitoring.md are made from it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _OF_WORK = (
     Series(
         "gpu_dra_operations_in_flight",
         "gauge",
-        "Operations that came in and have not ended, those that wait for a lock included.",
+        "Operations that have started and not ended, including those that wait for a lock.",
         BOTH,
         ("operation",),
         "2 in the plugin (prepare, unprepare), 1 in the controller (publish)",
@@ -104,7 +104,7 @@ _OF_WORK = (
     Series(
         "gpu_dra_operations_total",
         "counter",
-        "Operations that ended; outcome is ok, retryable, permanent or internal.",
+        "Operations that have ended; outcome is ok, retryable, permanent or internal.",
         BOTH,
         ("operation", "outcome"),
         "operations x 4 outcomes",
@@ -112,7 +112,7 @@ _OF_WORK = (
     Series(
         "gpu_dra_operation_duration_seconds",
         "histogram",
-        "How long operations took.",
+        "Duration of operations.",
         BOTH,
         ("operation", "outcome"),
         "operations x 4 outcomes",
@@ -121,7 +121,7 @@ _OF_WORK = (
     Series(
         "gpu_dra_phase_duration_seconds",
         "histogram",
-        "How long the phases of prepare and unprepare took.",
+        "Duration of the phases of prepare and unprepare.",
         PLUGIN,
         ("operation", "phase"),
         "2 operations x 7 phases",
@@ -130,30 +130,30 @@ _OF_WORK = (
     Series(
         "gpu_dra_journal_write_duration_seconds",
         "histogram",
-        "How long it took to write an entry of the journal.",
+        "Time to write an entry of the journal.",
         PLUGIN,
         buckets=CALL_SECONDS,
     ),
     Series(
         "gpu_dra_cdi_write_duration_seconds",
         "histogram",
-        "How long it took to write a claim's CDI spec and what it mounts.",
+        "Time to write the CDI spec of a claim and the files that it mounts.",
         PLUGIN,
         buckets=CALL_SECONDS,
     ),
     Series(
         "gpu_dra_nvml_call_duration_seconds",
         "histogram",
-        "How long calls of NVML took, failed ones included; one that hangs counts once it is back.",
+        "Duration of NVML calls, including failed ones; a call that hangs counts when it returns.",
         BOTH,
         ("call",),
-        "the calls of NVML that the process has made, 80 at most",
+        "NVML calls that the process has made, 80 at most",
         CALL_SECONDS,
     ),
     Series(
         "gpu_dra_nvml_failures_total",
         "counter",
-        "Answers that NVML did not give in a look at the GPUs, by what is wrong.",
+        "NVML calls that failed during a check of the GPUs, by reason.",
         _CONTROLLER,
         ("reason",),
         "6 reasons",
@@ -161,23 +161,23 @@ _OF_WORK = (
     Series(
         "gpu_dra_api_request_duration_seconds",
         "histogram",
-        "How long requests to the API server took, a watch until it began; outcome is 2xx, 4xx, 5xx, other "
-        "or unreachable.",
+        "Duration of requests to the API server, for a watch until it began; outcome is 2xx, 4xx, 5xx, "
+        "other or unreachable.",
         BOTH,
         ("verb", "resource", "outcome"),
-        "the requests that the process makes, 60 at most",
+        "requests that the process makes, 60 at most",
         CALL_SECONDS,
     ),
     Series(
         "gpu_dra_reflector_restarts_total",
         "counter",
-        "Lists and watches of the Kubernetes API that began anew.",
+        "Lists and watches of the Kubernetes API that were restarted.",
         _CONTROLLER,
     ),
     Series(
         "gpu_dra_plugin_registered",
         "gauge",
-        "Whether the kubelet has the plugin registered: 1, or 0.",
+        "1 if the kubelet has registered the plugin, else 0.",
         PLUGIN,
         unit_word="0 or 1",
     ),
@@ -186,7 +186,7 @@ _OF_WORK = (
     Series(
         "gpu_dra_slice_writes_total",
         "counter",
-        "Writes of ResourceSlices that the API server took.",
+        "ResourceSlice writes that the API server accepted.",
         _CONTROLLER,
         ("verb",),
         "3: create, update, delete",
@@ -194,13 +194,13 @@ _OF_WORK = (
     Series(
         "gpu_dra_publish_age_seconds",
         "gauge",
-        "For how long something has waited to be published; 0 when everything is.",
+        "How long a change has been waiting to be published; 0 if everything is published.",
         _CONTROLLER,
     ),
     Series(
         "gpu_dra_webhook_certificate_remaining_seconds",
         "gauge",
-        "How long the webhook's serving certificate is still valid; negative once it has expired.",
+        "How long the serving certificate of the webhook is still valid; negative once it has expired.",
         ("webhook",),
     ),
 )
@@ -215,7 +215,7 @@ _OF_NVIDIA = (
     Series(
         "nvidia_dra_requests_total",
         "counter",
-        "Claims that were prepared or unprepared with success; operation is prepare or unprepare.",
+        "Claims that were prepared or unprepared successfully; operation is prepare or unprepare.",
         PLUGIN,
         ("driver", "operation"),
         "2",
@@ -223,7 +223,7 @@ _OF_NVIDIA = (
     Series(
         "nvidia_dra_request_duration_seconds",
         "histogram",
-        "How long prepare and unprepare of a claim took that had success.",
+        "Duration of successful prepares and unprepares of a claim.",
         PLUGIN,
         ("driver", "operation"),
         "2",
@@ -240,10 +240,10 @@ _OF_NVIDIA = (
     Series(
         "nvidia_dra_prepared_devices",
         "gauge",
-        "Devices that prepared claims have; device_type is the published attribute type.",
+        "Devices of prepared claims; device_type is the published attribute type.",
         PLUGIN,
         ("node", "driver", "device_type"),
-        "types of devices of the node",
+        "device types of the node",
     ),
 )
 
@@ -254,17 +254,17 @@ HELD = ("claim_namespace", "claim", "device", "share_id", "uuid", "pci_bus_id")
 CONTAINER = ("claim_pod", "claim_container")
 GPU = ("uuid", "pci_bus_id")
 
-_DEVICES = "devices that claims of the node have"
-_LIMITED = "devices of claims that the NVIDIA driver holds to their memory"
-_CONTAINERS = "live containers with such a device"
+_DEVICES = "devices of claims on the node"
+_LIMITED = "devices of claims whose memory the NVIDIA driver limits"
+_CONTAINERS = "running containers with such a device"
 _GPUS = "GPUs of the node"
-_READ = "read when it is asked for, at most once a second; left out where the GPU does not answer"
+_READ = "read at each scrape, at most once a second; missing if the GPU does not answer"
 
 _OF_DEVICES = (
     Series(
         "gpu_dra_device_info",
         "gauge",
-        "A device that a claim has, with what it is and where it lies; one for each GPU that it spans.",
+        "A device of a claim, with its kind and place; one series for each GPU that it spans.",
         PLUGIN,
         (*DEVICE, "pool", "gpu_uuid", "pci_bus_id", "profile"),
         _DEVICES,
@@ -272,7 +272,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_device_memory_allocated_bytes",
         "gauge",
-        "GPU memory that the claim has with its device.",
+        "GPU memory that the claim was given with its device.",
         PLUGIN,
         DEVICE,
         _DEVICES,
@@ -280,7 +280,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_device_memory_used_bytes",
         "gauge",
-        f"GPU memory that the claim uses of its device; {_READ}.",
+        f"GPU memory of the device that the claim uses; {_READ}.",
         PLUGIN,
         DEVICE,
         _DEVICES,
@@ -288,7 +288,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_device_share_ratio",
         "gauge",
-        "The part of its GPU that the claim has with its device, by memory, or by shares where it has none.",
+        "The fraction of the GPU that the claim has, by memory, or by shares if the device has no memory.",
         PLUGIN,
         DEVICE,
         _DEVICES,
@@ -296,7 +296,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_device_utilization_ratio",
         "gauge",
-        "How busy the claim's device is; of a share, how busy its processes keep the GPU.",
+        "How busy the device is; for a share, how busy its processes keep the GPU.",
         PLUGIN,
         DEVICE,
         _DEVICES,
@@ -304,8 +304,8 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_container_gpu_memory_used_bytes",
         "gauge",
-        "GPU memory that the processes of a container use of a claim's device, as NVML and their control "
-        "groups tell.",
+        "GPU memory of a claim's device that the processes of a container use, by NVML and their control "
+        "groups.",
         PLUGIN,
         ("claim_namespace", "claim", "pod", "container", "device", "uuid", "share_id"),
         "containers with a device of a claim",
@@ -313,7 +313,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_partition_info",
         "gauge",
-        "MIG partitions that claims use on this node, each 1.",
+        "MIG partitions that claims have on this node.",
         PLUGIN,
         (
             *("claim_namespace", "claim", "device", "profile", "uuid", "parent_uuid", "pci_bus_id"),
@@ -324,7 +324,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_share_info",
         "gauge",
-        "Shares that claims have on this node, each 1.",
+        "Shares that claims have on this node.",
         PLUGIN,
         (
             *("claim_namespace", "claim", "device", "share_id", "strategy", "uuid", "pci_bus_id", "shares"),
@@ -343,7 +343,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_claim_memory_limit_bytes",
         "gauge",
-        "The most GPU memory that a claim gets.",
+        "The most GPU memory that a claim can use.",
         PLUGIN,
         HELD,
         _LIMITED,
@@ -351,7 +351,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_claim_memory_used_bytes",
         "gauge",
-        "GPU memory that is allocated in containers of a claim, as the NVIDIA driver tells.",
+        "GPU memory that the containers of a claim have allocated, as the NVIDIA driver counts it.",
         PLUGIN,
         HELD,
         _LIMITED,
@@ -367,7 +367,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_container_memory_limit_bytes",
         "gauge",
-        "The most GPU memory that a container gets.",
+        "The most GPU memory that a container can use.",
         PLUGIN,
         (*HELD, *CONTAINER),
         _CONTAINERS,
@@ -375,7 +375,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_container_memory_used_bytes",
         "gauge",
-        "GPU memory that is allocated in containers, by container, as the NVIDIA driver tells.",
+        "GPU memory that a container has allocated, as the NVIDIA driver counts it.",
         PLUGIN,
         (*HELD, *CONTAINER),
         _CONTAINERS,
@@ -383,7 +383,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_memory_limits_not_held",
         "gauge",
-        "Devices of claims whose memory limit is gone and could not be set again.",
+        "Devices of claims that have lost their memory limit and could not be given it again.",
         PLUGIN,
     ),
     Series(
@@ -394,11 +394,11 @@ _OF_DEVICES = (
         (*GPU, "product"),
         _GPUS,
     ),
-    Series("gpu_dra_gpu_memory_total_bytes", "gauge", "All memory of a GPU.", PLUGIN, GPU, _GPUS),
+    Series("gpu_dra_gpu_memory_total_bytes", "gauge", "Total memory of a GPU.", PLUGIN, GPU, _GPUS),
     Series(
         "gpu_dra_gpu_memory_allocated_bytes",
         "gauge",
-        "Memory of a GPU that claims have with their devices, all together.",
+        "Memory of a GPU that its claims were given, in total.",
         PLUGIN,
         GPU,
         _GPUS,
@@ -406,7 +406,7 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_gpu_memory_used_bytes",
         "gauge",
-        f"Memory of a GPU that processes have, whoever they are; {_READ}.",
+        f"Memory of a GPU that any processes use; {_READ}.",
         PLUGIN,
         GPU,
         _GPUS,
@@ -414,19 +414,19 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_gpu_utilization_ratio",
         "gauge",
-        "How busy a GPU is; NVML does not tell with MIG on.",
+        "How busy a GPU is; NVML does not report this with MIG on.",
         PLUGIN,
         GPU,
         _GPUS,
     ),
-    Series("gpu_dra_gpu_power_watts", "gauge", "What a GPU draws.", PLUGIN, GPU, _GPUS),
-    Series("gpu_dra_gpu_power_limit_watts", "gauge", "What a GPU may draw.", PLUGIN, GPU, _GPUS),
-    Series("gpu_dra_gpu_temperature_celsius", "gauge", "How hot a GPU is.", PLUGIN, GPU, _GPUS),
+    Series("gpu_dra_gpu_power_watts", "gauge", "Power draw of a GPU.", PLUGIN, GPU, _GPUS),
+    Series("gpu_dra_gpu_power_limit_watts", "gauge", "Power limit of a GPU.", PLUGIN, GPU, _GPUS),
+    Series("gpu_dra_gpu_temperature_celsius", "gauge", "Temperature of a GPU.", PLUGIN, GPU, _GPUS),
     Series(
         "gpu_dra_devices",
         "gauge",
-        "Devices that the node offers. One with a taint that keeps pods away is tainted, one that a claim "
-        "has is allocated, one whose place another device of a claim takes is excluded; the rest is free.",
+        "Devices that the node offers. tainted: a taint keeps pods away; allocated: a claim has it; "
+        "excluded: an allocated device takes its place; free: everything else.",
         _CONTROLLER,
         ("kind", "profile", "state"),
         "kinds and profiles of the node x 4 states",
@@ -434,19 +434,19 @@ _OF_DEVICES = (
     Series(
         "gpu_dra_gpu_sick",
         "gauge",
-        "A taint that a GPU's devices have because of the GPU's health; gone with the taint.",
+        "A taint on the devices of a GPU that is about its health; the series ends with the taint.",
         _CONTROLLER,
         (*GPU, "key", "value", "effect"),
-        "GPUs of the node x what is wrong with each",
+        "GPUs of the node x faults of each",
         unit_word="always 1",
     ),
     Series(
         "gpu_dra_gpu_xids_total",
         "counter",
-        "XIDs that NVML told of a GPU.",
+        "XIDs that NVML reported for a GPU.",
         _CONTROLLER,
         ("pci_bus_id", "xid"),
-        "GPUs of the node x codes that each had",
+        "GPUs of the node x codes of each",
     ),
 )
 

@@ -17,8 +17,8 @@ _NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"
 
 @check(
     "driver-root",
-    "the places of the NVIDIA driver, and its libraries and programs below the one that is used",
-    "there is none; warns without nvidia-smi",
+    "where NVIDIA drivers may be installed, and the libraries and programs of the one in use",
+    "there is none; warns if nvidia-smi is missing",
 )
 def _driver_root(seen: NodeSeen) -> Finding:
     files = seen.driver_files
@@ -49,8 +49,8 @@ def _driver_root(seen: NodeSeen) -> Finding:
 
 @check(
     "nvml",
-    "NVML: whether its library can be loaded, and what it tells of the GPUs",
-    "it cannot be loaded or asked; warns of GPUs that do not tell everything",
+    "whether NVML loads, and what it reports about the GPUs",
+    "it does not load or answer; warns about GPUs that do not report everything",
 )
 def _library(seen: NodeSeen) -> Finding:
     if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
@@ -81,7 +81,11 @@ def _library(seen: NodeSeen) -> Finding:
     return ok(f"NVML, driver {version}, tells of {counted(len(found.gpus), 'GPU')}")
 
 
-@check("same-driver", "the version of the loaded kernel module against that of the libraries", "they differ")
+@check(
+    "same-driver",
+    "whether the loaded kernel module and the libraries have the same version",
+    "they differ",
+)
 def _same_driver(seen: NodeSeen) -> Finding:
     if seen.kernel_driver is None:
         return skipped("sysfs does not tell which version of the kernel module is loaded")
@@ -97,8 +101,8 @@ def _same_driver(seen: NodeSeen) -> Finding:
 
 @check(
     "device-nodes",
-    "`/dev/nvidiactl`, those of UVM, one for each GPU, and those of MIG",
-    "one of the first three kinds is missing",
+    "the device nodes: `/dev/nvidiactl`, UVM, one for each GPU, and MIG",
+    "one is missing, apart from those of MIG",
 )
 def _device_nodes(seen: NodeSeen) -> Finding:
     if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
@@ -120,7 +124,11 @@ def _device_nodes(seen: NodeSeen) -> Finding:
     return ok(f"all {len(wanted)} device nodes are there, and {caps} of MIG capabilities")
 
 
-@check("cgroups", "the version of control groups", "never; warns of version 1")
+@check(
+    "cgroups",
+    "the version of cgroups",
+    "never; warns about version 1",
+)
 def _cgroups(seen: NodeSeen) -> Finding:
     if seen.cgroups is None:
         return skipped(f"no control groups are seen below {seen.places.host_root}")
@@ -134,8 +142,11 @@ def _cgroups(seen: NodeSeen) -> Finding:
 
 @check(
     "runtime-cdi",
-    "CDI in the configuration of containerd or CRI-O, of k3s, RKE2, k0s and MicroK8s as well",
-    "it is off; warns where it is not said, and the file is not of containerd 2",
+    (
+        "whether CDI is on in the configuration of containerd or CRI-O, also in those of k3s, RKE2, k0s "
+        "and MicroK8s"
+    ),
+    "it is off; warns if the file does not say, unless it is of containerd 2",
 )
 def _runtime(seen: NodeSeen) -> Finding:
     if not seen.runtimes:
@@ -167,7 +178,7 @@ def _runtime(seen: NodeSeen) -> Finding:
 @check(
     "cdi-folder",
     "the folder of CDI specs",
-    "it is missing, cannot be written to, or the runtime does not read it",
+    "it is missing or not writable, or the runtime does not read it",
 )
 def _folder(seen: NodeSeen) -> Finding:
     folder = seen.places.cdi_dir
@@ -198,7 +209,9 @@ def _plain(folder: str) -> str:
 
 
 @check(
-    "plugin", "the plugin's sockets, by grpc.health.v1", "none serves; warns of others beside it that do not"
+    "plugin",
+    "the plugin's sockets, by grpc.health.v1",
+    "none serves; warns about further sockets that do not serve",
 )
 def _plugin(seen: NodeSeen) -> Finding:
     folder = seen.places.data_dir
@@ -225,7 +238,11 @@ def _plugin(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(lines), 'plugin')} serves, and the kubelet has it registered")
 
 
-@check("registration", "the kubelet's folder of registration sockets", "no socket is there")
+@check(
+    "registration",
+    "the kubelet's folder of registration sockets",
+    "the socket is missing",
+)
 def _registration(seen: NodeSeen) -> Finding:
     if not seen.registrations:
         return fail(
@@ -237,8 +254,11 @@ def _registration(seen: NodeSeen) -> Finding:
 
 @check(
     "fabric",
-    "the fabric manager, where it listens, and its partitions against those that the plugin activated",
-    "it cannot be asked, or a partition of a claim is not active; warns of those of others",
+    "the fabric manager, if it listens, and whether the partitions that the plugin activated are active",
+    (
+        "it does not answer, or a partition of a claim is not active; warns about partitions that others "
+        "activated"
+    ),
 )
 def _fabric(seen: NodeSeen) -> Finding:
     partitions, noted = seen.fabric.partitions, seen.fabric.noted
@@ -248,7 +268,7 @@ def _fabric(seen: NodeSeen) -> Finding:
         why = "no fabric manager listens" if partitions is None else partitions.why
         return fail(
             f"the fabric manager cannot be asked, so GPUs get no NVLinks: {why}",
-            "see that nvidia-fabricmanager runs, configured as docs/fabric-partitions.md says",
+            "see that nvidia-fabricmanager runs, configured as docs/topology.md says",
         )
     # Somebody else may activate partitions too, with fmpm for example; the plugin has no record of these.
     active = {one.number for one in partitions if one.active}

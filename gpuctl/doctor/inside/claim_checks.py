@@ -21,8 +21,8 @@ def held_entries(seen: NodeSeen) -> list[Entry]:
 
 @check(
     "journal",
-    "the journal of claims, with files that were put aside",
-    "a file cannot be read; warns of those put aside, and of claims that are half done",
+    "the journal of claims, including files that were set aside",
+    "a file cannot be read; warns about files that were set aside, and about half-prepared claims",
 )
 def _journal(seen: NodeSeen) -> Finding:
     if isinstance(seen.journal, Unread):
@@ -53,8 +53,8 @@ def _journal(seen: NodeSeen) -> Finding:
 
 @check(
     "cdi-specs",
-    "CDI specs against the journal, and the device nodes that they name",
-    "a prepared claim has no spec, a spec no claim, or a device node is missing",
+    "CDI specs compared with the journal, and the device nodes that they name",
+    "a prepared claim has no spec, a spec has no claim, or a device node is missing",
 )
 def _specs(seen: NodeSeen) -> Finding:
     specs = {one.uid: one for one in require(seen.specs)}
@@ -88,8 +88,8 @@ def _differences(entry: Entry, names: tuple[str, ...], missing: tuple[str, ...])
 
 @check(
     "prepared-devices",
-    "GPUs and partitions of prepared claims against NVML",
-    "one is not there, or is another one",
+    "the GPUs and partitions of prepared claims, compared with NVML",
+    "one is missing, or has been replaced by another",
 )
 def _hardware(seen: NodeSeen) -> Finding:
     found = require(seen.inventory).gpus
@@ -128,8 +128,8 @@ def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> 
 
 @check(
     "containers",
-    "devices that the kubelet knows in containers, against the journal",
-    "a container has a device that the journal does not have",
+    "the devices that the kubelet lists for containers, compared with the journal",
+    "a container has a device that is not in the journal",
 )
 def _containers(seen: NodeSeen) -> Finding:
     in_containers = require(seen.in_containers)
@@ -149,8 +149,8 @@ def _containers(seen: NodeSeen) -> Finding:
 
 @check(
     "mps",
-    "records of sharing against what the MPS supervisor says",
-    "a record cannot be read, a daemon is missing or does not run, or nobody shares by it",
+    "records of sharing, compared with the MPS supervisor",
+    "a record cannot be read, a daemon is missing or does not run, or a daemon has no share",
 )
 def _mps(seen: NodeSeen) -> Finding:
     wrong = [f"{one.group}: {one.wrong}" for one in seen.sharing if one.wrong]

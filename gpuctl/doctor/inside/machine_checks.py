@@ -21,7 +21,10 @@ _NO_VGPU = "no GPU of this node is a vGPU"
 @check(
     "iommu",
     "the IOMMU groups of GPUs",
-    "GPUs are offered to virtual machines, and one is in no group: kernel or firmware have no IOMMU on",
+    (
+        "GPUs are offered to virtual machines, but one is in no group: the IOMMU is off in the kernel or "
+        "the firmware"
+    ),
 )
 def _iommu(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
@@ -50,8 +53,8 @@ def _iommu(seen: NodeSeen) -> Finding:
 
 @check(
     "iommu-groups",
-    "what is in one group with a GPU",
-    "never; warns where GPUs are passed through and a group has several boards",
+    "the other devices in the IOMMU group of a GPU",
+    "never; warns if GPUs are passed through and a group has several boards",
 )
 def _groups(seen: NodeSeen) -> Finding:
     # The members of a group can reach each other past the IOMMU, so VFIO gives away a whole group or nothing.
@@ -80,7 +83,7 @@ def _groups(seen: NodeSeen) -> Finding:
 @check(
     "vfio-modules",
     "the kernel modules of VFIO",
-    "GPUs are offered to virtual machines, and one is neither loaded nor installed",
+    "GPUs are offered to virtual machines, but one is neither loaded nor installed",
 )
 def _modules(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
@@ -106,7 +109,11 @@ def _modules(seen: NodeSeen) -> Finding:
     return ok(f"{', '.join(missing)} can be loaded, as the first claim will have done")
 
 
-@check("iommufd", "`/dev/iommu`", "never; warns where a class or a claim asks for it and it is not there")
+@check(
+    "iommufd",
+    "`/dev/iommu`",
+    "never; warns if it is missing and a class or a claim asks for it",
+)
 def _iommufd(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if kernel.pci.has_iommufd:
@@ -121,8 +128,8 @@ def _iommufd(seen: NodeSeen) -> Finding:
 
 @check(
     "vfio-safety",
-    "the parameters of VFIO that give up protection",
-    "it works without an IOMMU; warns of interrupts that are not remapped",
+    "parameters of VFIO that weaken its protection",
+    "VFIO runs without an IOMMU; warns if interrupts are not remapped",
 )
 def _safety(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
@@ -144,7 +151,11 @@ def _safety(seen: NodeSeen) -> Finding:
     return ok("VFIO hands out only what an IOMMU guards")
 
 
-@check("virtual-functions", "the SR-IOV virtual functions of GPUs", "vGPUs are offered, and a GPU has none")
+@check(
+    "virtual-functions",
+    "the SR-IOV virtual functions of GPUs",
+    "vGPUs are offered, but a GPU has none",
+)
 def _virtual_functions(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if VGPU not in kernel.offers:
@@ -169,8 +180,10 @@ MACHINE_CHECKS = (_iommu, _groups, _modules, _iommufd, _safety, _virtual_functio
 @check(
     "driver-edition",
     "which NVIDIA driver is installed: for data centers, for vGPU guests (grid), or the vGPU manager",
-    "the node has vGPUs and not their guest driver, or one that does not take them; warns of the vGPU "
-    "manager where no vGPUs are offered",
+    (
+        "the node has vGPUs but not their guest driver, or a guest driver that does not support them; "
+        "warns about a vGPU manager if no vGPUs are offered"
+    ),
 )
 def _edition(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
@@ -221,7 +234,9 @@ def _guest_without_nvml(seen: NodeSeen) -> Finding:
 
 
 @check(
-    "one-driver", "the places where NVIDIA drivers are installed", "never; warns where drivers lie in several"
+    "one-driver",
+    "where NVIDIA drivers are installed",
+    "never; warns if they are installed in several places",
 )
 def _one_driver(seen: NodeSeen) -> Finding:
     lying = [one for one in seen.looked if one.version]
@@ -235,7 +250,11 @@ def _one_driver(seen: NodeSeen) -> Finding:
     )
 
 
-@check("vgpu-license", "the licenses of vGPUs", "one is missing; warns of those that end within four hours")
+@check(
+    "vgpu-license",
+    "the licenses of vGPUs",
+    "one is missing; warns if one expires within four hours",
+)
 def _license(seen: NodeSeen) -> Finding:
     require(seen.inventory)
     vgpus = _vgpus(seen)
@@ -271,8 +290,8 @@ def _license(seen: NodeSeen) -> Finding:
 
 @check(
     "license-client",
-    "tokens in `/etc/nvidia/ClientConfigToken` and the server in `gridd.conf`",
-    "never; warns where the node has vGPUs and neither is there",
+    "tokens in `/etc/nvidia/ClientConfigToken`, and the server in `gridd.conf`",
+    "never; warns if the node has vGPUs but neither of them",
 )
 def _license_client(seen: NodeSeen) -> Finding:
     if not seen.kernel.vgpus and not _vgpus(seen):

@@ -16,8 +16,8 @@ _NOTHING = "no claim is held to a part of a GPU's memory"
 
 @check(
     "memory-limits",
-    "shares of GPU memory against what the node can hold: driver R615 or newer, and cgroup v2",
-    "a share was promised that cannot be held; warns of shares that nobody holds",
+    "shares of GPU memory, compared with what the node can limit: it needs driver R615 and cgroup v2",
+    "a promised limit cannot be set; warns about shares without limits",
 )
 def _limits(seen: NodeSeen) -> Finding:
     limited, accounted = _shares(seen, limited=True), _shares(seen, limited=False)
@@ -79,8 +79,8 @@ def _limited(seen: NodeSeen) -> list[Entry]:
 
 @check(
     "memory-hook",
-    "gpu-memory-hook on the host, and as CDI specs name it",
-    "a spec names one that is not there, cannot be run or is another file; warns of older ones",
+    "gpu-memory-hook on the host, and the paths of it in CDI specs",
+    "a path leads to no file, to one that cannot run, or to a different file; warns about older versions",
 )
 def _hook(seen: NodeSeen) -> Finding:
     memory = seen.memory
@@ -117,8 +117,8 @@ def _hook(seen: NodeSeen) -> Finding:
 
 @check(
     "memory-sockets",
-    "the sockets at which gpu-memory-hook asks the plugin: who may reach them, and who answers",
-    "others than root may, or nobody answers while claims are held to their memory",
+    "the sockets that gpu-memory-hook calls: who can reach them, and who answers",
+    "others than root can reach them, or no plugin answers while memory limits are in force",
 )
 def _sockets(seen: NodeSeen) -> Finding:
     sockets, claims = seen.memory.sockets, _limited(seen)
@@ -143,8 +143,8 @@ def _sockets(seen: NodeSeen) -> Finding:
 
 @check(
     "memory-held",
-    "the ledger of memory limits against what NVML holds live containers to",
-    "a container may have more than its part, or the containers of a claim more than the claim",
+    "the recorded memory limits, compared with those that NVML has for running containers",
+    "a container, or all containers of a claim together, can use more than their part",
 )
 def _held(seen: NodeSeen) -> Finding:
     memory = seen.memory

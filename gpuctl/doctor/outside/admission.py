@@ -45,8 +45,8 @@ def _hooks(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 
 @check(
     "webhook-authority",
-    "`caBundle`: whether it is a certificate, and until when",
-    "it is missing, is none, or has expired; warns 30 days before",
+    "`caBundle`: whether it is a valid certificate",
+    "it is missing, not a certificate, or expired; warns 30 days before it expires",
 )
 @_if_configured
 def _authority(seen: ClusterSeen) -> Finding:
@@ -127,8 +127,8 @@ def _ready(slices: tuple[Object, ...], namespace: str, service: str) -> int:
 
 @check(
     "webhook-answers",
-    "what becomes, in a dry run, of a claim that the webhook has to deny",
-    "it would be stored: the webhook does not answer, or is not believed",
+    "whether the webhook denies an invalid claim in a dry run",
+    "it does not: the webhook does not answer, or is not trusted",
 )
 @_if_configured
 def _answers(seen: ClusterSeen) -> Finding:
@@ -146,7 +146,7 @@ def _answers(seen: ClusterSeen) -> Finding:
 @check(
     "webhook",
     "the configuration of the driver's webhook",
-    "never; warns where claims cannot be created without it",
+    "never; warns if claims cannot be created without it",
 )
 @_if_configured
 def _configured(seen: ClusterSeen) -> Finding:
@@ -169,8 +169,11 @@ WEBHOOK_CHECKS = (_configured, _authority, _endpoints, _answers)
 
 @check(
     "policies",
-    "the admission policies that keep a node's token to its own node and a claim to its pods, bound",
-    "one is missing, or not bound with Deny",
+    (
+        "the admission policies that limit tokens of a node to that node and claims to their pods, and "
+        "their bindings"
+    ),
+    "one is missing, or is not bound with Deny",
 )
 def _enforced(seen: ClusterSeen) -> Finding:
     there = {name_of(one) for one in require(seen.policies)}
@@ -194,8 +197,8 @@ def _enforced(seen: ClusterSeen) -> Finding:
 
 @check(
     "policy-accounts",
-    "the service accounts that the policies name, against those of the driver's pods",
-    "a policy does not name an account that the driver has",
+    "whether the policies name the service accounts of the driver's pods",
+    "a policy does not name one of them",
 )
 def _accounts(seen: ClusterSeen) -> Finding:
     policies = _own_policies(seen)
@@ -236,8 +239,8 @@ def _named_accounts(policy: Object) -> set[str]:
 
 @check(
     "policy-expressions",
-    "what the API server says about the types in their expressions",
-    "never; warns of what it says",
+    "type warnings of the API server about the policies",
+    "never; repeats them as warnings",
 )
 def _types(seen: ClusterSeen) -> Finding:
     policies = _own_policies(seen)

@@ -22,7 +22,11 @@ def own_classes(classes: tuple[Object, ...]) -> list[Object]:
     return [one for one in classes if DRIVER_NAME in str(one.get("spec"))]
 
 
-@check("classes", "DeviceClasses of this driver", "there are none")
+@check(
+    "classes",
+    "the DeviceClasses of this driver",
+    "there are none",
+)
 def _present(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))
     if not own:
@@ -35,8 +39,8 @@ def _present(seen: ClusterSeen) -> Finding:
 
 @check(
     "class-selectors",
-    "their selectors, evaluated for each form of published devices",
-    "one does not compile, or has no answer for a device",
+    "the selectors of classes, evaluated on every published form of device",
+    "one does not compile, or fails on a device",
 )
 def _selectors(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))
@@ -69,7 +73,7 @@ def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
 @check(
     "class-devices",
     "which classes select a published device",
-    "never; warns where claims wait for a class that selects none",
+    "never; warns if claims wait for a class that selects none",
 )
 def _used(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))

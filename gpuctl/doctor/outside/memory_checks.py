@@ -18,8 +18,8 @@ _NOT_HELD = "MemoryLimitNotHeld"
 
 @check(
     "class-limits",
-    "classes that insist on memory that is held, against what nodes publish",
-    "never; warns where claims wait for one that no device is of, and says why of each node",
+    "classes that require a memory limit, compared with what nodes publish",
+    "never; warns if claims wait for a class without devices, and gives the reason for each node",
 )
 def _classes(seen: ClusterSeen) -> Finding:
     insisting = [one for one in own_classes(require(seen.classes)) if _insists(one)]
@@ -77,8 +77,8 @@ def _reason(device: Object) -> str:
 
 @check(
     "claim-limits",
-    "the status of claims: whether the NVIDIA driver holds them to their memory",
-    "one is not held",
+    "the status of claims: whether the NVIDIA driver limits their memory",
+    "one has lost its limit",
 )
 def _held(seen: ClusterSeen) -> Finding:
     entries = [(claim, entry) for claim in require(seen.claims) for entry in _entries(claim)]

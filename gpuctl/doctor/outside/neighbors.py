@@ -18,8 +18,8 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @check(
     "device-plugin",
-    "`nvidia.com/…` in the capacity of nodes, which only a device plugin puts there",
-    "it is there on a node whose devices of ours can be allocated; warns where they are tainted",
+    "`nvidia.com/…` in the capacity of nodes, which only a device plugin sets",
+    "a node has it, and devices of this driver can be allocated there; warns if they are tainted",
 )
 def _device_plugin(seen: ClusterSeen) -> Finding:
     nodes, publishing = require(seen.nodes), publishing_nodes(seen)
@@ -63,8 +63,8 @@ def _plugin_resources(node: Object) -> str:
 
 @check(
     "unasked-gpus",
-    "pods on nodes with GPUs that asked for none: `NVIDIA_VISIBLE_DEVICES`, mounts of `/dev`",
-    "never; warns of each, and says how many are privileged",
+    "pods on GPU nodes that get GPUs without a claim: by `NVIDIA_VISIBLE_DEVICES`, or mounts of `/dev`",
+    "never; warns about each, and says how many pods are privileged",
 )
 def _unasked(seen: ClusterSeen) -> Finding:
     pods, nodes = require(seen.pods), publishing_nodes(seen)
@@ -94,8 +94,8 @@ def _unasked(seen: ClusterSeen) -> Finding:
 
 @check(
     "deleted-claims",
-    "the claims of pods that run on nodes",
-    "a claim is gone that its pod still has: somebody took its finalizer away",
+    "whether the claims of running pods exist",
+    "a pod still has a claim that is gone: somebody removed its finalizer",
 )
 def _deleted_claims(seen: ClusterSeen) -> Finding:
     found = orphans(require(seen.pods), require(seen.claims))

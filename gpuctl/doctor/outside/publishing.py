@@ -23,19 +23,19 @@ LABELS = (
 
 MEANINGS = {
     taints.TAINT_LOST: "the GPU fell off the bus: restart the machine",
-    taints.TAINT_UNRESPONSIVE: "a call into its driver hangs: look for Xid 119 or 120 in the kernel log",
-    taints.TAINT_XID: "the NVIDIA driver told an error, its XID is the value: `gpuctl heal` says what helps",
-    taints.TAINT_RESET: "it has to be reset: `gpuctl heal` says what is in the way",
-    taints.TAINT_REBOOT: "the machine has to be restarted: drain the node first",
-    taints.TAINT_MEMORY: "its memory has errors: reset it (`gpuctl heal`); if they stay, replace it",
-    taints.TAINT_FAILING: "a call into its driver fails: see the controller's log and the kernel log",
-    taints.TAINT_FABRIC: "the NVLink fabric is not up: if it stays, see that the fabric manager runs",
-    taints.TAINT_UNLICENSED: "this vGPU has no license: see that nvidia-gridd runs, and what it logs",
-    taints.TAINT_UNMONITORED: "something about it cannot be read: see the controller's log",
-    taints.TAINT_DRIVER: "the node's NVIDIA driver went away: install or load it",
-    taints.TAINT_CHANGING: "its devices are about to change: end the claims that have those that go",
-    taints.TAINT_DEVICE_PLUGIN: "a device plugin on the node hands the same GPUs out: end it there",
-    taints.TAINT_BLOCKED: "something lies in the way: the plugin's log names it",
+    taints.TAINT_UNRESPONSIVE: "an NVML call hangs: look for Xid 119 or 120 in the kernel log",
+    taints.TAINT_XID: "the NVIDIA driver reported the XID in the value: `gpuctl heal` says what helps",
+    taints.TAINT_RESET: "the GPU needs a reset: `gpuctl heal` says what is in the way",
+    taints.TAINT_REBOOT: "the machine needs a restart: drain the node first",
+    taints.TAINT_MEMORY: "the memory has errors: reset the GPU (`gpuctl heal`); if they stay, replace it",
+    taints.TAINT_FAILING: "an NVML call fails: read the controller's log and the kernel log",
+    taints.TAINT_FABRIC: "the NVLink fabric is not ready: if this lasts, check the fabric manager",
+    taints.TAINT_UNLICENSED: "the vGPU has no license: check nvidia-gridd and its log",
+    taints.TAINT_UNMONITORED: "something about the GPU cannot be read: read the controller's log",
+    taints.TAINT_DRIVER: "the NVIDIA driver is not loaded: install or load it",
+    taints.TAINT_CHANGING: "the devices of this GPU will change: end the claims that have the old ones",
+    taints.TAINT_DEVICE_PLUGIN: "a device plugin on the node offers the same GPUs: remove it",
+    taints.TAINT_BLOCKED: "something occupies the device's place: the plugin's log names it",
 }
 
 
@@ -66,8 +66,11 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 
 @check(
     "published",
-    "slices against nodes with GPUs, by the labels of feature discoveries and by the plugin's pods",
-    "a node with a GPU, or every node, publishes nothing; warns of nodes with the plugin and no label",
+    (
+        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery and by the "
+        "plugin's pods"
+    ),
+    "a GPU node, or every node, publishes nothing; warns about nodes with the plugin but no label",
 )
 def _published(seen: ClusterSeen) -> Finding:
     require(seen.slices)
@@ -105,7 +108,11 @@ def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
     }
 
 
-@check("gone-nodes", "nodes against slices", "a slice is of a node that is not there")
+@check(
+    "gone-nodes",
+    "whether the nodes of all slices exist",
+    "a slice belongs to a node that does not exist",
+)
 def _gone_nodes(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     # A slice is owned by its Node, and Kubernetes deletes it with the Node: none should be left.
@@ -125,7 +132,11 @@ def _gone_nodes(seen: ClusterSeen) -> Finding:
     return ok("every slice is of a node that is there")
 
 
-@check("pools", "the newest generation of each pool", "not all of its slices are there")
+@check(
+    "pools",
+    "the newest generation of each pool",
+    "some of its slices are missing",
+)
 def _pools(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     # Only the newest generation of a pool counts, and nothing is allocated until all of its slices are there.
@@ -150,7 +161,7 @@ def _pools(seen: ClusterSeen) -> Finding:
 @check(
     "pool-names",
     "the names of pools and their drivers",
-    "another driver of the same name publishes; warns where another driver's pool has our name",
+    "another driver with the same name publishes; warns if a pool of another driver has the name of ours",
 )
 def _pool_names(seen: ClusterSeen) -> Finding:
     slices = require(seen.slices)
@@ -183,7 +194,11 @@ def _pool_names(seen: ClusterSeen) -> Finding:
     return ok("all pools of this driver are its own, and no other driver has their names")
 
 
-@check("taints", "taints of devices, with what each means", "never; warns where there are any")
+@check(
+    "taints",
+    "the taints of devices, and what each means",
+    "never; warns if there are any",
+)
 def _taints(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     if not publishing_nodes(seen):

@@ -68,8 +68,8 @@ TO_LOOK = (
 
 @check(
     "own-rights",
-    "this user's rights, by SelfSubjectAccessReview",
-    "never; warns of rights that lack for looking",
+    "your own permissions, by SelfSubjectAccessReview",
+    "never; warns about missing ones that the doctor needs",
 )
 def _own_rights(seen: ClusterSeen) -> Finding:
     # By default every authenticated user may ask for their own rights.
@@ -85,8 +85,8 @@ def _own_rights(seen: ClusterSeen) -> Finding:
 
 @check(
     "driver-rights",
-    "the rights of the driver's service accounts, by SubjectAccessReview",
-    "one lacks a right that its process needs",
+    "the permissions of the driver's service accounts, by SubjectAccessReview",
+    "a process lacks one that it needs",
 )
 def _driver_rights(seen: ClusterSeen) -> Finding:
     missing, unread = [], []

@@ -33,7 +33,11 @@ def parsed(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-@check("server-version", "the version of the API server", "it is older than 1.36")
+@check(
+    "server-version",
+    "the version of the API server",
+    "it is older than 1.36",
+)
 def _server_version(seen: ClusterSeen) -> Finding:
     text = str(require(seen.server_version).get("gitVersion", ""))
     number = parsed(text)
@@ -48,7 +52,11 @@ def _server_version(seen: ClusterSeen) -> Finding:
     return ok(f"API server {text}, gpuctl {seen.gpuctl_version}")
 
 
-@check("kubelets", "the kubelets of nodes with GPUs", "one is older than 1.36")
+@check(
+    "kubelets",
+    "the versions of kubelets on GPU nodes",
+    "one is older than 1.36",
+)
 def _kubelets(seen: ClusterSeen) -> Finding:
     require(seen.nodes)
     nodes = _gpu_nodes(seen)
@@ -68,8 +76,8 @@ def _kubelets(seen: ClusterSeen) -> Finding:
 
 @check(
     "runtimes",
-    "the container runtimes of nodes with GPUs, as their kubelets tell",
-    "one knows no CDI; warns where CDI may be off",
+    "the container runtimes that kubelets on GPU nodes report",
+    "one does not support CDI; warns if CDI may be off",
 )
 def _runtimes(seen: ClusterSeen) -> Finding:
     require(seen.nodes)
@@ -106,7 +114,11 @@ def _knows_cdi(runtime: str) -> bool | None:
     return True if kind != "containerd" or number >= _CDI_BY_DEFAULT else None
 
 
-@check("api", "the versions and resources of resource.k8s.io", "v1 or one of its resources is not served")
+@check(
+    "api",
+    "the served versions and resources of resource.k8s.io",
+    "v1 or one of its resources is not served",
+)
 def _api(seen: ClusterSeen) -> Finding:
     # A server can serve the group without this version, and the version without one of its resources.
     versions, resources = seen.dra_versions, seen.dra_resources
@@ -123,8 +135,8 @@ def _api(seen: ClusterSeen) -> Finding:
 
 @check(
     "slice-fields",
-    "what becomes of a slice in a dry run",
-    "the API server leaves out counters, shared devices or taints",
+    "which fields the API server keeps of a slice that is created in a dry run",
+    "it drops counters, shared devices or taints",
 )
 def _dropped_fields(seen: ClusterSeen) -> Finding:
     dropped_fields = require(seen.dropped_fields)
@@ -140,7 +152,7 @@ def _dropped_fields(seen: ClusterSeen) -> Finding:
 @check(
     "feature-gates",
     "`kubernetes_feature_enabled` in the metrics of the API server that answers",
-    "a gate is off that the driver needs; warns for ResourceHealthStatus",
+    "a feature gate that the driver needs is off; only warns about ResourceHealthStatus",
 )
 def _feature_gates(seen: ClusterSeen) -> Finding:
     features = require(seen.features)

@@ -23,7 +23,7 @@ _STUCK = frozenset(
 @check(
     "workloads",
     "DaemonSets and Deployments that run the driver's programs",
-    "there are none and nothing is published, or not all of their pods are ready",
+    "there are none and nothing is published, or some of their pods are not ready",
 )
 def _workloads(seen: ClusterSeen) -> Finding:
     workloads = (*require(seen.daemon_sets), *require(seen.deployments))
@@ -56,7 +56,11 @@ def _behind(workload: Object) -> Iterator[str]:
         yield f"{name}: {ready} of {wanted} pods are ready"
 
 
-@check("images", "the images of the driver's pods", "never; warns where there are several")
+@check(
+    "images",
+    "the images of the driver's pods",
+    "never; warns if there are several",
+)
 def _images(seen: ClusterSeen) -> Finding:
     images: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for pod in ours(require(seen.pods)):
@@ -80,8 +84,8 @@ def _images(seen: ClusterSeen) -> Finding:
 
 @check(
     "restarts",
-    "containers of the driver that wait to run, or have ended within the last hour",
-    "one cannot run; warns of those that restarted",
+    "the driver's containers that wait to run, or ended within the last hour",
+    "one cannot run; warns about those that restarted",
 )
 def _restarts(seen: ClusterSeen) -> Finding:
     pods = ours(require(seen.pods))
@@ -124,7 +128,11 @@ def _ended_lately(status: Object, now: float) -> str:
     )
 
 
-@check("warnings", "Warning events by the driver's processes within the last hour", "never; warns of each")
+@check(
+    "warnings",
+    "Warning events of the driver's processes within the last hour",
+    "never; warns about each",
+)
 def _warnings(seen: ClusterSeen) -> Finding:
     recent = [
         one
@@ -142,12 +150,16 @@ def _warnings(seen: ClusterSeen) -> Finding:
         newest[str(one.get("reason")), place] = f"{place}: {one.get('reason')}: {words}"
     return warn(
         f"the driver's processes have warned of {counted(len(newest), 'thing')} within the last hour",
-        "the messages say what to do; docs/events.md has all of them",
+        "the messages say what to do; docs/errors-and-events.md lists all events",
         list(newest.values()),
     )
 
 
-@check("releases", "the namespaces in which the driver is installed", "there are several")
+@check(
+    "releases",
+    "the namespaces in which the driver is installed",
+    "there are several",
+)
 def _releases(seen: ClusterSeen) -> Finding:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in require(seen.daemon_sets):

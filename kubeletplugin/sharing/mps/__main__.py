@@ -34,7 +34,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     type=click.Path(file_okay=False, path_type=Path),
     default="/run/gpu.nvidia.com/mps",
     show_envvar=True,
-    help="The folder of the supervisor's socket and of all daemons; containers mount pipes from it.",
+    help="The folder for the supervisor's socket and all daemons; containers mount pipes from it.",
 )
 @click.option(
     "--driver-root",
@@ -49,38 +49,38 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     type=_FOLDER,
     default="/sys",
     show_envvar=True,
-    help="Where sysfs is mounted; it says which version of the driver is loaded.",
+    help="Where sysfs is mounted; it shows the loaded version of the NVIDIA driver.",
 )
 @click.option(
     "--proc-root",
     type=_FOLDER,
     default="/proc",
     show_envvar=True,
-    help="Where the processes of the whole node are seen, to find MPS daemons of others.",
+    help="The /proc with all processes of the node, to find MPS daemons that others started.",
 )
 @click.option(
     "--shm",
     type=click.Choice(["own", "node"]),
     default="own",
     show_envvar=True,
-    help="What daemons and their clients have as /dev/shm: memory of their own, or all of them the node's, "
-    "where mounts are not permitted.",
+    help="The /dev/shm of daemons and their clients: own mounts one for each daemon; node uses the node's, "
+    "where mounting is not permitted.",
 )
 @click.option(
     "--shm-mib",
     type=click.IntRange(1, 1 << 20),
     default=1024,
     show_envvar=True,
-    help="How much memory of their own a daemon and its clients exchange at most.",
+    help="The size in MiB of that /dev/shm, for own.",
 )
 @click.option(
     "--health-addr",
     default="",
     show_envvar=True,
-    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
 )
 def main(
     mps_dir: Path,

@@ -69,7 +69,7 @@ def test_variables_take_the_values_of_labels_that_series_have(uid: str) -> None:
 
 def test_tiers_are_shown_apart_by_form() -> None:
     titles = [panel["title"] for panel in BOARDS["gpu-dra-tenants"]["panels"] if panel["type"] == "row"]
-    assert titles == ["What it costs", "Exclusive", "MIG", "Time-sliced", "MPS"]
+    assert titles == ["Cost", "Exclusive", "MIG", "Time-sliced", "MPS"]
     asked = " ".join(expressions(BOARDS["gpu-dra-tenants"]))
     assert set(re.findall(r'form="([\w-]+)"', asked)) == {"exclusive", "mig", "time-slicing", "mps"}
 

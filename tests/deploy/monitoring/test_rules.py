@@ -72,7 +72,7 @@ def test_an_alert_says_what_it_means_what_to_do_and_where_to_read_on(name: str) 
         assert said[part].endswith("."), part
         assert len(said[part]) > 20
     page, _, anchor = said["runbook_url"].partition("#")
-    headings = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    headings = re.findall(r"^#### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
     assert anchor in {heading.lower() for heading in headings}
     assert anchor == name.lower()
 

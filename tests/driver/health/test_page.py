@@ -36,7 +36,8 @@ def test_each_class_has_the_codes_of_the_table() -> None:
 def test_each_taint_is_explained_with_the_word_by_which_it_evicts() -> None:
     section = PAGE[PAGE.index("## Taints") : PAGE.index("## XIDs")]
     rows = [cells(line) for line in section.splitlines() if line.startswith("| `")]
+    told = [(re.findall(r"`([a-z-]+)`", row[0])[0], row[1].strip("`")) for row in rows]
     keys = {key.removeprefix("gpu.nvidia.com/") for key in KEYS.values()}
-    assert {row[0].strip("`") for row in rows} == keys
-    words = {row[1].strip("`"): f"gpu.nvidia.com/{row[0].strip('`')}" for row in rows if row[1]}
+    assert {key for key, _ in told} == keys
+    words = {word: f"gpu.nvidia.com/{key}" for key, word in told if word}
     assert words == {word: KEYS[word] for word in EVICTING}

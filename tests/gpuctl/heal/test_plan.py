@@ -49,7 +49,7 @@ def test_what_is_wrong_and_in_the_way_and_what_would_be_done_is_said(scene: Heal
 
     assert (ran.exit_code, code) == (SICK_EXIT_CODE, SICK_EXIT_CODE)
     for line in (
-        "gpu.nvidia.com/xid=95:NoSchedule: the NVIDIA driver told an error",
+        "gpu.nvidia.com/xid=95:NoSchedule: the NVIDIA driver reported the XID",
         "gpu.nvidia.com/needs-reset=95:NoSchedule",
         f"claim default/mine has {DEVICE}-mig-1g-10gb-3: pod default/web-0 (of ReplicaSet/web)",
         "pod default/bare (made by hand, it does not come back)",

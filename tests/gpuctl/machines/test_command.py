@@ -84,7 +84,7 @@ def test_what_is_wrong_in_a_file_is_told(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "machine-files.md").read_text()
+    page = (ROOT / "docs" / "fakes-and-machines.md").read_text()
     sources = [(ROOT / "fakegpu" / "machine" / name).read_text() for name in ("spec.py", "fields.py")]
     read = {field for text in sources for field in re.findall(FIELD, text)}
     example = re.search(r"```yaml\n(description:.*?)```", page, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The page of used memory lists the series that there are, with their labels."""
+"""The page on shared GPUs lists the series that there are, with their labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from driver.process.metrics.table import TABLE
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "used-memory.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "sharing.md").read_text()
 
 
 def labels() -> dict[str, set[str]]:

@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from tools.chart.generate import CHART, leaves, stale
+from tools.chart.generate import stale
 from tools.chart.nvidia import nvidia_values
+from tools.chart.tables import CHART, SECTIONS, leaves, value_tables
 from tools.chart.values import Values, class_toggles, opt_in_toggles
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,7 +32,7 @@ def test_the_defaults_are_those_of_the_types_and_fit_the_schema() -> None:
 
 
 def test_every_value_has_a_comment_and_a_line_on_the_page() -> None:
-    page = (ROOT / "docs" / "values.md").read_text()
+    page = (ROOT / "docs" / "settings.md").read_text()
     for path, _, meaning in leaves(Values()):
         assert meaning.endswith("."), path
         assert f"| `{path}` |" in page
@@ -43,6 +44,12 @@ def test_every_value_has_a_comment_and_a_line_on_the_page() -> None:
         found = [line for line in above if line.startswith(begins)]
         assert found, path
         assert all(above[line].lstrip().startswith("#") for line in found), path
+
+
+def test_a_value_without_a_section_on_the_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SECTIONS, "Page")
+    with pytest.raises(ValueError, match="every value once"):
+        value_tables()
 
 
 def every_mapping(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The page about scenarios tells of all that a scenario can ask for and use."""
+"""The page about scenarios names all that a scenario can ask for and use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.places.needs import NEEDS
 from tools.scenarios.places.place import PROGRAMS
 
-PAGE = (PACKAGE_ROOT / "docs" / "write-a-scenario.md").read_text()
+PAGE = (PACKAGE_ROOT / "docs" / "scenarios.md").read_text()
 
 
 @pytest.mark.parametrize("need", sorted(NEEDS))

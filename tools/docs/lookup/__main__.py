@@ -12,7 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from driver.process.log import configure
-from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
+from tools.chart.tables import VALUE_PARTS
+from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, monitoring, node_fields
 from tools.docs.lookup.marked import Parts, names, renewed
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -20,11 +21,17 @@ PARTS: Parts = {
     "attributes": attributes.attribute_tables,
     "capacities": attributes.capacity_table,
     "fields of opaque configurations": claim_fields.field_tables,
+    "alerts": monitoring.alert_sections,
+    "checks of the doctor": flags.check_tables,
+    "classes of xids": monitoring.xid_table,
     "errors": errors.error_table,
+    "events": errors.event_table,
+    "metrics": monitoring.metric_tables,
     "flags of processes": flags.process_tables,
     "commands of gpuctl": flags.gpuctl_tables,
     "fields of machine files": machine_fields.field_table,
     "fields of the node configuration": node_fields.field_table,
+    **VALUE_PARTS,
 }
 
 

@@ -57,24 +57,24 @@ _OWN = "this driver"
 IDENTITY = {
     "type": _Words("the kind of device: `gpu`, `mig`, `shared`, `vfio` or `vgpu`", _OWN),
     "uuid": _Words(
-        "the device's name in CUDA; a partition that is made for a claim has one once it is made",
+        "the UUID that CUDA uses; a partition that is created for a claim has none before that",
         "nvmlDeviceGetUUID; for `vfio` made from the PCI address",
     ),
     "parentUUID": _Words("the GPU that a partition or a vGPU is on", "nvmlDeviceGetUUID"),
     "parentPCIBusID": _Words("the PCI address of the GPU that a vGPU is on", "nvmlDeviceGetPciInfo_v3"),
-    "index": _Words("the number of the GPU; it may move with a reboot", "nvmlDeviceGetIndex"),
+    "index": _Words("the index of the GPU; it may change with a reboot", "nvmlDeviceGetIndex"),
     "profile": _Words(
         "the profile of a partition, or the type of a vGPU", "MIG profiles and vGPU types of NVML"
     ),
     "productName": _Words(
-        "the model", "nvmlDeviceGetName; for a GPU without the NVIDIA driver its device id in sysfs"
+        "the model", "nvmlDeviceGetName; without the NVIDIA driver, the device id in sysfs"
     ),
     "brand": _Words("the brand", "nvmlDeviceGetBrand"),
     "architecture": _Words("the architecture", "nvmlDeviceGetArchitecture"),
     "cudaComputeCapability": _Words("the compute capability", "nvmlDeviceGetCudaComputeCapability"),
     "driverVersion": _Words("the version of the NVIDIA driver", "nvmlSystemGetDriverVersion"),
     "cudaDriverVersion": _Words(
-        "the newest CUDA that the NVIDIA driver serves", "nvmlSystemGetCudaDriverVersion_v2"
+        "the newest CUDA version that the NVIDIA driver supports", "nvmlSystemGetCudaDriverVersion_v2"
     ),
     "addressingMode": _Words("`HMM`, `ATS` or `None`", "nvmlDeviceGetAddressingMode"),
 }
@@ -83,80 +83,83 @@ PLACE = {
         "the NUMA node that the GPU is attached to", "sysfs `numa_node`, else nvmlDeviceGetMemoryAffinity"
     ),
     "resource.kubernetes.io/numaNode": _Words(
-        "the same, under the name that all drivers share", "as `numaNode`"
+        "the same, under a name that other drivers use too", "as `numaNode`"
     ),
     "resource.kubernetes.io/pciBusID": _Words(
-        "the PCI address; of several GPUs that of the first", "nvmlDeviceGetPciInfo_v3; for `vfio` sysfs"
+        "the PCI address; for several GPUs, that of the first", "nvmlDeviceGetPciInfo_v3; for `vfio` sysfs"
     ),
     "resource.kubernetes.io/pcieRoot": _Words(
-        "the PCIe root, which a network card may have in common", "sysfs, the path of the device"
+        "the PCIe root; match it to get a GPU and a network card together", "sysfs, the path of the device"
     ),
     "pcieSwitches": _Words(
-        "the ports of PCIe switches above the GPU, from the root down", "sysfs, the path of the device"
+        (
+            "the ports of the PCIe switches above the GPU, from the root down; match it to get GPUs behind "
+            "one switch"
+        ),
+        "sysfs, the path of the device",
     ),
-    "cpuAffinity": _Words("the CPUs near the GPU", "sysfs `local_cpulist`"),
+    "cpuAffinity": _Words("the CPUs that are local to the GPU", "sysfs `local_cpulist`"),
     "nvlinkDomain": _Words(
-        "the island: GPUs that NVLinks connect, directly or through others", "nvmlDeviceGetNvLinkState"
+        "the same for all GPUs that NVLinks connect, directly or through other GPUs",
+        "nvmlDeviceGetNvLinkState",
     ),
-    "nvlinkMesh": _Words("the mesh: GPUs that are all linked to each other", "nvmlDeviceGetNvLinkState"),
-    "nvlinkPeers": _Words("the indexes of the GPUs that it is linked to", "nvmlDeviceGetNvLinkState"),
-    "nvlinkPeerCount": _Words("how many those are", "nvmlDeviceGetNvLinkState"),
+    "nvlinkMesh": _Words("the same for GPUs that all have links to each other", "nvmlDeviceGetNvLinkState"),
+    "nvlinkPeers": _Words("the indexes of the GPUs that it has links to", "nvmlDeviceGetNvLinkState"),
+    "nvlinkPeerCount": _Words("the number of these GPUs", "nvmlDeviceGetNvLinkState"),
     "nvlinkPeerLinks": _Words(
-        "how many NVLinks lead to each of them: one number, or one for each", "nvmlDeviceGetNvLinkState"
+        "the number of NVLinks to each of them: one number for all, or one for each",
+        "nvmlDeviceGetNvLinkState",
     ),
     "fabricClique": _Words("the clique of an NVLink fabric of several nodes", "nvmlDeviceGetGpuFabricInfoV"),
     "gpuModuleID": _Words(
-        "the place on the baseboard, where NVSwitches are shared out",
+        "the position on the board; only with fabric partitions",
         "nvmlDeviceGetModuleId, or the fabric manager",
     ),
-    "partition1": _Words("the fabric partition of one GPU that it is", "the fabric manager"),
-    "partition2": _Words("the fabric partition of two GPUs that it is in", "the fabric manager"),
-    "partition4": _Words("the fabric partition of four GPUs that it is in", "the fabric manager"),
-    "partition8": _Words("the fabric partition of eight GPUs that it is in", "the fabric manager"),
+    "partition1": _Words("the number of its fabric partition of one GPU", "the fabric manager"),
+    "partition2": _Words("the number of its fabric partition of two GPUs", "the fabric manager"),
+    "partition4": _Words("the number of its fabric partition of four GPUs", "the fabric manager"),
+    "partition8": _Words("the number of its fabric partition of eight GPUs", "the fabric manager"),
 }
 FORMS = {
     "sharing": _Words("`none`, `time-slicing` or `mps`", _OWN),
     "memoryIsolation": _Words(
         (
-            "what keeps its memory from others: `hardware`, `cgroup`, `mps` or `none`; absent if that "
-            "cannot be promised"
+            "what protects its memory from other pods: `hardware`, `cgroup`, `mps` or `none`; absent if "
+            "nothing can be promised"
         ),
         _OWN,
     ),
     "memoryLimits": _Words(
-        "`cgroup`: the NVIDIA driver holds shares to their memory", "nvmlDeviceGetMemoryLimits_v1"
+        "`cgroup`: the NVIDIA driver enforces the memory limits of shares", "nvmlDeviceGetMemoryLimits_v1"
     ),
-    "memoryLimitsWithheld": _Words("why the NVIDIA driver does not do so, although it is new enough", _OWN),
-    "migCapable": _Words("whether it could be partitioned", "nvmlDeviceGetMigMode"),
-    "migWithheld": _Words("why it is not, although the node configuration asks for it", _OWN),
+    "memoryLimitsWithheld": _Words(
+        "why the NVIDIA driver does not enforce them, although it is new enough", _OWN
+    ),
+    "migCapable": _Words("whether MIG can divide the GPU", "nvmlDeviceGetMigMode"),
+    "migWithheld": _Words("why it is not divided, although the node configuration asks for partitions", _OWN),
 }
 VIRTUAL = {
     "virtualization": _Words(
-        (
-            "`vgpu` if the node is a virtual machine with a vGPU, `host-vgpu` if it is the host of such; "
-            "otherwise `none`"
-        ),
+        "`vgpu` in a virtual machine with a vGPU, `host-vgpu` on a host that lends vGPUs, otherwise `none`",
         "nvmlDeviceGetVirtualizationMode",
     ),
     "vgpuProfile": _Words("the type of the vGPU that the node has", "nvmlDeviceGetName"),
     "vgpuKind": _Words("`mig-backed` or `time-sliced`", "the type's name"),
     "vgpuLicenseStatus": _Words("`Licensed` or `Unlicensed`", "nvmlDeviceGetGridLicensableFeatures_v4"),
-    "vgpuLicenseProduct": _Words(
-        "the product that the license is for", "nvmlDeviceGetGridLicensableFeatures_v4"
-    ),
-    "vgpuFramework": _Words("how a host makes the vGPU: `mdev` or `vendor-vfio`", "sysfs"),
+    "vgpuLicenseProduct": _Words("the licensed product", "nvmlDeviceGetGridLicensableFeatures_v4"),
+    "vgpuFramework": _Words("how the host creates the vGPU: `mdev` or `vendor-vfio`", "sysfs"),
     "vgpuSeries": _Words(
-        "the letter in the type's name that says what it is licensed for: `C`, `Q`, `B`, `A`",
+        "the letter of the license in the type's name: `C`, `Q`, `B` or `A`",
         "the type's name",
     ),
     "frameRateLimit": _Words(
-        "the most frames a second; absent without a limit", "nvmlDeviceGetSupportedVgpus"
+        "the maximum of frames per second; absent without a limit", "nvmlDeviceGetSupportedVgpus"
     ),
     "vendorID": _Words("the PCI vendor", "sysfs `vendor`"),
     "deviceID": _Words("the PCI device id", "sysfs `device`"),
     "iommuGroup": _Words("the number of the IOMMU group; it may change with a reboot", "sysfs `iommu_group`"),
     "iommuFDEnabled": _Words("whether the kernel offers /dev/iommu", "/dev/iommu"),
-    "gpuCount": _Words("how many GPUs the device has", "sysfs, the IOMMU group"),
+    "gpuCount": _Words("the number of GPUs in the device", "sysfs, the IOMMU group"),
     "virtualFunction": _Words("whether it is a virtual function", "sysfs `physfn`"),
 }
 GROUPS = {
@@ -171,21 +174,21 @@ _MIG_PROFILE = "nvmlDeviceGetGpuInstanceProfileInfo"
 
 CAPACITIES = {
     "memory": _Words(
-        "GPU memory, bytes", "nvmlDeviceGetMemoryInfo, or the profile of the partition or the vGPU"
+        "GPU memory in bytes", "nvmlDeviceGetMemoryInfo, or the profile of the partition or the vGPU"
     ),
-    "shares": _Words("of a shared device: how many shares it has, a number", "the node configuration"),
-    "multiprocessors": _Words("streaming multiprocessors, a number", _MIG_PROFILE),
-    "copyEngines": _Words("copy engines, a number", _MIG_PROFILE),
-    "decoders": _Words("video decoders, a number", _MIG_PROFILE),
-    "encoders": _Words("video encoders, a number", _MIG_PROFILE),
-    "jpegEngines": _Words("JPEG engines, a number", _MIG_PROFILE),
-    "ofaEngines": _Words("optical flow accelerators, a number", _MIG_PROFILE),
+    "shares": _Words("the number of shares of a shared device", "the node configuration"),
+    "multiprocessors": _Words("streaming multiprocessors", _MIG_PROFILE),
+    "copyEngines": _Words("copy engines", _MIG_PROFILE),
+    "decoders": _Words("video decoders", _MIG_PROFILE),
+    "encoders": _Words("video encoders", _MIG_PROFILE),
+    "jpegEngines": _Words("JPEG engines", _MIG_PROFILE),
+    "ofaEngines": _Words("optical flow accelerators", _MIG_PROFILE),
     "memorySlice0": _Words(
-        "and further numbers: 1 for each slice of the GPU's memory that the partition lies on",
+        "1 for each slice of the GPU's memory that the partition uses; one capacity for each slice",
         "the place of the partition",
     ),
     "addressableMemory": _Words(
-        "the window of addresses that the memory regions of a passed GPU need, bytes", "sysfs `resource`"
+        "the address space that the memory regions of the GPU need, in bytes", "sysfs `resource`"
     ),
 }
 """All capacities."""
@@ -252,7 +255,7 @@ def _table(what: str, words: Mapping[str, _Words], found: Mapping[str, Seen]) ->
         )
         for name, one in words.items()
     ]
-    return table((what, "type", "of devices", "means", "source", "example"), rows)
+    return table((what, "type", "devices", "meaning", "source", "example"), rows)
 
 
 def _match(what: str, known: set[str], published: set[str]) -> None:

@@ -51,8 +51,8 @@ _STRATEGY = Field(
     "sharing.strategy",
     "text",
     "`TimeSlicing`, `MPS`",
-    "as the device is offered",
-    "how the pods of the claim share the device; of a share, the strategy that it has anyway",
+    "the way the device is offered",
+    "how the pods of the claim share the device; for a share, only the strategy of that share",
     "MPS",
     "Both",
 )
@@ -61,8 +61,8 @@ _MPS_FIELDS = (
         f"{_MPS_CONFIG}defaultActiveThreadPercentage",
         "whole number",
         "0 to 100; 0 is refused at prepare",
-        "what the share has; else no limit",
-        "the part of the multiprocessors that a client may use",
+        "the limit of the share, else none",
+        "the part of the multiprocessors that a client may use, in percent",
         50,
         101,
         _MPS,
@@ -71,8 +71,8 @@ _MPS_FIELDS = (
         f"{_MPS_CONFIG}defaultPinnedDeviceMemoryLimit",
         "quantity",
         "at least 1Mi",
-        "what the share has; else no limit",
-        "the memory of each device that a client may use",
+        "the limit of the share, else none",
+        "the memory that a client may use on each device",
         "10Gi",
         "1Ki",
         _MPS,
@@ -82,7 +82,7 @@ _MPS_FIELDS = (
         "map of quantities",
         "each at least 1Mi",
         "none",
-        "the same for single devices, by UUID or number",
+        "the same for single devices, by UUID or index",
         {"0": "10Gi"},
         {"0": "1Ki"},
         _MPS,
@@ -92,7 +92,7 @@ _MPS_FIELDS = (
         "true or false",
         "",
         "`false`",
-        "whether clients of several users may be served at once",
+        "whether clients of several users may use the MPS server at once",
         taken=True,
         refused="yes",
         beside=_MPS,
@@ -104,8 +104,8 @@ _GPU_FIELDS = (
         "sharing.timeSlicingConfig.interval",
         "text",
         "`Default`, `Short`, `Medium`, `Long`",
-        "`Default`; of a share what its class says",
-        "how long one process computes before the next",
+        "`Default`; for a share, that of its class",
+        "how long a process computes before the next one does",
         "Short",
         "Forever",
         _SLICED,
@@ -116,9 +116,9 @@ _MEMORY_FIELDS = (
     Field(
         "memory.parts",
         "map of quantities",
-        "each at least 512Mi, together no more than the claim has; keys are names of containers",
+        "keys are names of containers; each value at least 512Mi, all together at most what the claim has",
         "none",
-        "what containers of these names get",
+        "the memory of the containers with these names",
         {"main": "6Gi"},
         {"main": "1Mi"},
     ),
@@ -127,16 +127,16 @@ _MEMORY_FIELDS = (
         "quantity",
         "at least 512Mi",
         "equal parts of the rest",
-        "the most that any other container gets",
+        "the most memory that any other container gets",
         "1Gi",
         "1Mi",
     ),
     Field(
         "memory.burst.factor",
         "number",
-        f"1 to {LARGEST_FACTOR}; in a DeviceClass alone",
+        f"1 to {LARGEST_FACTOR}; only in a DeviceClass",
         "no burst",
-        "up to so many times its share, while no claim is guaranteed that",
+        "a claim may use this many times its share while no other claim is guaranteed the memory",
         1.5,
         0.5,
         of_class=True,
@@ -144,9 +144,9 @@ _MEMORY_FIELDS = (
     Field(
         "memory.burst.toFree",
         "true or false",
-        "not beside `factor`; in a DeviceClass alone",
+        "not with `factor`; only in a DeviceClass",
         "`false`",
-        "all that no claim is guaranteed",
+        "whether a claim may use all memory that no claim is guaranteed",
         taken=True,
         refused="all",
         of_class=True,
@@ -162,7 +162,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "text",
             "`LegacyOnly`, `PreferIommuFD`",
             "`LegacyOnly`",
-            "by which interface of vfio a virtual machine gets its GPU",
+            "the vfio interface through which a virtual machine gets its GPU",
             "PreferIommuFD",
             "Both",
         ),
@@ -171,7 +171,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "true or false",
             "",
             "`true`",
-            "whether the container gets the node through which a monitor reaches the IOMMU",
+            "whether the container gets the IOMMU's device node, which the virtual machine monitor needs",
             taken=False,
             refused="no",
         ),
@@ -197,10 +197,13 @@ def takers(kind: str) -> list[str]:
 
 
 def _part(kind: str, fields: tuple[Field, ...]) -> str:
+    # SharedGpuConfig has all fields of GpuConfig, whose table comes before its own.
+    own = _MEMORY_FIELDS if kind == SHARED_GPU else fields
     rows = [
         (code(one.path), one.type, one.limits, one.default, one.meaning, code(json.dumps(one.taken)))
-        for one in fields
+        for one in own
     ]
-    shared = "" if kind == "VfioDeviceConfig" else ", and for shares of such"
-    head = f"## {kind}\n`apiVersion: {version_of(kind)}`. For {' and '.join(takers(kind))}{shared}.\n\n"
-    return head + table(("field", "type", "limits", "default", "means", "example"), rows)
+    shared = "" if kind == "VfioDeviceConfig" else " or a share of one"
+    more = "" if own == fields else " It has the fields of `GpuConfig`, and these:"
+    head = f"### {kind}\n`apiVersion: {version_of(kind)}`, for {' or '.join(takers(kind))}{shared}.{more}\n\n"
+    return head + table(("field", "type", "limits", "default", "meaning", "example"), rows)

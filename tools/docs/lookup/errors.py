@@ -1,4 +1,4 @@
-"""The table of the errors that the driver's processes raise, read from the modules that define them."""
+"""The tables of errors, read from the modules that define them, and of the reasons of events."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from driver.event_reasons import EventReason
 from tools.docs.lookup.marked import code, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,49 +19,37 @@ WAYS_OUT = {
     "ConfigError": (
         "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
     ),
-    "NvmlError": (
-        "nothing at first: the call is made again. If it lasts, look at the [health](health.md) of the GPU"
-    ),
-    "FabricError": "nothing at first; if it lasts, look at the log of the fabric manager",
-    "NotShared": (
-        "nothing, or start the fabric manager in shared NVSwitch mode ([fabric "
-        "partitions](fabric-partitions.md))"
-    ),
-    "ApiError": (
-        "nothing at first: the request is made again. If it lasts, see whether the API server answers"
-    ),
-    "Conflict": "nothing: the object is read again",
-    "Unauthorized": "see whether the service account or the kubeconfig is still valid",
+    "NvmlError": "nothing at first: the driver tries again. If it lasts, check the [GPU's health](health.md)",
+    "FabricError": "nothing at first. If it lasts, read the log of the fabric manager",
+    "NotShared": "nothing, or start the fabric manager in shared NVSwitch mode ([topology](topology.md))",
+    "ApiError": "nothing at first: the driver tries again. If it lasts, check that the API server answers",
+    "Conflict": "nothing: the driver reads the object again",
+    "Unauthorized": "check that the service account or the kubeconfig is still valid",
     "Forbidden": (
-        "give the right that the message names ([install](install.md)); `gpuctl doctor` lists missing ones"
+        "grant the permission that the message names ([all](security.md#permissions-in-the-cluster)); "
+        "`gpuctl doctor` lists missing ones"
     ),
-    "BadRequest": "report it: the request is the driver's own",
+    "BadRequest": "report it: the driver made a wrong request",
     "Invalid": "report it, unless the message names a feature gate that is off",
     "ClaimRefused": "correct the claim, its template or its DeviceClass, and create the pod again",
     "MalformedConfig": (
-        "correct the [opaque configuration](claim-configuration.md) at the paths that the "
-        "message names, and create the claim again"
+        "correct the [opaque configuration](claims.md#configuration) at the paths that the message names, "
+        "and create the claim again"
     ),
-    "LateCall": "nothing: the kubelet has given up this call long ago",
-    "ClaimBlocked": (
-        "nothing at first: the kubelet calls again. If it lasts, do something about what the message names"
-    ),
+    "LateCall": "nothing: the kubelet gave up this call long ago",
+    "ClaimBlocked": "nothing at first: the kubelet tries again. If it lasts, act on what the message names",
     "DeviceHeld": "end the pod of the claim that the plugin's log names",
     "InstanceInUse": "end the process that uses the partition, often a monitor",
     "FunctionInUse": "end the process that the message names",
-    "FunctionInDoubt": "look at the kernel's log; a restart of the node ends it",
-    "HardwareChanged": "delete the pod: its claim is allocated again",
-    "NodeIncomplete": "see whether the NVIDIA driver is installed completely ([where it is](driver-root.md))",
-    "StorageError": "see whether the disk is full, or read-only",
-    "CannotTakeOver": (
-        "end the pods that the plugin's log names ([from NVIDIA's driver](from-nvidia-driver.md))"
-    ),
-    "NotUnderstood": (
-        "end the pods with GPUs of the node, or restart it ([from NVIDIA's driver](from-nvidia-driver.md))"
-    ),
-    "NotRetired": "end the pods that still have devices, and uninstall again ([uninstall](uninstall.md))",
-    "Refused": "do what the message says, and uninstall again ([uninstall](uninstall.md))",
-    "ResetFailed": "see [healing](operations.md#a-sick-gpu-heal-it)",
+    "FunctionInDoubt": "read the kernel log; a restart of the node ends it",
+    "HardwareChanged": "delete the pod; the claim is then allocated again",
+    "NodeIncomplete": "check that the NVIDIA driver is complete ([driver roots](install.md#driver-roots))",
+    "StorageError": "check whether the disk is full or read-only",
+    "CannotTakeOver": "end the pods that the plugin's log names ([migrate](migrate.md))",
+    "NotUnderstood": "end all pods with GPUs on the node, or restart it ([migrate](migrate.md))",
+    "NotRetired": "end the pods that still have devices, and uninstall again ([lifecycle](lifecycle.md))",
+    "Refused": "do what the message says, and uninstall again ([lifecycle](lifecycle.md))",
+    "ResetFailed": "see [heal a sick GPU](health.md#heal-a-sick-gpu)",
     "NoDaemon": "start [gpu-dra-mps](mps.md) on the node",
 }
 """What to do about an error; an error that is not here has that of the error that it is a kind of."""
@@ -119,7 +108,16 @@ def error_table() -> str:
         )
         for one in tree()
     ]
-    return table(("error", "kind", "means", "what to do", "defined in"), rows)
+    return table(("error", "kind", "meaning", "what to do", "defined in"), rows)
+
+
+def event_table() -> str:
+    """Every reason of an event, in the order of the code."""
+    rows = [
+        (code(reason.word), ", ".join(reason.on), reason.severity, reason.meaning, reason.way_out)
+        for reason in EventReason
+    ]
+    return table(("reason", "on", "type", "meaning", "what to do"), rows)
 
 
 def _depth(one: Raised) -> int:

@@ -1,11 +1,13 @@
-"""The tables of the flags and environment variables of all programs, as their commands declare them."""
+"""The tables of the flags and variables of all programs, and of the checks of ``gpuctl doctor``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import click
 
+from gpuctl.doctor.check import Check
 from tools.docs.lookup.marked import code, table
 
 _HIDDEN = frozenset({"help", "version"})
@@ -33,7 +35,7 @@ def processes() -> Mapping[str, click.Command]:
 def process_tables() -> str:
     """A table for each process."""
     return "\n".join(
-        f"## {name}\n{_sentence(command)}\n\n{_table(command)}" for name, command in processes().items()
+        f"### {name}\n{_sentence(command)}\n\n{_table(command)}" for name, command in processes().items()
     )
 
 
@@ -43,6 +45,20 @@ def gpuctl_tables() -> str:
         f"### `{name}`\n{_sentence(command)}\n\n{_usage(command)}"
         for name, command in gpuctl_commands().items()
     )
+
+
+def check_tables() -> str:
+    """A table for the checks from outside, and one for those on a node."""
+    from gpuctl.doctor.inside.checks import INSIDE
+    from gpuctl.doctor.outside.checks import OUTSIDE
+
+    parts: Mapping[str, Iterable[Check[Any]]] = {"Of the cluster": OUTSIDE, "Of a node": INSIDE}
+    return "\n".join(f"### {title}\n{_check_table(checks)}" for title, checks in parts.items())
+
+
+def _check_table(checks: Iterable[Check[Any]]) -> str:
+    rows = [(code(one.name), one.looks_at, one.fails_when) for one in checks]
+    return table(("check", "looks at", "fails if"), rows)
 
 
 def gpuctl_commands() -> Mapping[str, click.Command]:

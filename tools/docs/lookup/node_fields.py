@@ -13,17 +13,17 @@ from tools.docs.lookup.marked import code, table
 Schema = dict[str, Any]
 
 WORDS = {
-    "version": ("has to be there", "the version of the file's fields"),
+    "version": ("required", "the version of the file's fields"),
     "rules": (
-        "none: every GPU whole, or as an admin cut it",
-        "the rules of the nodes that are in no pool; the first that matches a GPU decides",
+        "none: every GPU whole, or in the partitions that exist",
+        "the rules of nodes in no pool; the first rule that matches a GPU decides",
     ),
     "rules[].when": ("every GPU", "which GPUs, as a CEL expression over `gpu`"),
-    "rules[].offer": ("`whole`, or what the other fields imply", "in which form the GPU is offered"),
-    "rules[].mig": ("`static`", "which partitions there are: a word, or one of the two below"),
+    "rules[].offer": ("`whole`, or as the other fields imply", "in which form the GPU is offered"),
+    "rules[].mig": ("`static`", "which MIG partitions are offered: a word, or one of the two below"),
     "rules[].mig.dynamic.profiles": (
-        "all without attributes",
-        "the profiles of partitions that are made for claims, as `1g.10gb` or `1g`",
+        "all profiles without attributes",
+        "the profiles that claims can get, such as `1g.10gb` or `1g`",
     ),
     "rules[].mig.layout": (
         "",
@@ -31,52 +31,52 @@ WORDS = {
     ),
     "rules[].shared": (
         "not shared",
-        "how the GPU or its partitions are shared; a list for both strategies",
+        "how the GPU or its partitions are shared; a list of two for both strategies",
     ),
-    "rules[].shared.strategy": ("has to be there", "whether pods take turns, or compute at the same time"),
+    "rules[].shared.strategy": ("required", "whether pods take turns or run at the same time"),
     "rules[].shared.shares": (
-        "as many as the memory has steps",
-        f"how many shares; by MPS at most {MOST_MPS_CLIENTS}",
+        "as many as there are steps of memory",
+        f"how many shares; with MPS at most {MOST_MPS_CLIENTS}",
     ),
     "rules[].shared.memory.step": (
-        "memory cannot be asked for",
-        "shares are asked for by memory, in steps of this quantity",
+        "claims can't ask for memory",
+        "claims ask for memory in steps of this quantity",
     ),
     "rules[].shared.fractional": (
         "`false`",
-        "the device is a `gpu` that one claim has whole or several in parts",
+        "one claim can have the whole device, or several can have parts of it",
     ),
-    "rules[].vgpu": ("no vGPUs", "the vGPUs that a host makes of the GPU"),
-    "rules[].vgpu.profiles": ("has to be there", "the types of vGPUs, by NVIDIA's names"),
+    "rules[].vgpu": ("no vGPUs", "the vGPUs that a host offers of the GPU"),
+    "rules[].vgpu.profiles": ("required", "vGPU profiles, by NVIDIA's names"),
     "rules[].vgpu.virtualFunctions": (
-        "nothing is turned on",
-        "the driver turns on the virtual functions of a GPU that has none on",
+        "left as they are",
+        "turn on the virtual functions of a GPU that has none on",
     ),
-    "rules[].passthrough": ("`false`", "the GPU is offered to virtual machines as well"),
-    "rules[].memoryLimits": ("`true`", "the NVIDIA driver holds shares to their memory, if it can"),
-    "pools": ("none", "rules for some nodes; the first pool whose selector fits a node decides"),
-    "pools[].name": ("has to be there", "how logs and events name the pool"),
+    "rules[].passthrough": ("`false`", "offer the GPU to virtual machines too"),
+    "rules[].memoryLimits": ("`true`", "let the NVIDIA driver limit the memory of shares, if it can"),
+    "pools": ("none", "rules for some nodes; the first pool whose selector matches a node decides"),
+    "pools[].name": ("required", "the name in logs and events"),
     "pools[].nodeSelector": (
-        "has to be there",
-        "which nodes, as selectors of labels say it everywhere in Kubernetes",
+        "required",
+        "which nodes, as a Kubernetes label selector",
     ),
-    "pools[].nodeSelector.matchLabels": ("", "labels that a node has to have, with their values"),
-    "pools[].nodeSelector.matchExpressions[].key": ("has to be there", "a label"),
+    "pools[].nodeSelector.matchLabels": ("", "labels that a node must have, with their values"),
+    "pools[].nodeSelector.matchExpressions[].key": ("required", "a label"),
     "pools[].nodeSelector.matchExpressions[].operator": (
-        "has to be there",
-        "what has to be true of the label",
+        "required",
+        "how the label is compared",
     ),
     "pools[].nodeSelector.matchExpressions[].values": ("", "the values for `In` and `NotIn`"),
     "pools[].rules": (
-        "none: every GPU whole, or as an admin cut it",
+        "none: every GPU whole, or in the partitions that exist",
         "the rules of these nodes, with the fields of `rules[]`",
     ),
     "health": (
-        "the driver's own table, and no pod is evicted",
-        "how faults of GPUs are judged, on all nodes",
+        "the driver's table; no pod is evicted",
+        "how faults of GPUs are judged on all nodes",
     ),
-    "health.xids": ("as in the driver's own table", "what an XID means, by its code"),
-    "health.evict": ("none", "the faults for which pods are evicted"),
+    "health.xids": ("as in the driver's table", "the severity of an XID, by its code"),
+    "health.evict": ("none", "faults for which pods are evicted"),
 }
 """The default and the meaning of each field."""
 

@@ -1,4 +1,4 @@
-"""The table has every series once, named as Prometheus wants it, and the page follows from it."""
+"""The table has every series once, named as Prometheus wants it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from driver.process.metrics.page import PAGE, with_tables
 from driver.process.metrics.registry import Metrics
 from driver.process.metrics.table import TABLE, Series
 
@@ -48,13 +47,3 @@ def test_a_process_makes_no_series_of_another(process: str) -> None:
 def test_a_name_that_the_table_has_not_is_no_series() -> None:
     with pytest.raises(KeyError):
         Metrics().show(list, "gpu_dra_colour")
-
-
-def test_the_page_follows_from_the_table() -> None:
-    page = PAGE.read_text()
-    assert page == with_tables(page), "run python -m driver.process.metrics.page"
-
-
-def test_a_page_without_marks_is_told_of() -> None:
-    with pytest.raises(ValueError, match="no marks"):
-        with_tables("# Metrics\n")

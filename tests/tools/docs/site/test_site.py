@@ -82,7 +82,7 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
 
 
 def test_a_link_to_a_file_of_the_repository_leads_to_a_page_that_shows_it(site: Path) -> None:
-    assert 'href="files/deploy/rbac.yaml.html"' in (site / "install.html").read_text()
+    assert 'href="files/deploy/rbac.yaml.html"' in (site / "security.html").read_text()
     assert (
         seen((ROOT / "deploy" / "rbac.yaml").read_text()).words
         in seen(article((site / "files" / "deploy" / "rbac.yaml.html").read_text())).words

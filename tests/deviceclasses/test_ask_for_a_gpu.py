@@ -1,4 +1,4 @@
-"""docs/which-tier.md says of each tier what the shipped classes are and what nodes publish."""
+"""docs/ask-for-a-gpu.md describes the tiers as the shipped classes and the published devices are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, expressions, matc
 
 Classes = tuple[str, ...]
 
-PAGE = (ROOT / "docs" / "which-tier.md").read_text()
+PAGE = (ROOT / "docs" / "ask-for-a-gpu.md").read_text()
 WHOLE: Classes = ("gpu.nvidia.com", "large", "medium")
 ISOLATION: dict[Classes, set[str | None]] = {
     WHOLE: {"hardware", None},
@@ -29,8 +29,8 @@ ISOLATION: dict[Classes, set[str | None]] = {
 
 OWN_MEMORY = ("all of it", "its own, by hardware", "that of its profile")
 SHARED_MEMORY = (
-    "the scheduler counts it; where the NVIDIA driver does not hold it, a pod can take all",
-    "apart from other partitions; MPS sets a limit that a process can go past",
+    "counted by the scheduler; without a driver limit, a pod can take all",
+    "separate from other partitions; within one, a process can bypass the limit",
 )
 """How the page promises memory that a pod has to itself, and memory that a neighbor can take."""
 
@@ -51,7 +51,7 @@ def rows(head: str) -> dict[Classes, str]:
 
 
 GIVES = rows("| class | gives | needs |")
-PROMISES = rows("| class | memory | compute | faults | noise |")
+PROMISES = rows("| class | memory | compute | faults | slowed down by |")
 
 
 @cache
@@ -112,8 +112,8 @@ def test_sizes_in_words_are_those_of_the_classes() -> None:
         ("9", "Gi"),
         ("4", "Gi"),
     ]
-    assert "of at least 36 GB, or of 20 to 36 GB" in GIVES[WHOLE]
-    assert "at least 18, 9 or 4 GiB" in GIVES["mig-large", "mig-medium", "mig-small"]
+    assert "any, at least 36 GB, or 20 to 36 GB" in GIVES[WHOLE]
+    assert "of at least 18, 9 or 4 GiB" in GIVES["mig-large", "mig-medium", "mig-small"]
 
 
 def test_a_burst_is_up_to_twice_what_was_asked_for() -> None:
