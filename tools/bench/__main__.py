@@ -40,7 +40,7 @@ CALLS = {
     "eight_at_once": "8 claims at once",
     "all_at_once": f"{MANY} claims at once on 16 GPUs",
 }
-_FLOOR_LIMITS = {
+FLOOR_LIMITS = {
     "prepare": 1.25,
     # The driver reads the hardware and its files again, which the floor does not.
     "again": 1.5,
@@ -167,7 +167,7 @@ def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds)
     """How many times as long as the floor the driver takes, for each kind of call."""
     with plugin_of(driver) as plugin, floor_beside(driver, claims) as floor:
         ours, least = measure((Contender(plugin, claims), Contender(floor, claims)), rounds)
-    return _ratio_rows(ours.beside(least), _FLOOR_LIMITS)
+    return _ratio_rows(ours.beside(least), FLOOR_LIMITS)
 
 
 def beside_former(
