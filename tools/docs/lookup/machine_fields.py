@@ -194,7 +194,7 @@ def field_table() -> str:
         (
             code(path),
             found[path].takes,
-            "has to be there" if found[path].is_required else code(found[path].default),
+            "required" if found[path].is_required else code(found[path].default),
             meaning,
         )
         for path, meaning in WORDS.items()
