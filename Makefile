@@ -108,15 +108,16 @@ format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+BASES = $(if $(BASE),--base $(BASE)) $(if $(PIP_BASE),--pip-base $(PIP_BASE)) $(if $(GO_BASE),--go-base $(GO_BASE))
+
 image: ## Build the image: IMAGE=name PLATFORM=linux/arm64 BASE=, PIP_BASE=, GO_BASE=image EXTRA=arguments
 	@$(PYTHON) -m deploy.image.build $(if $(IMAGE),--image $(IMAGE)) $(if $(PLATFORM),--platform $(PLATFORM)) \
-		$(if $(BASE),--base $(BASE)) $(if $(PIP_BASE),--pip-base $(PIP_BASE)) $(if $(GO_BASE),--go-base $(GO_BASE)) \
-		-- $(EXTRA)
+		$(BASES) -- $(EXTRA)
 
 PLATFORMS = linux/amd64 linux/arm64
 
 release: $(STAMP) ## Build what a release consists of into dist/VERSION: VERSION=0.1.0; PLATFORMS= builds no images, EXTRA=options
-	$(BIN)/python -m tools.release $(addprefix --platform ,$(PLATFORMS)) $(VERSION) -- $(EXTRA)
+	$(BIN)/python -m tools.release $(addprefix --platform ,$(PLATFORMS)) $(VERSION) $(BASES) -- $(EXTRA)
 
 memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
 	@$(BIN)/python -m tools.testbed.memory_hook

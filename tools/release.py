@@ -95,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     parser.add_argument("version", help="the version to release; the checkout has to have it already")
     parser.add_argument("--platform", action="append", default=[], help="build an image archive for it, too")
-    parser.add_argument("image_options", nargs="*", help="behind --: options of python -m deploy.image.build")
-    given = parser.parse_args(arguments)
+    parser.epilog = "All other options are those of python -m deploy.image.build, for the images."
+    given, image_options = parser.parse_known_args(arguments)
     folder = SOURCE / "dist" / given.version
     try:
         check_versions(given.version, version(), yaml.safe_load((_CHART / "Chart.yaml").read_text()))
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build_chart(folder)
         for platform in given.platform:
             image = f"localhost/gpu-dra:{given.version}"
-            build_archive(image, platform, folder, given.image_options)
+            build_archive(image, platform, folder, image_options)
         write_sums(folder)
     except ReleaseRefused as error:
         sys.stderr.write(f"{error}\n")
