@@ -69,19 +69,19 @@ class LazyGroup(click.Group):
 # A shell calls the program at each TAB, so completion and help must not import what the commands need.
 COMMANDS = {
     "completion": LazyCommand(
-        "gpuctl.completion.command:completion", "Print the completion script of a shell."
+        "gpuctl.completion.command:completion", "Print the completion script for a shell."
     ),
     "demo": LazyCommand(
-        "gpuctl.demo.command:demo", "Play how pods get GPUs, without a GPU and without a cluster."
+        "gpuctl.demo.command:demo", "Show how pods get GPUs, without a GPU and without a cluster."
     ),
-    "describe": LazyCommand("gpuctl.describe.command:describe", "Tell all about a node, a GPU or a claim."),
+    "describe": LazyCommand("gpuctl.describe.command:describe", "Show all about a node, a GPU or a claim."),
     "doctor": LazyCommand(
         "gpuctl.doctor.command:doctor", "Say what is wrong with the cluster or a node, and what to do."
     ),
     "explain": LazyCommand(
         "gpuctl.explain.command:explain", "Say why pods or claims wait, and what would help."
     ),
-    "gather": LazyCommand("gpuctl.gather.command:gather", "Write a bug report with secrets left out."),
+    "gather": LazyCommand("gpuctl.gather.command:gather", "Write a bug report without secrets."),
     "heal": LazyCommand(
         "gpuctl.heal.command:heal",
         "Say what is wrong with a GPU and what is in the way of a reset, and reset it.",
@@ -90,22 +90,22 @@ COMMANDS = {
         "gpuctl.importing.command:import_", "Turn the configuration of other tools into one of this driver."
     ),
     "machines": LazyCommand(
-        "gpuctl.machines.command:machines", "List the machines that plan, simulate and demo can pretend."
+        "gpuctl.machines.command:machines", "List the machines that plan, simulate and demo can use."
     ),
-    "mig": LazyCommand("gpuctl.mig.command:mig", "See what MIG can make of GPUs."),
+    "mig": LazyCommand("gpuctl.mig.command:mig", "Show which MIG partitions fit on GPUs."),
     "plan": LazyCommand("gpuctl.node.plan_command:plan", "Show exactly what a node would publish."),
     "repartition": LazyCommand(
         "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
     ),
     "simulate": LazyCommand(
-        "gpuctl.simulate.command:simulate", "Try whether a workload fits on so many nodes."
+        "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
     ),
     "status": LazyCommand(
         "gpuctl.status.command:status", "Show what is allocated, free or unavailable, by node and tier."
     ),
-    "top": LazyCommand("gpuctl.top.command:top", "Show who uses how much of what he holds."),
+    "top": LazyCommand("gpuctl.top.command:top", "Show how much of its GPUs each claim uses."),
     "topology": LazyCommand(
-        "gpuctl.node.topology_command:topology", "Draw how the GPUs of a node reach each other."
+        "gpuctl.node.topology_command:topology", "Draw how the GPUs of a node are connected."
     ),
     "web": LazyCommand(
         "gpuctl.web.command:web", "Serve a page that shows the cluster's GPUs, on this machine."

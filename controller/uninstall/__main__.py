@@ -80,7 +80,7 @@ def main(
             client.close()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
-    click.echo("No slice is left, and every node that is up is clean.")
+    click.echo("No ResourceSlice is left, and every node that is up is clean.")
     if down:
         click.echo(
             f"Nodes that are down were not cleaned: {named(down)}. When one comes back, "
@@ -95,7 +95,7 @@ def _undo_on_signal() -> None:
         # A second signal must not interrupt the undoing.
         signal.signal(number, signal.SIG_IGN)
         # Python runs handlers in the main thread, between two steps of what it does there, which is the run.
-        raise Refused("the uninstallation was told to end", "uninstall again")
+        raise Refused("the uninstallation was stopped", "uninstall again")
 
     signal.signal(signal.SIGTERM, end)
 

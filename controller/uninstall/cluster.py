@@ -149,7 +149,7 @@ class Holder:
     def __str__(self) -> str:
         nodes = ", ".join(pool.split("/")[0] for pool in self.pools)
         if not self.pods:
-            return f"claim {self.namespace}/{self.claim} on {nodes}, of no pod"
+            return f"claim {self.namespace}/{self.claim} on {nodes}, without a pod"
         return f"pod {', '.join(f'{self.namespace}/{pod}' for pod in self.pods)} on {nodes}"
 
 

@@ -92,7 +92,8 @@ class Uninstallation:
         if found:
             raise Refused(
                 f"GPUs are in use by {named(found)}",
-                "end these pods, then uninstall again: without the driver they could never be ended cleanly",
+                "end these pods, then uninstall again: without the driver their claims could not "
+                "be unprepared",
             )
 
     def _withdraw(self) -> None:
@@ -112,15 +113,17 @@ class Uninstallation:
 
         if not self._until(none_left, self._patience.pods_seconds):
             raise Refused(
-                f"ResourceSlices come back for the nodes {named(sorted(publishing))}",
-                "end the controllers that run there outside of the DaemonSet",
+                f"ResourceSlices reappear for the nodes {named(sorted(publishing))}",
+                "stop the controllers that run there outside of the DaemonSet",
             )
 
     def _clean_nodes(self) -> tuple[str, ...]:
         """End the plugins and clean every node that is up; returns the names of the others."""
         plugin = self._cluster.daemon_set(self._installed.plugin)
         if plugin is None:
-            _log.warning("no plugin is installed, so no node is cleaned", daemon_set=self._installed.plugin)
+            _log.warning(
+                "no node is cleaned: the plugin's DaemonSet does not exist", daemon_set=self._installed.plugin
+            )
             return ()
         self._pause(self._installed.plugin)
         self._end_cleaning()
@@ -137,13 +140,14 @@ class Uninstallation:
         if failed:
             raise Refused(
                 "nodes are still in use: " + named(f"{node}: {why}" for node, why in sorted(failed.items())),
-                "do what is said of each, then uninstall again",
+                "follow the advice for each node, then uninstall again",
             )
         if not ended_in_time:
             raise Refused(
                 f"{len(now.busy) + now.missing} nodes were not cleaned within "
                 f"{self._patience.nodes_seconds:.0f} s, among them {named(sorted(now.busy))}",
-                f"see why the pods of the DaemonSet {NAME} do not become ready, or give --nodes-seconds",
+                f"see why the pods of the DaemonSet {NAME} do not become ready, or allow more "
+                "time with --nodes-seconds",
             )
         return tuple(sorted(now.busy | now.failed.keys()))
 
@@ -163,7 +167,7 @@ class Uninstallation:
         if not self._until(gone, self._patience.pods_seconds):
             raise Refused(
                 f"the pods of {name} do not end on {named(sorted(self._up(self._nodes_of(labels))))}",
-                "see what keeps them, then uninstall again",
+                "see why they do not end, then uninstall again",
             )
 
     def _nodes_of(self, labels: dict[str, str]) -> frozenset[str]:
@@ -192,7 +196,10 @@ class Uninstallation:
             try:
                 undo()
             except DriverError as error:
-                _log.error("the driver does not serve as before: uninstall again", error=error.logged)
+                _log.error(
+                    "the driver does not run as before the uninstallation: uninstall again",
+                    error=error.logged,
+                )
 
     def _until(self, done: Callable[[], bool], seconds: float) -> bool:
         """Check until it is done; False if that takes longer than ``seconds``."""

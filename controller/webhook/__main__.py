@@ -46,7 +46,7 @@ def start(
     serve_probes(service, health_addr, Probes(lambda: "", lambda: "", lambda: ""))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
-    _log.info("webhook serves", port=server.port)
+    _log.info("webhook serving", port=server.port)
     service.repeat("certificate", CHECK_SECONDS, expiry.check)
 
 

@@ -34,7 +34,7 @@ CHECK_SECONDS = 3600.0
 
 _DAY_SECONDS = 86400.0
 _WARNING_SECONDS = 30 * _DAY_SECONDS
-_WAY_OUT = "replace the Secret gpu-dra-webhook-tls, and caBundle where the certificate signs itself"
+_WAY_OUT = "replace the Secret gpu-dra-webhook-tls, and caBundle if the certificate is self-signed"
 
 
 class ServingCertificate:
@@ -69,9 +69,9 @@ class ServingCertificate:
                 # The files of a mounted Secret change together, by a link. If others are written one by one,
                 # the key does not fit at first, and the old pair is served until it does.
                 self._context, self._expires_at = self._load()
-                _log.info("certificate read anew")
+                _log.info("certificate reloaded")
         except ConfigError as error:
-            _log.warning("certificate not read anew", error=str(error))
+            _log.warning("cannot reload the certificate, still serving the old one", error=str(error))
 
     def _current_stamp(self) -> _Stamp:
         """A value that changes when one of the files is replaced or written."""
@@ -97,8 +97,8 @@ class ServingCertificate:
     def _unusable(self, error: Exception) -> ConfigError:
         cert_file, key_file = self._files
         return ConfigError(
-            f"no certificate can be read from {cert_file} and {key_file}: {error}",
-            "give --cert-file and --key-file a PEM certificate and its key, which has no passphrase",
+            f"cannot read a certificate from {cert_file} and {key_file}: {error}",
+            "give --cert-file and --key-file a PEM certificate and its key, without a passphrase",
         )
 
 
@@ -109,7 +109,7 @@ def expires_at(pem: str) -> float:
     """
     chain = _CERTIFICATE.findall(pem)
     if not chain:
-        raise ValueError("there is no certificate in it")
+        raise ValueError("it contains no certificate")
     return min(_not_after(ssl.PEM_cert_to_DER_cert(one)) for one in chain)
 
 
@@ -131,7 +131,7 @@ def _not_after(der: bytes) -> float:
     if kind == _UTC_TIME:
         text = ("19" if text[:2] >= "50" else "20") + text
     elif kind != _GENERALIZED_TIME:
-        raise ValueError("a certificate has no time of expiry")
+        raise ValueError("a certificate has no expiry time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
@@ -145,7 +145,7 @@ def _value(der: bytes, tag: int) -> tuple[bytes, bytes]:
         start = 2 + (length & 0x7F)
         length = int.from_bytes(der[2:start], "big")
     if len(der) < start + length:
-        raise ValueError("a certificate is cut off")
+        raise ValueError("a certificate is truncated")
     return der[start : start + length], der[start + length :]
 
 
@@ -175,7 +175,9 @@ class ExpiryWatch:
         expires = datetime.fromtimestamp(now + remaining, UTC).isoformat(timespec="seconds")
         if level == "error":
             _log.error(
-                "certificate has expired: objects are stored unseen", expired=expires, way_out=_WAY_OUT
+                "certificate has expired: objects are stored without a review",
+                expired=expires,
+                way_out=_WAY_OUT,
             )
         else:
             days = int(remaining // _DAY_SECONDS)

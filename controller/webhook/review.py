@@ -92,7 +92,7 @@ class Answer:
 def review(asked: Any) -> Answer:
     """Answer one AdmissionReview; raises ReviewMalformed for anything else."""
     if not isinstance(asked, Mapping) or asked.get("kind") != "AdmissionReview":
-        raise ReviewMalformed("the body is no AdmissionReview")
+        raise ReviewMalformed("the body is not an AdmissionReview")
     if asked.get("apiVersion") != API_VERSION:
         raise ReviewMalformed(f"the AdmissionReview is not of {API_VERSION}")
     request = asked.get("request")
@@ -246,8 +246,9 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
         first = next(iter(found))
         if first is not None and None not in found:
             yield (
-                f"{first.config.path}.requests: {top} is named by configurations for devices of different "
-                "kinds, so prepare refuses one of them whatever device it gets: name it in one only"
+                f"{first.config.path}.requests: {top} is named by configurations for different "
+                "kinds of devices, so prepare refuses one of them for any device: name the "
+                "request in only one"
             )
 
 
@@ -262,15 +263,15 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
         clash = None if request.name else _clash(decoded, request)
         if clash is not None:
             yield (
-                f"{clash.config.path}: a class gives its configurations to every request for it, and prepare "
-                "refuses those that are not for its device: keep one kind"
+                f"{clash.config.path}: a class applies its configurations to every request for "
+                "it, and prepare refuses those for another kind of device: keep one kind"
             )
         wanted = CLASS_KINDS.get(request.class_name)
         for one in decoded:
             if wanted not in (None, one.kind) and one.names(request):
                 yield (
-                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and {request.class_words} "
-                    f"stands for {_devices(wanted)}, for which prepare refuses it"
+                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, but "
+                    f"{request.class_words} selects {_devices(wanted)}, for which prepare refuses it"
                 )
 
 
@@ -284,8 +285,8 @@ def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
             )
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
             yield (
-                f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a partition, "
-                "which has no interval that could be set"
+                f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a "
+                "partition, which has no interval to set"
             )
 
 
@@ -312,7 +313,7 @@ def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...])
             if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
                 yield (
                     f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
-                    f"{request.class_words} stands for GPUs that are shared by {strategy}"
+                    f"{request.class_words} selects GPUs that are shared by {strategy}"
                 )
 
 
@@ -330,9 +331,9 @@ def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) ->
         wanted = one.document.interval if one and isinstance(one.document, GpuConfig) else ""
         if one and wanted not in ("", "Default"):
             yield (
-                f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare refuses "
-                f"{wanted} unless {request.class_words} gives it: its GPUs are shared, and the class "
-                "decides for all claims"
+                f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
+                f"refuses {wanted} unless {request.class_words} sets it too: its GPUs are shared, "
+                "and the class decides for all claims"
             )
 
 
@@ -361,5 +362,6 @@ def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -
         if memory is not None and not memory.is_burst_alone:
             yield (
                 f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
-                f"{request.name} is for a part of a GPU: say sharing.strategy TimeSlicing to share all of one"
+                f"{request.name} is for a part of a GPU: set sharing.strategy TimeSlicing to "
+                "share a whole one"
             )

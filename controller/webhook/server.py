@@ -113,7 +113,7 @@ def _decoded(body: bytes) -> Any:
     try:
         return decode_json(body)
     except ValueError as error:
-        raise _Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON document") from error
+        raise _Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON document") from error
 
 
 def _checked_length(headers: Message) -> int:
@@ -125,7 +125,7 @@ def _checked_length(headers: Message) -> int:
         raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length")
     # int() would accept more: signs, spaces, underscores, other digits.
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
-        raise _Refused(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
+        raise _Refused(HTTPStatus.BAD_REQUEST, "the Content-Length is not a number")
     if int(length) > MOST_BODY_BYTES:
         raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MOST_BODY_BYTES} bytes")
     return int(length)

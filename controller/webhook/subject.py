@@ -127,7 +127,7 @@ def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:
         if opaque.get("driver") == DRIVER_NAME:
             named = entry.get("requests") or ()
             if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
-                raise ReviewMalformed(f"{where}.requests is no list of names")
+                raise ReviewMalformed(f"{where}.requests is not a list of names")
             if len(named) > _MOST_ITEMS:
                 raise ReviewMalformed(f"{where}.requests has more than {_MOST_ITEMS} items")
             found.append(Config(where, tuple(named), opaque.get("parameters")))
@@ -153,7 +153,7 @@ def _items(holder: Mapping[str, Any], name: str, path: str) -> list[tuple[str, M
     if listed is None:
         return []
     if not isinstance(listed, list):
-        raise ReviewMalformed(f"{path}.{name} is no list")
+        raise ReviewMalformed(f"{path}.{name} is not a list")
     if len(listed) > _MOST_ITEMS:
         raise ReviewMalformed(f"{path}.{name} has more than {_MOST_ITEMS} items")
     return [
@@ -167,12 +167,12 @@ def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ReviewMalformed(f"{path} is no object")
+        raise ReviewMalformed(f"{path} is not an object")
     return cast("Mapping[str, Any]", value)
 
 
 def _text(holder: Mapping[str, Any], name: str) -> str:
     value = holder.get(name, "")
     if not isinstance(value, str):
-        raise ReviewMalformed(f"a {name} is no text")
+        raise ReviewMalformed(f"a {name} is not a string")
     return value

@@ -27,12 +27,12 @@ _NAMES_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1
 def cluster_options(command: Command) -> Command:
     """Add ``--kubeconfig`` and ``--context``."""
     context = click.option(
-        "--context", metavar="NAME", shell_complete=contexts, help="A context of the kubeconfig."
+        "--context", metavar="NAME", shell_complete=contexts, help="The context of the kubeconfig to use."
     )
     kubeconfig = click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
-        help="The kubeconfig; else $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+        help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
     )
     return kubeconfig(context(command))
 
@@ -44,7 +44,7 @@ def namespace_option(command: Command) -> Command:
         "--namespace",
         metavar="NAME",
         shell_complete=namespaces,
-        help="The namespace; else that of the context, or default.",
+        help="The namespace; default: that of the context, or `default`.",
     )(command)
 
 

@@ -37,7 +37,7 @@ def output_option(*more: str) -> Callable[[Command], Command]:
             "--output",
             type=click.Choice(("table", *more, "json", "yaml")),
             default="table",
-            help="What to print.",
+            help="The output format.",
             show_default=True,
         )(command)
 

@@ -14,7 +14,7 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.command()
 @click.argument("shell", type=click.Choice(tuple(_SHELLS)))
 def completion(shell: str) -> None:
-    """Print the script by which SHELL completes commands, flags, and names that are in the cluster.
+    """Print the script with which SHELL completes commands, flags, and names of objects in the cluster.
 
     \b
     bash   source <(gpuctl completion bash)
@@ -22,7 +22,7 @@ def completion(shell: str) -> None:
     fish   gpuctl completion fish | source
 
     Write that line into the file that the shell reads at its start: ~/.bashrc, ~/.zshrc or
-    ~/.config/fish/config.fish. As `kubectl gpu` it is completed by kubectl, which needs no script for it.
+    ~/.config/fish/config.fish. For `kubectl gpu` the completion of kubectl works, without this script.
 
     Exit codes: 0, 2 for a wrong command line.
     """

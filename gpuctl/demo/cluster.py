@@ -197,7 +197,7 @@ class DemoCluster:
             for package in _PACKAGES:
                 code = self._running.process(package).returncode
                 if code is not None:
-                    raise ProcessEnded(f"python -m {package} ended with status {code}", "look at its log")
+                    raise ProcessEnded(f"python -m {package} ended with status {code}", "see its log")
             return True if condition() else None
 
         wait_until([], self._running.cluster.processes, look)

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     "kind",
     type=click.Choice(("embedded", "real")),
     default="embedded",
-    help="Kubernetes within this command, or real binaries on this machine (needs root).",
+    help="Kubernetes inside this command (embedded), or real binaries on this machine (needs root).",
 )
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
 @output_option()
 def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: bool) -> None:
-    """Play how pods get GPUs, on a cluster and a machine that are made for it and gone afterwards.
+    """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
-    Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
+    Needs no GPU. Exit codes: 0 when every step went as expected, 1 when one did not, 2 for a wrong command
+    line.
     """
     from fakegpu.machine.spec import load_machine
 
@@ -66,11 +67,11 @@ def _wait_for_the_end(cluster: DemoCluster) -> None:
     kubeconfig = f"KUBECONFIG={cluster.kubeconfig}"
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
         click.echo(
-            f"the cluster runs on until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True
+            f"the cluster keeps running until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True
         )
         threading.Event().wait()
     except KeyboardInterrupt:
-        click.echo("ending the cluster", err=True)
+        click.echo("stopping the cluster", err=True)
 
 
 @contextmanager

@@ -19,6 +19,6 @@ def holding(folder: Path) -> tuple[str, ...]:
             continue  # the plugin removed it meanwhile
         except (OSError, MalformedEntry) as error:
             raise StorageError(
-                f"the journal file {path} cannot be read: {error}", "look at the plugin's log"
+                f"the journal file {path} cannot be read: {error}", "see the plugin's log"
             ) from error
     return tuple(found)

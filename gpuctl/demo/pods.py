@@ -73,9 +73,7 @@ def check_nothing_left(cluster: DemoCluster) -> None:
     """Check that no file of a claim is on the node; raises DemoFailed."""
     left = cluster.left()
     if left:
-        raise DemoFailed(
-            f"all pods ended, but the node still has {', '.join(left)}", "look at the plugin's log"
-        )
+        raise DemoFailed(f"all pods ended, but the node still has {', '.join(left)}", "see the plugin's log")
 
 
 def is_gpu_node(path: str) -> bool:

@@ -220,18 +220,18 @@ def _partition_act(
     """
     first = next((gpu for gpu in gpus if _profiles(gpu)), None)
     if first is None:
-        narrator.say("no act about MIG: these GPUs cannot be cut, or only after a reset")
+        narrator.say("the part about MIG is skipped: these GPUs cannot be cut, or only after a reset")
         return None
     ((profile, count), *_) = _profiles(first)
     forms = ", ".join(f"{most} x {name}" for name, most in _profiles(first))
-    narrator.say(f"each of them is offered cut as well, and the scheduler decides:\n{forms}")
+    narrator.say(f"each of them can also be cut, and the scheduler decides:\n{forms}")
     wanted = small_pods(count)
     small = run(cluster, *wanted)
     made = cluster.cut()
     node = check_shared(first, small, made)
     names = f"[bold]{small[0].name}[/bold] to [bold]{small[-1].name}[/bold]"
     narrator.say(f"pods {names} (class {SMALL_CLASS}) share GPU {first.label}: a {profile} each")
-    narrator.say(f"each sees {node} and the capability nodes of its own part alone")
+    narrator.say(f"each sees only {node} and the capability nodes of its own part")
     big = _big(cluster, narrator, gpus, made)
     narrator.show(
         partition_picture(first, small, made[first.device], big, gpus, _memory_slices(cluster, first))
@@ -280,7 +280,7 @@ def _start(pod: PodFacts, gpu: GpuFacts) -> int:
     (device,) = pod.devices
     name = parse_partition_name(unshared_name(device))
     if name is None or gpu_device_name(name.pci) != gpu.device:
-        raise DemoFailed(f"the pod {pod.name} got {device}, which is no partition of {gpu.device}")
+        raise DemoFailed(f"the pod {pod.name} got {device}, which is not a partition of {gpu.device}")
     return name.start
 
 
@@ -292,7 +292,7 @@ def _big(
         return None
     (big,) = run(cluster, DemoPod("big"))
     if not made.keys().isdisjoint(big.devices) or cluster.cut() != made:
-        raise DemoFailed(f"the pod {big.name} got {big.devices}, and cut are {', '.join(made)}")
+        raise DemoFailed(f"the pod {big.name} got {big.devices}, but {', '.join(made)} are cut")
     narrator.say(f"pod [bold]{big.name}[/bold] runs with GPU {labels(big.devices, gpus)}, a whole one")
     return big
 
@@ -302,7 +302,9 @@ def _check_whole(cluster: DemoCluster) -> None:
     check_nothing_left(cluster)
     cut = cluster.cut()
     if cut:
-        raise DemoFailed(f"all pods ended, but in MIG mode there are still {cut}", "look at the plugin's log")
+        raise DemoFailed(
+            f"all pods ended, but some GPUs are still in MIG mode: {cut}", "see the plugin's log"
+        )
 
 
 def _memory_slices(cluster: DemoCluster, gpu: GpuFacts) -> int:
@@ -323,7 +325,11 @@ def partition_picture(
     """The partitioned GPU as a bar of memory slices with their pods, and who has the other GPUs."""
     pods = {_start(pod, cut): pod.name for pod in small}
     parts = [(pods[place.start], place) for place in places]
-    lines = [f"GPU {cut.label}: its memory slices, and who has them", ruler(slices), bar(parts, slices)]
+    lines = [
+        f"GPU {cut.label}: its memory slices, and the pods that have them",
+        ruler(slices),
+        bar(parts, slices),
+    ]
     held = big.devices if big else ()
     if big is not None:
         lines.append(f"GPU {labels(held, gpus)}: whole, {big.name} has it")
@@ -361,7 +367,7 @@ def _share_act(cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts
     Raises DemoFailed, and what the cluster raises.
     """
     if not any(name.startswith("MPS:") for gpu in gpus for name, _ in gpu.forms):
-        narrator.say("no act about shares: MPS cannot hold pods to limits on these GPUs")
+        narrator.say("the part about shares is skipped: MPS cannot enforce limits on these GPUs")
         return None
     wanted = share_pods(_SHARING_PODS)
     pods = run(cluster, *wanted)
@@ -371,13 +377,13 @@ def _share_act(cluster: DemoCluster, narrator: Narrator, gpus: Sequence[GpuFacts
     modes = cluster.compute_modes()
     gpu = check_shares(gpus, pods, limits, modes)
     names = f"[bold]{pods[0].name}[/bold] to [bold]{pods[-1].name}[/bold]"
-    narrator.say(f"pods {names} (class {SHARE_CLASS}) compute at once on GPU {labels([gpu], gpus)}")
+    narrator.say(f"pods {names} (class {SHARE_CLASS}) compute together on GPU {labels([gpu], gpus)}")
     narrator.show(_limits_table(limits))
     cluster.end(*wanted)
     check_nothing_left(cluster)
     left = cluster.compute_modes()
     if left:
-        raise DemoFailed(f"all pods ended, but the compute mode is still {left}", "look at the plugin's log")
+        raise DemoFailed(f"all pods ended, but the compute mode is still {left}", "see the plugin's log")
     narrator.say(f"they ended: MPS is stopped, GPU {labels([gpu], gpus)} is whole again")
     return ShareFacts(gpu, pods, limits, modes)
 
@@ -397,7 +403,9 @@ def check_shares(
     _, form = split_shared_suffix(device)
     gpu = next((one for one in gpus if one.device == unshared_name(device)), None)
     if others or len(seen) != 1 or gpu is None or form is None:
-        raise DemoFailed(f"the pods have {[device, *others]} and see {sorted(seen)}: not shares of one GPU")
+        raise DemoFailed(
+            f"the pods have {[device, *others]} and see {sorted(seen)}: these are not shares of one GPU"
+        )
     # In this compute mode the NVIDIA driver lets one process at a time use the GPU: the MPS server.
     if modes != {gpu.device: _MPS_MODE}:
         raise DemoFailed(f"the pods share {gpu.device} by MPS, but the compute modes are {dict(modes)}")
@@ -411,7 +419,7 @@ def check_shares(
 
 def _limits_table(limits: Sequence[Limits]) -> Table:
     """The limits of each pod, in at most 80 columns."""
-    table = Table(title="What MPS lets each pod have", box=box.ROUNDED)
+    table = Table(title="The limits of MPS for each pod", box=box.ROUNDED)
     table.add_column("Pod")
     table.add_column("Threads", justify="right")
     table.add_column("Memory", justify="right")

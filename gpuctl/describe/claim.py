@@ -45,7 +45,7 @@ def _state(metadata: Object, status: Object) -> str:
         return "being deleted"
     if not status.get("allocation"):
         return "has no devices: `gpuctl explain claim` says why"
-    return "in use" if _users(status) else "has devices, and no pod uses it"
+    return "in use" if _users(status) else "has devices, but no pod uses it"
 
 
 def _users(status: Object) -> list[Object]:

@@ -40,12 +40,13 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 def describe(
     kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
-    """Tell all about a node, a GPU or a claim: forms, holders, taints and the way out, topology, events.
+    """Show all about a node, a GPU or a claim: forms, holders, taints and remedies, topology, events.
 
-    A GPU is named as NODE/INDEX, NODE/ADDRESS, by its UUID, or by an address that only one node has. With
-    -o svg a GPU is drawn with its forms, and a node with who holds what of it.
+    A GPU is named as NODE/INDEX, NODE/ADDRESS, by its UUID, or by an address that only one node has. With -o
+    svg a GPU is drawn with its forms, and a node with the holders of its GPUs.
 
-    Exit codes: 0, 1 for what is not there or a cluster that cannot be reached, 2 for a wrong command line.
+    Exit codes: 0, 1 for an object that does not exist or a cluster that cannot be reached, 2 for a wrong
+    command line.
     """
     from gpuctl.cli.cluster import ClusterView
 

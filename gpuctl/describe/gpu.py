@@ -63,7 +63,9 @@ def holders_section(gpus: Iterable[GpuState]) -> Section:
 
 def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
     place = "" if one.start is None else f" at {one.start}"
-    what = "looks on" if one.admin_access else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
+    what = (
+        "admin access" if one.admin_access else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
+    )
     return (
         *(one.claim, ", ".join(one.pods) or "-", one.device_class or "-", gpu.label, what),
         *(f"{100 * one.part:.0f} %", size_of(one)),
@@ -92,7 +94,7 @@ def taints_section(gpus: Iterable[GpuState]) -> Section:
 def _health(gpu: GpuState) -> str:
     if gpu.is_sick:
         return "sick: see Taints"
-    return "something is told: see Taints" if gpu.taints else "nothing is wrong"
+    return "tainted: see Taints" if gpu.taints else "nothing is wrong"
 
 
 def _topology(gpu: GpuState, matrix: Matrix) -> Section:

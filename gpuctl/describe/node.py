@@ -39,7 +39,7 @@ def node_sections(
                 ("Closed to pods", "yes" if ((node or {}).get("spec") or {}).get("unschedulable") else None),
                 ("Pool", view.state.pool_problem or "can be used"),
             ),
-            note=None if node is not None else "the Node is not there, or you may not read it",
+            note=None if node is not None else "the Node object does not exist, or you may not read it",
         ),
         Section("GPUs", heads=_GPU_HEADS, rows=tuple(map(_gpu, view.gpus))),
         Section("Tiers", heads=(HEADS[2], *HEADS[3:]), rows=tuple(tiers)),

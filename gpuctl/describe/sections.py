@@ -63,7 +63,7 @@ def events_section(events: Sequence[Mapping[str, Any]] | None) -> Section:
         "Events",
         heads=("last", "type", "reason", "count", "message"),
         rows=tuple(_event(one) for one in shown),
-        note=f"{left_out} older ones are left out" if left_out else None,
+        note=f"{left_out} older events are not shown" if left_out else None,
     )
 
 
@@ -93,4 +93,4 @@ def conditions_section(conditions: Iterable[tuple[str, Mapping[str, Any]]]) -> S
 
 def meaning(key: str) -> str:
     """What a taint means, and what to do about it."""
-    return MEANINGS.get(key, "set by somebody else")
+    return MEANINGS.get(key, "not set by this driver")

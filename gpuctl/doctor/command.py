@@ -14,7 +14,7 @@ from gpuctl.doctor.inside.places import place_options
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
-@click.option("--local", is_flag=True, help="Look at the node that this runs on, without a cluster.")
+@click.option("--local", is_flag=True, help="Check the node that this runs on, without a cluster.")
 @place_options
 @cluster_options
 @output_option("wide")
@@ -26,11 +26,11 @@ def doctor(
     output: str,
     **places: Any,
 ) -> None:
-    """Say what is wrong with the cluster, and from inside its plugin's pod with NODE; a line for each check.
+    """Say what is wrong with the cluster, or with NODE, and what to do; a line for each check.
 
-    From outside it reads objects, asks for rights, and tries in dry runs what the API server would store;
-    nothing is changed. With NODE it runs itself in the pod of the plugin there, by kubectl exec. With --local
-    it looks at the node that it runs on: in a pod of the driver the flags of the running plugin are found.
+    It reads objects, asks for rights, and tries in dry runs what the API server would store; nothing is
+    changed. With NODE it also checks the node, by kubectl exec in the pod of the plugin there. With --local
+    it checks the node that it runs on: in a pod of the driver it finds the flags of the running plugin.
 
     A check that cannot be made is skipped and says why; it is not ok.
 
@@ -44,7 +44,7 @@ def doctor(
         from gpuctl.doctor.inside.places import local_command_lines, read_places
 
         if node is not None:
-            raise click.UsageError("--local looks at the node that this runs on: name none")
+            raise click.UsageError("--local checks the node that this runs on: name no node with it")
         configure("error")  # what is looked at logs as it does in the driver's processes
         results = look_locally(read_places(places, local_command_lines()), "node")
     else:

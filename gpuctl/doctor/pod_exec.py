@@ -65,9 +65,9 @@ def run_in_pod(
     # kubectl hands on the exit code of the program: 1 is that of a doctor with a failed check, an answer too.
     if code not in (0, 1) or not printed or len(printed) > MOST_BYTES:
         raise ConfigError(
-            f"kubectl exec in {target} gave no answer (exit code {code}): {said or 'it said nothing'}",
-            f"it takes the right to create pods/exec, an image with gpuctl, and no more than "
-            f"{TIMEOUT_SECONDS:.0f} s",
+            f"kubectl exec in {target} failed (exit code {code}): {said or 'it printed nothing'}",
+            "this needs the right to create pods/exec, an image with gpuctl, and an answer "
+            f"within {TIMEOUT_SECONDS:.0f} s",
         )
     return printed
 
@@ -75,7 +75,7 @@ def run_in_pod(
 def no_kubectl(words: Sequence[str]) -> ConfigError:
     """The error where kubectl is not installed; ``words`` are what it would have run gpuctl with."""
     return ConfigError(
-        "kubectl is not on the PATH, and nothing else runs a program in a pod",
+        "kubectl is not on the PATH, and gpuctl needs it to run a program in a pod",
         f"install kubectl, or run `gpuctl {' '.join(words)}` in the plugin's pod yourself",
     )
 

@@ -50,8 +50,8 @@ def look_from_outside(
     seen = look_at_cluster(client, node)
     results = run_checks(CLUSTER, OUTSIDE, seen)
     if node is None:
-        way_out = "`gpuctl doctor NODE` looks at a node from inside its plugin's pod"
-        message = "no node was named to look at from inside"
+        way_out = "`gpuctl doctor NODE` checks a node from inside its plugin's pod"
+        message = "no node was named to be checked from inside"
         return (*results, Result(CLUSTER, "inside", "skipped", message, way_out))
     offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
     return (*results, *_inside_pod(seen, node, offers, kubeconfig, context))
@@ -66,7 +66,7 @@ def _inside_pod(
     place = f"node/{node}"
     target = plugin_pod(seen.pods, node)
     if isinstance(target, Unread):
-        way_out = "see that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
+        way_out = "check that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
         return (Result(place, "inside", "skipped", target.why, way_out),)
     try:
         # The pod's account may not read ConfigMaps, so --offers hands over what the node configuration says.
@@ -86,8 +86,8 @@ def read_results(text: bytes, place: str) -> tuple[Result, ...]:
         found = tuple(_result(place, one) for one in document["results"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"gpuctl in the pod of {place} printed no report of a doctor ({error})",
-            "see that the pod's image is of about this version",
+            f"gpuctl in the pod of {place} printed no doctor report ({error})",
+            "check that the pod's image has about the same version as this gpuctl",
         ) from error
     return found
 

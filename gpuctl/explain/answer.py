@@ -41,7 +41,7 @@ def explain_pod(
     if not claims.claims and not (claims.extended and claims.extended.asks_devices):
         return answer("fits", "it asks for no devices; something else keeps it waiting")
     where = ", ".join(judged.fits[:3]) + (" and others" if len(judged.fits) > 3 else "")
-    summary = f"its devices are there on {where}; if it still waits, then for CPU, memory or the scheduler"
+    summary = f"its devices are free on {where}; if it still waits, it waits for CPU, memory or the scheduler"
     return answer("fits", summary, unused, judged.reports)
 
 
@@ -58,7 +58,7 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     if isinstance(judged, Finding):
         return answer("waits", _UNKNOWN, (judged,))
     if judged.findings or not judged.fits:
-        summary = _waiting("no node has what it asks for", judged)
+        summary = _waiting("no node has the devices that it asks for", judged)
         return answer("waits", summary, judged.findings, judged.reports)
     # The scheduler allocates a claim only together with a node for a pod that uses it.
     idle = Finding(
@@ -67,7 +67,7 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", (idle,), judged.reports)
 
 
-_UNKNOWN = "why it waits is too costly to work out"
+_UNKNOWN = "the reason for its waiting takes too long to work out"
 
 
 def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
@@ -97,5 +97,9 @@ def _gates_of(pod: Object) -> list[Finding]:
     if not names:
         return []
     return [
-        Finding("gate", f"the pod has scheduling gates: {', '.join(names)}", "whoever set them removes them")
+        Finding(
+            "gate",
+            f"the pod has scheduling gates: {', '.join(names)}",
+            "the controllers that set them have to remove them",
+        )
     ]

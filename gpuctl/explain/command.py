@@ -48,7 +48,9 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
         kind = _kind(words[0])
         return tuple(Target(kind, name) for name in words[1:]) or (Target(kind, None),)
     if len(with_slash) < len(words):
-        raise click.UsageError(f"{with_slash[0]!r} names its kind itself: write all objects so, or none")
+        raise click.UsageError(
+            f"{with_slash[0]!r} contains its kind: write all objects as KIND/NAME, or none"
+        )
     found = []
     for word in words:
         before, _, name = word.partition("/")
@@ -96,7 +98,7 @@ def explain(
 ) -> None:
     """Say why pods or claims wait: what rules out each device, and what would let them run.
 
-    KIND NAME is `pod train`, `pod/train`, or `claim mine`; several names may stand. Without a name all pods
+    KIND NAME is `pod train`, `pod/train`, or `claim mine`; several names can follow. Without a name all pods
     that ask for devices, or all claims, are listed in a line each.
 
     Reads only; needs to read slices, classes and claims. Exit codes: 0 when all run, have ended well, have
@@ -215,7 +217,7 @@ def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:
 def _table(found: Sequence[Explanation], *, wide: bool, all_namespaces: bool) -> str:
     """A line for each object; ``wide`` adds what would help."""
     if not found:
-        return "nothing here asks for devices"
+        return "no pod or claim here asks for devices"
     heads = (
         *(["namespace"] if all_namespaces else []),
         "name",

@@ -82,7 +82,7 @@ def _reason(refused: Refusal, device: Device) -> str:
         case Gate.IN_USE:
             return f"in use by claim {claims}"
         case Gate.CAPACITY | Gate.COUNTERS if claims:
-            return f"{refused.detail}; claims that take of it: {claims}"
+            return f"{refused.detail}; used by claims: {claims}"
         case _:
             return refused.detail
 

@@ -101,7 +101,9 @@ def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Pr
     findings = [finding for group in groups for finding in findings_of(group, prospects)]
     open_nodes = [one for one in tried if one.closed is None]
     if nodes and not open_nodes:
-        findings.append(Finding("node", "no node is open to this pod", "see the reasons beside the nodes"))
+        findings.append(
+            Finding("node", "this pod may not go to any node", "see the reasons next to the nodes")
+        )
     never = bool(open_nodes) and all(one.prospect == "never" for one in open_nodes)
     # What matches nothing today may match the devices of a driver that is still being installed.
     never = never and all(finding.kind != "no-match" for finding in findings)
@@ -192,13 +194,13 @@ def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | 
         allocation = (claim.get("status") or {}).get("allocation") or {}
         selector = allocation.get("nodeSelector")
         if selector is not None and not selectors.node_selector_matches(selector, selectors.read_node(node)):
-            return f"the claim {claim['metadata']['name']} has its devices elsewhere"
+            return f"the claim {claim['metadata']['name']} has its devices on another node"
     if pod is None:
         return None
     spec = pod["spec"]
     missing = selectors.missing_node_label(spec.get("nodeSelector") or {}, selectors.read_node(node))
     if missing is not None:
-        return f"the pod's node selector {missing[0]}={missing[1]} is not a label of it"
+        return f"it lacks the label {missing[0]}={missing[1]} of the pod's node selector"
     return _affinity(spec, node) or _node_taint(spec, node)
 
 
@@ -207,7 +209,7 @@ def _affinity(spec: Object, node: Object) -> str | None:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     try:
         if required is not None and not selectors.node_affinity_matches(required, selectors.read_node(node)):
-            return "the pod's required node affinity is not for it"
+            return "it does not match the pod's required node affinity"
     except selectors.NodeSelectorInvalid as error:
         return f"the pod's node affinity cannot be read: {error.what}"
     return None

@@ -26,7 +26,9 @@ def picture(explanation: Explanation, *, wide: bool = False) -> RenderableType:
     parts += [Text(f"and {left} more findings; -o wide shows all")] if left > 0 else []
     parts += [_request(report, wide=wide) for report in explanation.requests]
     if explanation.unread:
-        parts.append(Text(f"not looked at, as this user may not read them: {', '.join(explanation.unread)}"))
+        parts.append(
+            Text(f"not checked, because this user may not read them: {', '.join(explanation.unread)}")
+        )
     return Group(*parts)
 
 

@@ -112,12 +112,12 @@ def _no_match(report: RequestReport) -> Finding:
         f"request {report.request} ({report.wants}) selects no device that a node could use",
         "compare the selectors with what the devices have"
         if any(node.outcomes for node in report.nodes)
-        else "see that the driver runs and publishes",
+        else "check that the driver runs and publishes devices",
     )
 
 
 def _short(node: TriedNode) -> Finding:
-    remedy = "wait until pods there that have some end, ask for fewer, or use another node"
+    remedy = "wait until pods that use some there end, ask for fewer, or use another node"
     return Finding("device-plugin", f"{node.name}: {node.short}", remedy)
 
 
@@ -133,14 +133,10 @@ def _never(
             if any(most >= needed(one) for most, _, one in best):
                 continue
             for most, where, one in best:
-                has = (
-                    f"the most that one publishes is {most}, on {where}"
-                    if most
-                    else "none has a device for it"
-                )
+                has = f"the most on one node is {most}, on {where}" if most else "no node has a device for it"
                 yield Finding(
                     "never",
-                    f"no node can ever give request {one.full_name} what it wants, {wants(one)}: {has}",
+                    f"no node can ever serve request {one.full_name}, which wants {wants(one)}: {has}",
                     "ask for less, or add a node that has as much; waiting does not help",
                 )
 
@@ -199,12 +195,12 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
             holders = ", ".join(sorted(set(one.claims)))
             yield Finding("in-use", f"{count} {verb} in use by claim {holders}", _frees(one))
         elif one.gate == "counters" and one.claims:
-            yield Finding("counters", f"{count} cannot be had: {one.reason}", _frees(one))
+            yield Finding("counters", f"{count} cannot be allocated: {one.reason}", _frees(one))
         elif one.gate == "capacity" and one.claims:
             have = "has" if number == 1 else "have"
             yield Finding("capacity", f"{count} {have} too little left: {one.reason}", _frees(one))
         elif one.gate == "taint":
-            yield Finding("taint", f"{count} {verb} {one.reason}", "counts again once the taint is gone")
+            yield Finding("taint", f"{count} {verb} {one.reason}", "usable again once the taint is gone")
     if node.fitting:
         message = f"{node.node} has {node.fitting} free for request {report.request}"
         yield Finding("too-few", f"{message}, which wants {report.wants}")
@@ -214,7 +210,9 @@ def _frees(outcome: Outcome) -> str:
     # Sorted, since the order in which claims got their parts of a GPU says nothing.
     names = sorted(set(outcome.claims))
     return (
-        f"frees when claim {names[0]} ends" if len(names) == 1 else f"frees as claims {', '.join(names)} end"
+        f"wait until claim {names[0]} ends"
+        if len(names) == 1
+        else f"wait until claims {', '.join(names)} end"
     )
 
 

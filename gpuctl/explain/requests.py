@@ -68,8 +68,8 @@ def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "too-many",
-            f"the claim {claim.name} asks for {least} devices, a claim can have {MOST_DEVICES}",
-            "ask for fewer, or with several claims",
+            f"the claim {claim.name} asks for {least} devices; a claim can have at most {MOST_DEVICES}",
+            "ask for fewer, or use several claims",
         )
         for claim in claims
         if (least := _least(claim)) > MOST_DEVICES
@@ -83,9 +83,9 @@ def looking_on(claims: Iterable[RequestedClaim], findings: Iterable[Finding]) ->
     return tuple(
         Finding(
             "admin-access",
-            f"request {one.full_name} looks on with admin access: it may have devices that others hold, but "
-            "the scheduler wants free counters and a free share for it as for any other claim",
-            "ask for devices of one form, and start it before others; once allocated it stays",
+            f"request {one.full_name} has admin access: it may get devices that others hold, but "
+            "the scheduler requires free counters and a free share for it as for any other claim",
+            "ask for devices of one form, and start it before other pods; once allocated, it stays",
         )
         for claim in claims
         for alternatives in claim.requests

@@ -48,8 +48,8 @@ def changing(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[Findin
         Finding(
             "changing",
             f"{node} is about to offer other devices: {', '.join(names)} "
-            f"{'go' if len(names) > 1 else 'goes'} when {_ended(held_by)}",
-            "look again then: what the node configuration wants is published within seconds",
+            f"{'disappear' if len(names) > 1 else 'disappears'} when {_ended(held_by)}",
+            "try again then: the devices of the node configuration are published within seconds",
         )
         for (node, held_by), names in sorted(found.items())
     )
@@ -78,8 +78,9 @@ def unheld(slices: Iterable[Object], claims: Iterable[RequestedClaim]) -> tuple[
     return tuple(
         Finding(
             "withheld",
-            f"{some_of(sorted(nodes), _MOST_NODES)}: nobody holds a share there to its memory: {reason}",
-            "use a node that does, a share by MPS, or a class that does not insist on it",
+            f"{some_of(sorted(nodes), _MOST_NODES)}: memory limits of shares are not enforced "
+            f"there: {reason}",
+            "use a node that enforces them, a share by MPS, or a class that does not require them",
         )
         for reason, nodes in sorted(found.items())
     )

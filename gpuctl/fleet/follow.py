@@ -119,4 +119,4 @@ def follow(
 
 def watch_error_text(error: ApiError) -> str:
     """Why a watch ended, for people."""
-    return f"{error_text(error)}; the watch begins anew"
+    return f"{error_text(error)}; restarting the watch"

@@ -89,7 +89,7 @@ def not_held(memory: Iterable[GpuMemory]) -> Iterator[str]:
     """A sentence for each share whose limit is not enforced."""
     for share in (share for one in memory for share in one.shares):
         if share.not_held is not None:
-            yield f"{share.claim}, {share.device}: its memory limit is not held: {share.not_held}"
+            yield f"{share.claim}, {share.device}: its memory limit is not enforced: {share.not_held}"
 
 
 def bytes_text(amount_bytes: int) -> str:
@@ -123,7 +123,7 @@ def _share(claim: Object, entry: Object) -> ShareMemory | None:
         return None
     metadata = claim["metadata"]
     false = (
-        str(one.get("message") or one.get("reason") or "no reason is told")
+        str(one.get("message") or one.get("reason") or "no reason given")
         for one in entry.get("conditions") or ()
         if one.get("reason") == _NOT_HELD and one.get("status") == "False"
     )

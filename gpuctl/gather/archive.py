@@ -88,12 +88,15 @@ def read_archive(data: bytes) -> tuple[Member, ...]:
                 name = head.name.removeprefix(f"{FOLDER}/")
                 size += head.size
                 if not head.isreg() or not is_safe_path(name) or size > MOST_BYTES:
-                    raise ConfigError(f"the report of a node has a member that cannot be: {head.name[:80]!r}")
+                    raise ConfigError(
+                        f"the report of a node contains an unexpected member: {head.name[:80]!r}"
+                    )
                 stream = tar.extractfile(head)
                 found.append(Member(name, b"" if stream is None else stream.read()))
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise ConfigError(
-            f"what the node sent is no report ({error})", "see that its image is of about this version"
+            f"the node did not send a valid report ({error})",
+            "check that its image has about the same version as this gpuctl",
         ) from error
     return tuple(found)
 

@@ -131,7 +131,7 @@ def log_members(client: KubeClient, seen: ClusterSeen) -> Iterator[Member]:
             yield from _logs(client, pod, str(container["name"]))
     if len(pods) > MOST_PODS:
         names = "".join(f"{namespace_of(pod)}/{name_of(pod)}\n" for pod in pods[MOST_PODS:])
-        yield Member("logs/not-read.txt", f"name a node to have the logs of its pods:\n{names}".encode())
+        yield Member("logs/not-read.txt", f"name a node to get the logs of its pods:\n{names}".encode())
 
 
 def _is_asked_for(pod: Object, node: str | None) -> bool:

@@ -18,12 +18,12 @@ STDOUT = Path("-")
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
-@click.option("--local", is_flag=True, help="Gather the node that this runs on, without a cluster.")
+@click.option("--local", is_flag=True, help="Report on the node that this runs on, without a cluster.")
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write it, `-` for stdout; else gpu-dra-report-TIME.tar.gz here.",
+    help="The file to write, `-` for stdout; default: gpu-dra-report-TIME.tar.gz in this folder.",
 )
 @place_options
 @cluster_options
@@ -35,11 +35,11 @@ def gather(
     context: str | None,
     **places: Any,
 ) -> None:
-    """Write a report about the driver into a tar: objects, logs, what the doctor found; NODE adds its files.
+    """Write a report about the driver into a tar: objects, logs, the doctor's findings; NODE adds its files.
 
     Secrets, tokens, keys, annotations, environments of processes and claims of other drivers are left out;
-    values that may be secret are masked. README.txt in it says what it holds. A file that is there is not
-    overwritten. With NODE it runs itself in the pod of the plugin there, by kubectl exec.
+    values that may be secret are masked. Its README.txt says what it contains. An existing file is not
+    overwritten. The files of NODE are read by kubectl exec in the pod of the plugin there.
 
     Exit codes: 0, 1 when the cluster cannot be reached or the file cannot be written, 2 for a wrong command
     line.
@@ -53,7 +53,7 @@ def gather(
         from gpuctl.doctor.inside.places import local_command_lines, read_places
 
         if node is not None:
-            raise click.UsageError("--local gathers the node that this runs on: name none")
+            raise click.UsageError("--local reports on the node that this runs on: name no node with it")
         configure("error")  # reading the node uses the driver's own code, which logs
         lines = local_command_lines()
         members = local_report(read_places(places, lines), lines)
@@ -67,7 +67,7 @@ def gather(
         return
     file = to or Path(f"gpu-dra-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.tar.gz")
     _write_new(file, data)
-    say(f"{file} ({len(data) / 1024:.0f} KiB); look through it before you give it to others")
+    say(f"{file} ({len(data) / 1024:.0f} KiB); check what it contains before you share it")
 
 
 def _write_new(file: Path, data: bytes) -> None:

@@ -147,7 +147,7 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
             # Parameters with a mistake may hold anything.
             decode_any(opaque.get("parameters"), of_class=True)
         except ClaimRefused:
-            return {"driver": driver, "parameters": f"{MASK}: it has mistakes"}
+            return {"driver": driver, "parameters": f"{MASK}: it contains mistakes"}
         return {"driver": driver, "parameters": opaque.get("parameters")}
     return {"driver": driver, "parameters": MASK}
 

@@ -24,15 +24,15 @@ versions.json             of Kubernetes, its feature gates, and gpuctl
 objects/                  the driver's own objects: slices, classes, workloads, policies, events, the node
                           configuration; claims that have its devices or ask for them; nodes with GPUs
 logs/                     the last lines of the logs of the driver's pods
-nodes/NODE/               what lies on a node: journal, CDI specs, records of sharing, ledger of memory
+nodes/NODE/               the files of a node: journal, CDI specs, records of sharing, ledger of memory
                           limits, flags, metrics
-left-out.txt              what found no room, where there was too much
+left-out.txt              what was left out, if the report became too large
 
-Never in it: Secrets, tokens, kubeconfigs, private keys, ConfigMaps of others, annotations, the environment of
-processes, claims of other drivers. Where it says (masked), a value was left out: variables and flags that the
-driver does not know, labels of users, configurations of other drivers and those with mistakes, and whatever
-looks like a token, a password or a key. Names of namespaces, claims, pods, nodes and images are in it: look
-through it before you give it to others.
+It never contains Secrets, tokens, kubeconfigs, private keys, other ConfigMaps, annotations, the environment
+of processes, or claims of other drivers. (masked) replaces a value: variables and flags that the driver does
+not know, labels of users, configurations of other drivers and those with mistakes, and whatever looks like a
+token, a password or a key. It contains names of namespaces, claims, pods, nodes and images: check what it
+contains before you share it.
 """
 
 

@@ -17,21 +17,23 @@ def _first_a_node(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NODE GPU", shell_complete=_first_a_node)
-@click.option("--yes", is_flag=True, help="Do it: keep new pods away, evict those that are there, reset.")
+@click.option(
+    "--yes", is_flag=True, help="Do it: keep new pods away, evict the pods that use the GPU, and reset it."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, max=3600),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for pods and processes that have the GPU, with --yes.",
+    help="How long to wait for pods and processes that use the GPU, with --yes.",
 )
 @click.option("--here", is_flag=True, help="Ask the plugin of the node that this runs on: `heal --here GPU`.")
 @click.option(
     "--plugins-dir",
     metavar="PATH",
     envvar="GPU_DRA_PLUGINS_DIR",
-    help="With --here: the kubelet's folder for plugins; else the running plugin's.",
+    help="With --here: the kubelet's folder for plugins; default: that of the running plugin.",
 )
 @cluster_options
 @output_option()
@@ -47,17 +49,18 @@ def heal(
 ) -> None:
     """Say what is wrong with a GPU of NODE and what is in the way of a reset; with --yes, reset it.
 
-    GPU is an index as `gpuctl describe node` lists it, a PCI address, a UUID or the name of a device.
-    Without --yes nothing happens. With it all devices of the GPU are tainted, the pods that have one are
-    evicted (PodDisruptionBudgets are kept), and when nobody uses the GPU any more, the plugin on the node
-    resets it. It ends when the GPU's taints are gone. A machine is never restarted.
+    GPU is an index as `gpuctl describe node` lists it, a PCI address, a UUID or the name of a device. Without
+    --yes nothing happens. With it all devices of the GPU are tainted, the pods that have one are evicted
+    (PodDisruptionBudgets are kept), and when the GPU is not in use any more, the plugin on the node resets
+    it. It ends when the GPU's taints are gone. A machine is never restarted.
 
     The plugin is asked in its pod, by kubectl exec. With --here it is asked at its socket: in its pod, or on
     the node as root.
 
-    Exit codes: 0 when the GPU is well, or with --yes when it was healed; 3 when a reset would help; 4 when it
-    would not, a restart of the machine perhaps; 5 with --yes when the GPU is not well afterwards; 1 for a
-    node or GPU that there is not, or a cluster or plugin that cannot be asked; 2 for a wrong command line.
+    Exit codes: 0 when the GPU is healthy, or with --yes when it was healed; 3 when a reset would help; 4 when
+    it would not, a restart of the machine perhaps; 5 with --yes when the GPU is not healthy afterwards; 1 for
+    a node or GPU that does not exist, or a cluster or plugin that cannot be asked; 2 for a wrong command
+    line.
     """
     if len(names) != (1 if here else 2):
         raise click.UsageError("name the GPU alone with --here" if here else "name a node and a GPU of it")

@@ -89,7 +89,7 @@ class NodeReader:
         """The steps that gpuctl with these words prints in the plugin's pod."""
         target = pod_exec.plugin_pod(pods if isinstance(pods, Unread) else tuple(pods), self._node)
         if isinstance(target, Unread):
-            raise ConfigError(target.why, "see that the driver runs there")
+            raise ConfigError(target.why, "check that the driver runs there")
         # The pod calls the reset off when its stdin ends, which it does when this process dies, however.
         command = pod_exec.exec_command(target, words, self._kubeconfig, self._context, interactive=True)
         with tempfile.TemporaryFile() as errors:
@@ -119,13 +119,13 @@ class NodeReader:
                     if pipe is not None:
                         pipe.close()
             if last not in ("looked", "healed", "failed"):
-                said = pod_exec.stderr_in_a_line(errors) or "it said nothing"
-                what = "broke off" if last else "gave no answer"
+                said = pod_exec.stderr_in_a_line(errors) or "it printed nothing"
+                what = "broke off" if last else "failed"
                 raise ConfigError(
                     f"kubectl exec in {target} {what} (exit code {process.returncode}): {said}",
-                    "look again"
+                    "check the GPU again"
                     if last
-                    else "it takes the right to create pods/exec, and a plugin of this version on the node",
+                    else "this needs the right to create pods/exec, and a plugin of this version on the node",
                 )
 
     def _pods(self) -> list[Any] | Unread:

@@ -30,7 +30,7 @@ def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> I
     The heal is cancelled when a pipe at this process's stdin ends: the caller is gone.
     """
     request = v1.HealRequest(gpu=gpu, reset=reset, wait_seconds=int(wait_seconds))
-    why = f"there is no socket of it in {folder}"
+    why = f"it has no socket in {folder}"
     # A plugin that died leaves its socket behind, and in a rolling update there are two: one of them answers.
     for path in sorted(folder.glob("dra*.sock")):
         has_begun = False
@@ -42,18 +42,18 @@ def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> I
             if has_begun or error.code() not in _NOT_HERE:
                 raise ConfigError(
                     f"the kubelet plugin broke off at {path}: {error.code().name}",
-                    "see its log, then how the GPU is",
+                    "see its log, then check the GPU",
                 ) from error
             why = (
-                "it is of a version that heals no GPU"
+                "its version cannot heal GPUs"
                 if error.code() == grpc.StatusCode.UNIMPLEMENTED
-                else f"nobody answers at {path}"
+                else f"it does not answer at {path}"
             )
         except PermissionError as error:
-            raise ConfigError(f"{path} is not for this user", "be root on the node") from error
+            raise ConfigError(f"this user may not use {path}", "run it as root on the node") from error
         else:
             return
-    raise ConfigError(f"the kubelet plugin of this node cannot be asked: {why}", "see that it runs")
+    raise ConfigError(f"the kubelet plugin of this node cannot be asked: {why}", "check that it runs")
 
 
 def _asked(path: Path, request: v1.HealRequest, wait_seconds: float) -> Iterator[HealStep]:

@@ -112,13 +112,13 @@ def _follow(
                 next_look = time.monotonic() + waiting.LOOK_SECONDS
                 _make_room(client, reader, plan, last, say_once)
         elif last.step == "resets":
-            say("nobody uses it any more; it is being reset")
+            say("the GPU is not in use any more; resetting it")
     if last is None or last.step != "healed":
-        return (last.message if last else "the plugin said nothing",)
-    say("it was reset, and answers; waiting until its taints are gone")
+        return (last.message if last else "the plugin did not answer",)
+    say("the GPU was reset and answers; waiting until its taints are gone")
     left = waiting.wait_for_none(lambda: _still_sick(reader, plan), time.monotonic() + WELL_SECONDS)
     if not left:
-        say(f"GPU {plan.gpu.pci} of {plan.node} is well: its taints are gone")
+        say(f"GPU {plan.gpu.pci} of {plan.node} is healthy: its taints are gone")
     return left
 
 
@@ -135,9 +135,9 @@ def _make_room(
         for claim in reader.claims(plan.addresses):
             for pod in claim.pods:
                 refused = None if pod.ends else evict(client, pod)
-                say(f"waiting: pod {pod} {f'cannot be evicted: {refused}' if refused else 'ends'}")
+                say(f"waiting: pod {pod} {f'cannot be evicted: {refused}' if refused else 'is ending'}")
             for user in claim.others:
-                say(f"waiting: {user} uses claim {claim}, which no eviction ends")
+                say(f"waiting: {user} uses claim {claim}, and cannot be evicted")
             if not claim.pods and not claim.others:
                 say(f"waiting: claim {claim} still has {', '.join(claim.devices)}")
     except ApiError as error:
@@ -146,7 +146,7 @@ def _make_room(
         say(f"waiting: {error.what}")
         return
     for process in reader.named(step):
-        say(f"waiting: {process} uses it")
+        say(f"waiting: {process} uses the GPU")
 
 
 def _still_sick(reader: NodeReader, plan: HealPlan) -> Iterable[str]:
@@ -162,15 +162,15 @@ def _lines(plan: HealPlan) -> Iterator[str]:
     gpu = plan.gpu
     name = f"GPU {gpu.pci} of {plan.node}" + (f" ({gpu.product})" if gpu.product else "")
     if plan.remedy is None:
-        yield f"{name} is well: none of its devices has a taint that says otherwise"
+        yield f"{name} is healthy: none of its devices has a health taint"
         return
-    yield f"{name} is not well:"
+    yield f"{name} is not healthy:"
     for one in gpu.illnesses:
         where = "" if one.all_devices else f" (on {', '.join(one.devices)})"
         yield f"  {one.taint}{where}: {one.meaning}"
     yield ""
     if plan.remedy == "reboot":
-        yield "a reset does not help: the machine has to be restarted, which is yours to do:"
+        yield "a reset does not help: the machine needs a restart, which you have to do:"
         yield f"  kubectl drain {plan.node} --ignore-daemonsets, restart it, kubectl uncordon {plan.node}"
         return
     if plan.remedy == "other":
@@ -184,7 +184,7 @@ def _lines(plan: HealPlan) -> Iterator[str]:
 def _in_the_way(plan: HealPlan) -> Iterator[str]:
     others = ", ".join(map(str, plan.addresses[1:]))
     if others:
-        yield f"it is reset together with {others}, which NVLinks connect with it"
+        yield f"it is reset together with {others}, which NVLinks connect to it"
     if not plan.claims and not plan.processes and not plan.unknown:
         yield "nothing is in the way"
         return
@@ -205,9 +205,9 @@ def _steps(plan: HealPlan) -> Iterator[str]:
     yield "  3. reset it: nvidia-smi --gpu-reset"
     yield "  4. wait until its taints are gone"
     if plan.lost_partitions:
-        yield f"gone after that, since an admin made them: {', '.join(plan.lost_partitions)}"
+        yield f"destroyed by the reset, and not made again by the driver: {', '.join(plan.lost_partitions)}"
 
 
 def _pod_words(pod: PodInTheWay) -> str:
-    made = f"of {pod.controller}" if pod.controller else "made by hand, it does not come back"
-    return f"pod {pod} ({made}{', ends already' if pod.ends else ''})"
+    made = f"of {pod.controller}" if pod.controller else "without a controller, so nothing recreates it"
+    return f"pod {pod} ({made}{', already ending' if pod.ends else ''})"

@@ -74,6 +74,6 @@ def read_step(line: bytes) -> HealStep:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"the plugin's pod answered what is no step of a heal: {line[:200]!r}",
+            f"the plugin's pod sent an unknown answer: {line[:200]!r}",
             "update the driver on the node, or gpuctl, to the same version",
         ) from error

@@ -21,14 +21,14 @@ def import_() -> None:
 @click.option(
     "--to",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write a file for each configuration into this folder, instead of printing all.",
+    help="Write a file for each configuration into this folder, instead of printing them.",
 )
 @click.option(
     "--mode",
     type=click.Choice(("layout", "static")),
     default="layout",
     show_default=True,
-    help="layout: the driver makes the partitions; static: you go on making them with mig-parted.",
+    help="layout: the driver makes the partitions; static: you keep making them with mig-parted.",
 )
 def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -> None:
     """Turn FILE, a configuration of NVIDIA's mig-parted, into node configurations.
@@ -36,8 +36,8 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
     FILE is such a configuration, or the ConfigMap with one that the MIG manager of the GPU operator is given:
     `kubectl get configmap -n gpu-operator default-mig-parted-config -o yaml`. Each of its named
     configurations becomes a node configuration: printed as YAML documents, or written to FOLDER/NAME.yaml.
-    What has no equivalent is said on stderr. Exit codes: 0, 3 when something has no equivalent (what has is
-    there), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
+    Settings without an equivalent are listed on stderr. Exit codes: 0, 3 when there are such settings (the
+    others are imported), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
     """
     from gpuctl.importing.mig_parted import imported, load_mig_parted
 
@@ -59,16 +59,16 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
 @click.option(
     "--to",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write into this folder: node-config/NAME.yaml and deviceclasses.yaml, instead of printing all.",
+    help="Write node-config/NAME.yaml and deviceclasses.yaml into this folder, instead of printing them.",
 )
 def device_plugin(file: Path, to: Path | None) -> None:
     """Turn FILE, a configuration of NVIDIA's device plugin, into node configurations and DeviceClasses.
 
     FILE is such a configuration, or a ConfigMap with several, of which nodes choose one by their label
     nvidia.com/device-plugin.config. Each becomes a node configuration, and all together the DeviceClasses of
-    the resources that pods ask for. What has no equivalent is said on stderr. Exit codes: 0, 3 when something
-    has no equivalent (what has is there), 1 for a file that is wrong or cannot be written, 2 for a wrong
-    command line.
+    the resources that pods ask for. Settings without an equivalent are listed on stderr. Exit codes: 0, 3
+    when there are such settings (the others are imported), 1 for a file that is wrong or cannot be written, 2
+    for a wrong command line.
     """
     from gpuctl.importing.device_plugin import load_device_plugin
     from gpuctl.importing.device_plugin_import import device_classes, imported
@@ -98,7 +98,7 @@ def _write(files: dict[Path, str]) -> None:
     # Checked for all files first, so that nothing is half written over another configuration.
     there = [str(path) for path in files if path.exists()]
     if there:
-        raise ConfigError(f"{', '.join(there)} is there already", "remove it, or name another folder")
+        raise ConfigError(f"{', '.join(there)} already exists", "remove it, or name another folder")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

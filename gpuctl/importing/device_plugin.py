@@ -79,11 +79,11 @@ def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
     found: dict[str, PluginConfig] = {}
     for name, key, one in _documents(read_yaml(path), path.stem, errors):
         if name in found:
-            errors.append(f"data.{key}: stands beside another configuration {name}")
+            errors.append(f"data.{key}: another key has the same configuration name {name}")
         found[name] = _configuration(one, f"data.{key}." if key else "", errors)
     if errors:
         raise ConfigError(
-            f"{path} is no configuration of the device plugin: " + "; ".join(errors), "correct it"
+            f"{path} is not a configuration of the device plugin: " + "; ".join(errors), "correct it"
         )
     return found
 
@@ -108,7 +108,7 @@ def _documents(document: Any, stem: str, errors: list[str]) -> Iterator[tuple[st
         try:
             yield re.sub(r"\.(ya?ml|json)\Z", "", key), key, load_strictly(text)
         except yaml.YAMLError as error:
-            errors.append(f"data.{key}: is no YAML: {error}")
+            errors.append(f"data.{key}: is not YAML: {error}")
 
 
 def _configuration(document: Any, path: str, errors: list[str]) -> PluginConfig:
@@ -150,7 +150,7 @@ def _sharing(
 ) -> tuple[Strategy | None, tuple[Replicated, ...]]:
     """The strategy and its resources; if both strategies are given, MPS counts, as in the device plugin."""
     if "mps" in sharing and "timeSlicing" in sharing:
-        lost.append(f"{path}.timeSlicing: has no effect beside mps, as in the device plugin")
+        lost.append(f"{path}.timeSlicing: has no effect next to mps, as in the device plugin")
     strategy: Strategy = "MPS" if "mps" in sharing else "TimeSlicing"
     path = f"{path}.{'mps' if strategy == 'MPS' else 'timeSlicing'}"
     used = sharing.get("mps") or sharing.get("timeSlicing")
@@ -171,13 +171,13 @@ def _sharing(
         else:
             # NVIDIA's plugin ends with "number of replicas must be >= 2", but the meaning is clear.
             lost.append(
-                f"{read.path}.replicas: 1 shares nothing, and NVIDIA's device plugin refuses it:"
-                f" {read.resource} stays as it is"
+                f"{read.path}.replicas: 1 shares nothing, and NVIDIA's device plugin refuses it: "
+                f"{read.resource} is not shared"
             )
     for index, replicated in enumerate(found):
         rest = [other for other in found[index + 1 :] if other.resource == replicated.resource]
         if rest and not all(isinstance(other.devices, tuple) for other in (replicated, *rest)):
-            errors.append(f"{replicated.path}.name: {replicated.resource} stands more than once")
+            errors.append(f"{replicated.path}.name: {replicated.resource} is listed more than once")
     return strategy, tuple(found)
 
 
@@ -202,7 +202,7 @@ def _resource_name(text: str, path: str, errors: list[str]) -> str:
     name = text if text.startswith(PREFIX) else PREFIX + text
     if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)) or len(name) > _MOST_NAME_CHARACTERS:
         errors.append(
-            f"{path}: {name[:100]} is no name of a resource with at most {_MOST_NAME_CHARACTERS} characters"
+            f"{path}: {name[:100]} is not a resource name with at most {_MOST_NAME_CHARACTERS} characters"
         )
     return name
 
@@ -305,12 +305,12 @@ WITHOUT_EQUIVALENT: dict[str, tuple[tuple[Any, ...], str]] = {
         ("/",),
         "a folder of the node: --driver-root of the controller and the kubelet plugin",
     ),
-    "nvidiaDevRoot": (("/",), "device nodes are looked for below --driver-root"),
+    "nvidiaDevRoot": (("/",), "device nodes are searched below --driver-root"),
     "gdrcopyEnabled": ((False,), "no GDRCopy devices are added"),
     "gdsEnabled": ((False,), "no GPUDirect Storage devices are added"),
     "mofedEnabled": ((False,), "no InfiniBand devices are added"),
     "useNodeFeatureAPI": ((False,), _LABELS),
-    "deviceDiscoveryStrategy": (("auto", "nvml"), "GPUs are found with NVML alone"),
+    "deviceDiscoveryStrategy": (("auto", "nvml"), "GPUs are found with NVML only"),
     "plugin.passDeviceSpecs": ((False,), _CDI),
     "plugin.deviceListStrategy": (("envvar", "cdi-cri", ["envvar"], ["cdi-cri"]), _CDI),
     "plugin.deviceIDStrategy": (("uuid",), _CDI),
@@ -319,7 +319,7 @@ WITHOUT_EQUIVALENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "plugin.containerDriverRoot": (("/driver-root",), _CDI),
     "plugin.sharedDevicesAllocationPolicy": (
         ("packed",),
-        "the scheduler fills a GPU before it takes the next: distinctAttribute spreads the shares of a claim",
+        "the scheduler fills a GPU before it uses the next: distinctAttribute spreads the shares of a claim",
     ),
     "gfd.oneshot": ((False,), _LABELS),
     "gfd.noTimestamp": ((False,), _LABELS),

@@ -32,8 +32,8 @@ _PROFILES = """\
 # deviceclasses/opt-in/mig-profiles.yaml.
 """
 _EITHER = """\
-# {resource} stands for whole GPUs on some nodes and for shares on others, as it did with the device
-# plugin: who asks for it cannot know which it gets. With renameByDefault: true shares have their own name.
+# {resource} means whole GPUs on some nodes and shares on others, as it did with the device plugin:
+# a pod that asks for it cannot know which it gets. With renameByDefault: true shares have their own name.
 """
 
 
@@ -114,11 +114,13 @@ def _is_of(config: PluginConfig, one: Replicated, lost: list[str]) -> bool:
     if one.resource == GPU:
         return True
     if profile_of(one.resource) is None:
-        lost.append(f"{one.path}.name: {one.resource} is no resource of the device plugin, and is left out")
+        lost.append(
+            f"{one.path}.name: {one.resource} is not a resource of the device plugin, and is left out"
+        )
         return False
     if config.mig_strategy != "mixed":
         lost.append(
-            f"{one.path}.name: left out, since migStrategy {config.mig_strategy} has no {one.resource}"
+            f"{one.path}.name: left out, because migStrategy {config.mig_strategy} has no {one.resource}"
         )
         return False
     return True
@@ -130,13 +132,13 @@ def _shares(config: PluginConfig, entries: Iterable[Replicated], lost: list[str]
     shares = min(one.replicas for one in entries)
     if any(one.replicas != shares for one in entries):
         lost.append(
-            f"{entries[0].path.rpartition('[')[0]}: all partitions of a GPU have the same number of shares; "
-            f"they get the least, {shares}"
+            f"{entries[0].path.rpartition('[')[0]}: all partitions of a GPU have the same number "
+            f"of shares; they get the lowest, {shares}"
         )
     most = MOST_MPS_CLIENTS if config.strategy == "MPS" else MOST_SHARES
     if shares > most:
         lost.append(
-            f"{entries[0].path}.replicas: at most {most} shares with {config.strategy}, so they get as many"
+            f"{entries[0].path}.replicas: {config.strategy} has at most {most} shares, so {most} are made"
         )
     return {"strategy": config.strategy, "shares": min(shares, most)}
 
@@ -154,7 +156,7 @@ def _cut_rule(config: PluginConfig, entries: list[Replicated], lost: list[str]) 
     if config.mig_strategy == "mixed":
         where = entries[0].path.rpartition("[")[0]
         lost.append(
-            f"{where}: partitions of all profiles are shared, and those of the profiles named are resources"
+            f"{where}: partitions of all profiles are shared, and only the named profiles are resources"
         )
     return {**rule, "shared": _shares(config, entries, lost)}
 
@@ -169,7 +171,7 @@ def _gpu_rule(config: PluginConfig, one: Replicated, lost: list[str]) -> dict[st
     indexes = [int(device) for device in one.devices if device.isdecimal()]
     uuids = [device for device in one.devices if device.startswith("GPU-")]
     if len(indexes) + len(uuids) < len(one.devices) and config.mig_strategy != "single":
-        lost.append(f"{one.path}.devices: partitions are no GPUs, and are left out")
+        lost.append(f"{one.path}.devices: partitions are not GPUs, and are left out")
     named = [f"gpu.index in {json.dumps(indexes)}"] if indexes else []
     named += [f"gpu.uuid in {json.dumps(uuids)}"] if uuids else []
     return {"when": " || ".join(named), **shared} if named else None

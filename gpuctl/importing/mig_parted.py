@@ -90,7 +90,7 @@ def load_mig_parted(path: Path) -> MigPartedFile:
     else:
         found = MigPartedFile(_document(document, errors))
     if errors:
-        raise ConfigError(f"{path} is no configuration of mig-parted: " + "; ".join(errors), "correct it")
+        raise ConfigError(f"{path} is not a mig-parted configuration: " + "; ".join(errors), "correct it")
     return found
 
 
@@ -101,7 +101,7 @@ def read_yaml(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no YAML: {error}", "correct it") from error
+        raise ConfigError(f"{path} is not YAML: {error}", "correct it") from error
 
 
 def _config_map(document: Mapping[str, Any], errors: list[str]) -> MigPartedFile:
@@ -109,16 +109,16 @@ def _config_map(document: Mapping[str, Any], errors: list[str]) -> MigPartedFile
     data = document.get("data")
     text = data.get(_KEY) if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(text, str):
-        errors.append(f"data.{_KEY}: is missing, though NVIDIA's MIG manager reads it")
+        errors.append(f"data.{_KEY}: is missing, but NVIDIA's MIG manager reads it")
         return MigPartedFile({})
     wrong: list[str] = []
     try:
         configs = _document(load_strictly(text), wrong)
     except yaml.YAMLError as error:
-        configs, wrong = {}, [f"is no YAML: {error}"]
+        configs, wrong = {}, [f"is not YAML: {error}"]
     errors += [f"data.{_KEY}: {one}" for one in wrong]
     lost = tuple(
-        f"data.{key}: left out, since it is no configuration of mig-parted" for key in data if key != _KEY
+        f"data.{key}: left out, because it is not a mig-parted configuration" for key in data if key != _KEY
     )
     return MigPartedFile(configs, in_config_map=True, lost=lost)
 
@@ -176,7 +176,7 @@ def _devices(value: Any, path: str, errors: list[str]) -> tuple[int, ...] | None
         errors.append(f"{path}: must be all, or a list of indexes")
         return None
     if len(set(value)) < len(value):
-        errors.append(f"{path}: an index stands more than once")
+        errors.append(f"{path}: an index is listed more than once")
     return tuple(value)
 
 
@@ -189,7 +189,7 @@ def _device_ids(value: Any, path: str, errors: list[str]) -> tuple[str, ...]:
         return ()
     upper = [one.upper() for one in ids]
     if len(set(upper)) < len(upper):
-        errors.append(f"{path}: an id stands more than once")
+        errors.append(f"{path}: an id is listed more than once")
     return tuple(ids)
 
 
@@ -199,17 +199,17 @@ def _profiles(
     value = entry.get("mig-devices")
     if value is None:
         if enabled:
-            errors.append(f"{path}: is missing, though mig-enabled is true")
+            errors.append(f"{path}: is missing, although mig-enabled is true")
         return ()
     if not isinstance(value, dict):
         errors.append(f"{path}: must be a mapping from profile to number")
         return ()
     if value and not enabled:
-        errors.append(f"{path}: must be empty, since mig-enabled is false")
+        errors.append(f"{path}: must be empty, because mig-enabled is false")
     before = len(errors)
     for name, count in value.items():
         if not isinstance(name, str) or not _LISTED_PROFILE.fullmatch(name):
-            errors.append(f"{path}.{name}: is no profile such as 1g.10gb+me")
+            errors.append(f"{path}.{name}: is not a profile such as 1g.10gb+me")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_PARTITIONS:
             errors.append(f"{path}.{name}: must be a number from 0 to {MOST_PARTITIONS}")
     if len(errors) > before:
@@ -268,7 +268,7 @@ def _rule(where: str, entry: Entry, mode: Mode, lost: list[str]) -> _Rule:
     """The rule for one entry; it hides the GPUs if their partitions have no equivalent."""
     when = _when(where, entry, lost)
     if when is None:
-        return _Rule(f"{where}: no model that it names is known", {})
+        return _Rule(f"{where}: none of its models is known", {})
     selects = {"when": when} if when else {}
     if mode == "static" and entry.enabled:
         partitions = ", ".join(f"{count} x {name}" for name, count in entry.profiles) or "none"
@@ -316,7 +316,7 @@ def _mig(where: str, entry: Entry, lost: list[str]) -> Any:
     for name, count in entry.profiles:
         profile = whole_instance(name)
         if profile is None:
-            what = "is a part of a GPU instance, or has an attribute that is not known"
+            what = "is a part of a GPU instance, or has an unknown attribute"
             lost.append(f"{where}.mig-devices: {name} {what}; its GPUs are hidden")
             return None
         layout[profile] = layout.get(profile, 0) + count

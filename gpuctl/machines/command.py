@@ -25,11 +25,10 @@ def _shipped(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=_shipped)
 @output_option("wide", "name")
 def machines(names: tuple[str, ...], output: str) -> None:
-    """List the machines that --machine of other commands takes: those that ship, or the ones that are named.
+    """List the machines for --machine of other commands: the built-in ones, or those that are named.
 
-    A machine file of your own is checked on the way; docs/fakes-and-machines.md has its fields.
-
-    Exit codes: 0, 1 for a machine that is not there or a file that is wrong, 2 for a wrong command line.
+    A machine file of your own is checked as well; docs/fakes-and-machines.md has its fields. Exit codes: 0,
+    1 for a machine that does not exist or a file that is wrong, 2 for a wrong command line.
     """
     from fakegpu.machine.spec import known_machines, load_machine
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def mig() -> None:
-    """See what MIG can make of GPUs."""
+    """Show which MIG partitions fit on GPUs."""
 
 
 @mig.command(short_help="Draw which layouts of partitions fit the GPUs of a machine.")
 @machine_option(required=True)
-@config_options("A node configuration: shows what it makes of each GPU.")
+@config_options("A node configuration: shows how it offers each GPU.")
 @click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
-@click.option("--layout", help="all-balanced, all-1g.10gb and so on, or profiles: 1g,1g,2g,3g.")
+@click.option("--layout", help="A layout such as all-balanced or all-1g.10gb, or profiles: 1g,1g,2g,3g.")
 @output_option()
 def plan(
     machine: str,
@@ -36,9 +36,9 @@ def plan(
 ) -> None:
     """Draw which layouts of partitions fit the GPUs of a machine. Needs no cluster and no GPU.
 
-    Partitions lie in memory slices: each box covers those that a partition takes. Without more, the profiles
-    and all layouts with names are drawn; with --layout whether this one fits and where its partitions lie, or
-    why not and what comes nearest; with --config what a node configuration makes of the GPUs.
+    Partitions lie in memory slices: each box covers those that a partition takes. By default it draws the
+    profiles and all named layouts; with --layout, whether this one fits and where its partitions lie, or why
+    not and the nearest one that does; with --config, how a node configuration offers the GPUs.
 
     Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a machine, GPU or configuration that cannot
     be used, 2 for a wrong command line.

@@ -213,7 +213,7 @@ def read_layout(text: str) -> Layout:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(names) > MOST_PARTITIONS:
         raise ConfigError(
-            f"{text!r} is no layout",
+            f"{text!r} is not a layout",
             f"name one, such as all-balanced, or 1 to {MOST_PARTITIONS} profiles: 1g,1g,2g",
         )
     return names
@@ -278,7 +278,7 @@ def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:
         f"{name} starts at {', '.join(map(str, starts[name]))}"
         for name in dict.fromkeys(profile.name for profile in wanted)
     )
-    return f"its partitions overlap wherever they lie: {where}"
+    return f"its partitions overlap wherever they are placed: {where}"
 
 
 def _nearest(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> tuple[Placed, ...]:

@@ -240,7 +240,7 @@ def _nvlink(gpu: GpuFacts, islands: Sequence[str]) -> str:
     if gpu.nvlink_island is None:
         return "none"
     number = islands.index(gpu.nvlink_island)
-    return f"{chr(ord('A') + number)}: {ranges(gpu.nvlink_peers) or 'nobody here'}"
+    return f"{chr(ord('A') + number)}: {ranges(gpu.nvlink_peers) or 'none here'}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

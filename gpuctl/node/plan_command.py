@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @machine_option(required=True)
-@config_options("The node configuration; without it every GPU is offered as a whole.")
+@config_options("The node configuration; default: every GPU is offered as a whole.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name.")
 @output_option("name", "svg")
 def plan(
@@ -28,8 +28,8 @@ def plan(
 ) -> None:
     """Show exactly what a node would publish. Needs no cluster and no GPU.
 
-    With -o json or yaml it is a List of ResourceSlices that kubectl applies, as autoscalers that simulate
-    nodes want it. With -o svg it is a picture of the forms that GPUs have; GPUs alike are drawn once.
+    With -o json or yaml it prints a List of ResourceSlices for kubectl apply, as needed by autoscalers that
+    simulate nodes. With -o svg it draws the forms of the GPUs; equal GPUs are drawn once.
 
     Exit codes: 0, 1 for a machine or a configuration that cannot be used, 2 for a wrong command line.
     """
@@ -98,4 +98,4 @@ def _health_lines(rules: HealthRules) -> Iterator[str]:
         yield f"pods are evicted from a GPU that is tainted as {', '.join(evicting)}"
     if rules.xids:
         judged = ", ".join(f"{code} {word}" for code, word in sorted(rules.xids.items()))
-        yield f"XIDs that are judged otherwise than by the driver's table: {judged}"
+        yield f"XIDs with a judgment of the node configuration: {judged}"

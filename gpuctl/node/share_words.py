@@ -66,14 +66,14 @@ def why_not_limited(device: Object) -> str | None:
     if withheld is not None:
         return str(withheld)
     if attribute(device, "profile") is not None:
-        return "it is a partition, and NVML takes no handle of MIG"
+        return "it is a partition, and NVML sets no limits on MIG devices"
     version = str(attribute(device, "driverVersion") or "")
     branch = version.partition(".")[0]
     if not branch.isdecimal():
-        return "nobody could ask NVML"
+        return "NVML could not be asked"
     if int(branch) < FIRST_DRIVER:
-        return f"its NVIDIA driver {version} is older than R{FIRST_DRIVER}, which brought them"
-    return "NVML did not tell whether it can: see the log of the controller there"
+        return f"its NVIDIA driver {version} is older than R{FIRST_DRIVER}, the first with memory limits"
+    return "NVML did not report whether it supports them: see the controller's log there"
 
 
 def limits_lines(slices: Iterable[Object]) -> Iterator[str]:
@@ -93,6 +93,6 @@ def limits_lines(slices: Iterable[Object]) -> Iterator[str]:
     for reason, gpus in answers.items():
         which = f"GPU {', '.join(gpus)}"
         if reason is None:
-            yield f"memory limits: the NVIDIA driver holds shares to their memory on {which}"
+            yield f"memory limits: the NVIDIA driver enforces them on {which}"
         elif shared or withheld:
             yield f"no memory limits on {which}: {reason}"

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def topology(
     node: str | None, machine: str | None, kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
-    """Draw how the GPUs of NODE reach each other, in the terms of nvidia-smi topo -m.
+    """Draw how the GPUs of NODE are connected, in the terms of nvidia-smi topo -m.
 
-    It is read from what the node publishes. A GPU that is offered in partitions only stands there without
-    NVLinks, since partitions cannot use them. With -o svg it is a picture.
+    It reads the node's slices. A GPU that is only offered in partitions is shown without NVLinks, since
+    partitions cannot use them. With -o svg it draws a picture.
 
     Exit codes: 0, 1 for a node that publishes no GPU or a cluster that cannot be reached, 2 for a wrong
     command line.

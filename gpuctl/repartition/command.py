@@ -13,10 +13,10 @@ from gpuctl.node.options import machine_option
 
 @click.command()
 @click.argument("node", shell_complete=nodes)
-@click.option("--layout", help="all-balanced, all-1g.10gb and so on, or profiles: 1g,1g,2g,3g.")
-@click.option("--mig-config", metavar="FILE:NAME", help="A configuration in a file of mig-parted.")
+@click.option("--layout", help="A layout such as all-balanced or all-1g.10gb, or profiles: 1g,1g,2g,3g.")
+@click.option("--mig-config", metavar="FILE:NAME", help="A configuration in a mig-parted file.")
 @click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
-@machine_option(what="A machine or a machine file with such GPUs, for a model that does not ship.")
+@machine_option(what="A machine, or a machine file, with such GPUs: for a model that is not built in.")
 @click.option("--yes", is_flag=True, help="Do it: cordon, evict, wait for your commands, uncordon.")
 @click.option(
     "--timeout",
@@ -24,7 +24,7 @@ from gpuctl.node.options import machine_option
     default=1800.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait altogether, with --yes.",
+    help="How long to wait in total, with --yes.",
 )
 @cluster_options
 @output_option()
@@ -40,13 +40,13 @@ def repartition(
     context: str | None,
     output: str,
 ) -> None:
-    """Change the static MIG partitions of the GPUs of NODE, and leave nobody's pod without its GPU.
+    """Change the static MIG partitions of the GPUs of NODE, without taking a GPU from a running pod.
 
-    Shows which pods stand in the way, the steps, and the commands to run on the node, since nobody can cut a
-    GPU from afar. Without --yes nothing happens. With it the node is cordoned, the pods that use the GPUs are
-    evicted (PodDisruptionBudgets are kept), the commands are printed, and once the node publishes the wanted
-    partitions it is uncordoned. GPUs whose partitions the driver makes by itself need nothing of this: change
-    their node configuration.
+    Shows the pods in the way, the steps, and the commands that you have to run on the node. Without --yes
+    nothing happens. With it the node is cordoned, the pods that use the GPUs are evicted
+    (PodDisruptionBudgets are kept), the commands are printed, and once the node publishes the wanted
+    partitions it is uncordoned. GPUs whose partitions the driver makes need none of this: change their node
+    configuration.
 
     Exit codes: 0 when the plan is shown, or with --yes when all is as wanted; 3 with --yes when it is not
     (the node stays cordoned); 1 for a node, layout or GPU that cannot be used, or a cluster that cannot be

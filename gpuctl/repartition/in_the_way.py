@@ -57,7 +57,7 @@ class ClaimInTheWay:
 
     def line(self, words: Callable[[PodInTheWay], str]) -> str:
         """The claim with its devices and users, for people; ``words`` describe a pod."""
-        users = ", ".join((*map(words, self.pods), *self.others)) or "nobody uses it now"
+        users = ", ".join((*map(words, self.pods), *self.others)) or "not in use now"
         return f"  claim {self} has {', '.join(self.devices)}: {users}"
 
 

@@ -44,7 +44,8 @@ def read_node(view: ClusterView, node: str) -> tuple[Object, tuple[Object, ...]]
     slices = complete_slices(view, node)
     if slices is None:
         raise ConfigError(
-            f"{node} publishes no complete pool of the driver {DRIVER_NAME}", "see that the driver runs there"
+            f"{node} publishes no complete pool of the driver {DRIVER_NAME}",
+            "check that the driver runs there",
         )
     return stored, slices
 

@@ -102,12 +102,13 @@ def repartition(client: KubeClient, plan: Plan, timeout_seconds: float, output: 
         return
     if daemons := ", ".join(str(pod) for pod in plan.pods if pod.of_daemon_set):
         raise ConfigError(
-            f"{daemons} belong to DaemonSets, which start them again in spite of a cordon", "stop these first"
+            f"{daemons} belong to DaemonSets, which restart them despite a cordon",
+            "stop these DaemonSets first",
         )
     try:
         missing = carry_out(client, plan, timeout_seconds, lambda text: say(text, err=output != "table"))
     except BaseException:  # an interrupt as well: the node's next user has to know
-        say(f"{plan.node} may still be cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
+        say(f"{plan.node} may still be cordoned: `kubectl uncordon {plan.node}` undoes that", err=True)
         raise
     _report(plan, missing, output)
     if missing or plan.by_driver:
@@ -125,7 +126,7 @@ def _report(plan: Plan, missing: Sequence[str], output: str) -> None:
         for one in missing:
             say(f"  {one}", err=True)
     if cordoned:
-        say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
+        say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` undoes that", err=True)
     for line in _left_to_driver(plan):
         say(line, err=True)
 
@@ -162,7 +163,7 @@ def carry_out(
         for pod in in_the_way.pods_of(claims):
             if not pod.ends:
                 refused = in_the_way.evict(client, pod)
-                left.append(f"pod {pod} cannot be evicted: {refused}" if refused else f"pod {pod} ends")
+                left.append(f"pod {pod} cannot be evicted: {refused}" if refused else f"pod {pod} is ending")
         # After its last pod a claim keeps its devices until Kubernetes' controller clears its allocation.
         return left or (f"claim {claim} still has {', '.join(claim.devices)}" for claim in claims)
 
@@ -175,10 +176,10 @@ def carry_out(
     # Cordoned before the first eviction: else the scheduler could give the GPUs to the next pod.
     if not plan.cordoned:
         in_the_way.set_cordon(client, node, cordoned=True)
-        say(f"{node} is cordoned: no new pods come to it")
+        say(f"{node} is cordoned: it gets no new pods")
     if left := waiting.wait_for_none(claims_left, deadline, pause, say_once):
         return left
-    say(f"nobody uses the GPUs any more; now run on {node}, as root:\n\n{plan.commands}\n")
+    say(f"the GPUs are not in use any more; now run on {node}, as root:\n\n{plan.commands}\n")
     if left := waiting.wait_for_none(partitions_missing, deadline, pause, say_once):
         return left
     say("the slices show the wanted partitions")
@@ -200,7 +201,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _left_to_driver(plan)
     if not plan.wanted:
         if not plan.by_driver:
-            yield f"nothing to do: the GPUs of {plan.node} are as wanted"
+            yield f"nothing to do: the GPUs of {plan.node} already have the wanted partitions"
         return
     for one in plan.wanted:
         now = profiles_text(one.gpu.partitions) or one.gpu.mode
@@ -211,7 +212,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from (claim.line(_pod_words) for claim in plan.claims)
     yield ""
     yield "steps, with --yes:"
-    yield f"  1. cordon {plan.node}" + (" (it is already, and stays so)" if plan.cordoned else "")
+    yield f"  1. cordon {plan.node}" + (" (it already is, and stays so)" if plan.cordoned else "")
     yield f"  2. evict {len(plan.pods)} pod{'s' * (len(plan.pods) != 1)} and wait until their claims are gone"
     yield f"  3. you run on {plan.node}, as root:"
     yield from (f"     {line}" for line in plan.commands.splitlines())
@@ -223,7 +224,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 def _pod_words(pod: in_the_way.PodInTheWay) -> str:
     if pod.of_daemon_set:
-        return f"pod {pod} of {pod.controller}, which starts it again in spite of a cordon: stop it first"
+        return f"pod {pod} of {pod.controller}, which restarts it despite a cordon: stop it first"
     if pod.controller is None:
-        return f"pod {pod}, which nobody starts again elsewhere"
+        return f"pod {pod}, which has no controller that recreates it"
     return f"pod {pod} of {pod.controller}"

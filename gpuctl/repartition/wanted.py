@@ -133,7 +133,7 @@ class MigConfig:
         if gpu.product not in names and gpu.product not in _KNOWN_PRODUCTS:
             model = gpu.product or "a GPU without a name"
             raise ConfigError(
-                f"whether the device filter of {self.name} means {model} is not known",
+                f"cannot tell whether the device filter of {self.name} matches {model}",
                 "name a layout with --layout",
             )
         return gpu.product in names
@@ -168,8 +168,8 @@ def _mig_of_model(product: str | None, machine: str | None) -> GpuMig:
     chosen = machine or _machine_with(product)
     if chosen is None:
         raise ConfigError(
-            f"what MIG can make of {product or 'a GPU without a name'} is not known here",
-            "describe it with --machine, or apply the layout with nvidia-mig-parted",
+            f"the MIG profiles of {product or 'a GPU without a name'} are not known",
+            "describe its machine with --machine, or apply the layout with nvidia-mig-parted",
         )
     # NVML would know, but only on the node. A pretended machine with such GPUs answers like it.
     for gpu in plan_node(chosen, "node", None).inventory.gpus:

@@ -101,6 +101,6 @@ def load_classes(files: Sequence[Path]) -> list[Object]:
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}", "check --classes") from error
         except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is no YAML: {error}", "check --classes") from error
+            raise ConfigError(f"{path} is not YAML: {error}", "check --classes") from error
         found += [one for one in documents if isinstance(one, dict) and one.get("kind") == "DeviceClass"]
     return found

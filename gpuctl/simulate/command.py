@@ -32,11 +32,11 @@ version: v1
 pods:
 - name: train
   count: 200
-  starts_seconds: 0        # when the first comes
-  every_seconds: 30        # then one each so often
-  lasts_seconds: 3600      # how long each runs; absent: for good
-  busy_gpus: 1.9           # how many GPUs' work each does; absent: not known
-  claims:                  # each the spec of a ResourceClaim
+  starts_seconds: 0        # when the first one starts
+  every_seconds: 30        # time between one start and the next
+  lasts_seconds: 3600      # how long each runs; absent: forever
+  busy_gpus: 1.9           # how many GPUs each keeps busy; absent: not known
+  claims:                  # each is the spec of a ResourceClaim
   - devices:
       requests:
       - name: gpus
@@ -47,23 +47,27 @@ pods:
 @click.command(context_settings={"show_default": True}, epilog=WORKLOAD_HELP)
 @click.option(
     "--nodes",
-    help="How many nodes of --machine, or of several, with labels or without: hgx-h100=4,t4[pool=dev]=2.",
+    help="How many nodes of --machine, or of several machines, with or without labels: "
+    "hgx-h100=4,t4[pool=dev]=2.",
 )
 @machine_option()
-@click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
+@click.option("--from-cluster", is_flag=True, help="Start from a live cluster, with its claims in use.")
 @cluster_options
 @click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
 @config_options("The node configuration of all nodes.")
 @click.option(
-    "--classes", type=_FILE, multiple=True, help="DeviceClasses instead of the shipped or the cluster's ones."
+    "--classes",
+    type=_FILE,
+    multiple=True,
+    help="DeviceClasses instead of the built-in ones or those of the cluster.",
 )
 @click.option(
-    "--hours", type=click.FloatRange(min=0, min_open=True), help="Go on for so long, in simulated time."
+    "--hours", type=click.FloatRange(min=0, min_open=True), help="How long to run, in simulated time."
 )
 @click.option(
-    "--gpu-hour-cost", type=click.FloatRange(min=0), help="What a GPU costs in an hour, in any currency."
+    "--gpu-hour-cost", type=click.FloatRange(min=0), help="The cost of a GPU per hour, in any currency."
 )
-@click.option("--seed", default=1, help="The chances by which one of the nodes that fit is taken.")
+@click.option("--seed", default=1, help="The seed for the choice among the nodes that fit.")
 @output_option()
 def simulate(
     nodes: str | None,
@@ -80,13 +84,13 @@ def simulate(
     seed: int,
     output: str,
 ) -> None:
-    """Place the pods of a workload on simulated nodes: who gets in, who waits and why, and what is left.
+    """Place the pods of a workload on simulated nodes: which run, which wait and why, and what is left.
 
-    Devices are given by the scheduler's own rules; CPU, memory and taints of nodes are not looked at. It
-    gives the same for the same seed. Nodes are those of --nodes, without any cluster and GPU, or with
-    --from-cluster those of a live one that are not cordoned: claims that have devices there keep them.
+    Devices are allocated by the scheduler's rules; CPU, memory and taints of nodes are ignored. The same seed
+    gives the same result. The nodes are those of --nodes, which need no cluster and no GPU, or with
+    --from-cluster those of a live cluster that are not cordoned: claims with devices there keep them.
 
-    GPU-hours are counted over --hours; without, until all pods have come and all that can be are placed.
+    GPU-hours are counted over --hours; without it, until all pods have come and all that fit are placed.
 
     Exit codes: 0 when every pod was placed, 3 when some still wait at the end, 1 for a file or a cluster that
     cannot be used, 2 for a wrong command line.
@@ -100,9 +104,11 @@ def simulate(
     from gpuctl.simulate.workload import load_workload
 
     if from_cluster == (nodes is not None):
-        raise click.UsageError("name --nodes, or begin with a cluster by --from-cluster")
+        raise click.UsageError("give --nodes, or start from a cluster with --from-cluster")
     if from_cluster and (machine or config):
-        raise click.UsageError("--machine and --config say what --nodes are, not what a cluster is")
+        raise click.UsageError(
+            "--machine and --config describe --nodes, and cannot be combined with --from-cluster"
+        )
     machines = _read_machines(nodes, machine) if nodes is not None else ()
     groups = load_workload(workload)
     until = None if hours is None else _until(hours, groups)
@@ -199,7 +205,7 @@ def _read_machines(nodes: str, machine: str | None) -> tuple[_Nodes, ...]:
     if machine is not None:
         if not nodes.isascii() or not nodes.isdigit():
             raise click.UsageError(
-                f"--nodes {nodes} is no number: with --machine it says how many like nodes"
+                f"--nodes {nodes} is not a number: with --machine it is the number of equal nodes"
             )
         found = (_Nodes(machine, int(nodes)),)
     else:
@@ -222,7 +228,7 @@ def _nodes_of(text: str) -> _Nodes:
     match = _NODES.fullmatch(text)
     if match is None:
         raise click.UsageError(
-            f"--nodes {text}: name the --machine of so many nodes, or write machines: hgx-h100=4,a30-quad=2"
+            f"--nodes {text}: give their --machine, or write machines: hgx-h100=4,a30-quad=2"
         )
     labels = None if match["labels"] is None else read_labels(match["labels"])
     return _Nodes(match["machine"], int(match["count"]), labels)

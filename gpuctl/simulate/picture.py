@@ -100,13 +100,13 @@ def _fragments(result: Result) -> Iterator[str]:
 def _hours(result: Result) -> Iterator[str]:
     """How long the simulation lasted, and how much of it GPUs were in use and busy."""
     if not result.ended_seconds:
-        yield "all of it at one moment: --hours says over how long to count GPU-hours"
+        yield "everything happened at one moment: --hours says over how long to count GPU-hours"
         return
     used = _percent(result.hours_in_use, result.gpu_hours)
     yield f"over {result.ended_seconds / 3600:,.1f} hours {used} of the GPU-hours were in use"
     if result.busy_hours is not None:
         busy = _percent(result.busy_hours, result.gpu_hours)
-        yield f"{busy} of the GPU-hours were work, as the workload says"
+        yield f"{busy} of the GPU-hours were work, according to the workload"
 
 
 def _costs(cost: Cost | None) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _costs(cost: Cost | None) -> Iterator[str]:
         work = (
             f", {cost.without_work:,.2f} for GPU-hours without work" if cost.without_work is not None else ""
         )
-        yield f"cost: {cost.total:,.2f}, of it {cost.idle:,.2f} for GPUs that nobody had{work}"
+        yield f"cost: {cost.total:,.2f}, of it {cost.idle:,.2f} for unused GPUs{work}"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -144,13 +144,11 @@ def _reason(outcome: Outcome) -> str:
         case "counters" if holders:
             return f"their GPU is taken in another form by {holders}"
         case "capacity" if holders:
-            return f"too little is left beside {holders}"
+            return f"too little is left next to {holders}"
         case _:
             return outcome.reason
 
 
 def _holder(claim: str) -> str:
     namespace, _, name = claim.partition("/")
-    return (
-        f"pods of {name.rpartition('-')[0]}" if namespace == SIMULATION else "claims that were there before"
-    )
+    return f"pods of {name.rpartition('-')[0]}" if namespace == SIMULATION else "earlier claims"

@@ -103,7 +103,7 @@ def load_workload(path: Path) -> tuple[PodGroup, ...]:
             f"the workload {path} cannot be read: {error.strerror}", "check --workload"
         ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"the workload {path} is no YAML: {error}", "correct it") from error
+        raise ConfigError(f"the workload {path} is not YAML: {error}", "correct it") from error
     errors = sorted(jsonschema.Draft202012Validator(_SCHEMA).iter_errors(document), key=lambda e: e.json_path)
     wrong = [
         f"{error.json_path.removeprefix('$').lstrip('.') or 'the document'}: {error.message}"
@@ -112,7 +112,8 @@ def load_workload(path: Path) -> tuple[PodGroup, ...]:
     if not wrong:
         names = [group["name"] for group in document["pods"]]
         wrong = [
-            f"pods: the name {name} stands twice" for name in sorted({n for n in names if names.count(n) > 1})
+            f"pods: the name {name} is used twice"
+            for name in sorted({n for n in names if names.count(n) > 1})
         ]
     if wrong:
         raise ConfigError(

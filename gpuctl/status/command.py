@@ -26,29 +26,29 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 @click.command()
-@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and show changes until Ctrl-C.")
 @cluster_options
 @output_option("wide", "name", "svg")
 def status(watch: bool, kubeconfig: Path | None, context: str | None, output: str) -> None:
-    """Show the nodes with GPUs: what is allocated or free by tier, and what is amiss.
+    """Show the nodes with GPUs: what is allocated or free by tier, and what is wrong.
 
-    Forms of one GPU exclude each other: FREE are the devices that a claim could have now, each by itself,
-    and AT-ONCE how many of them together; EXCLUDED are those whose GPU is taken in another form. Of shared
-    devices FREE are those with room, and CLAIMS-LEFT (-o wide) for how many claims that ask for no amount.
+    Forms of one GPU exclude each other: FREE are the devices that a claim could have now, each by itself, and
+    AT-ONCE how many of them together; EXCLUDED are those whose GPU is taken in another form. A shared device
+    is FREE while it has room; CLAIMS-LEFT (-o wide) says for how many claims that ask for no amount.
 
-    Below stand what shares of GPUs hold of memory and what they use, as far as the status of claims tells:
-    by GPU, with -o wide by share as well.
+    Below are the memory limits of shares and their use, as far as the status of claims reports them: by GPU,
+    with -o wide also by share.
 
-    With --watch a terminal shows every GPU with its holders and its health, drawn anew when something has
-    changed. In a pipe, and with -o json, yaml or name, rows that changed go on below those of before. With
-    -o svg it is a picture of who holds what.
+    With --watch a terminal shows every GPU with its holders and its health, and redraws them after changes.
+    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones. With -o svg it
+    draws the holders of all GPUs.
 
     Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used, a memory limit is not
-    held or a pod waits for devices that no node has free, 1 for a cluster that cannot be reached, 2 for a
+    enforced or a pod waits for devices that no node has free, 1 for a cluster that cannot be reached, 2 for a
     wrong command line, 130 when --watch is ended with Ctrl-C.
     """
     if watch and output == "svg":
-        raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
+        raise click.UsageError("-o svg cannot be combined with --watch: leave out one of them")
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import states_of
 

@@ -96,7 +96,7 @@ def _driver(view: NodeView) -> str:
 
 def _node_notes(view: NodeView) -> list[Text]:
     problem = view.state.pool_problem
-    return [Text(f"  nothing of its pool can be allocated: {problem}", "red")] if problem else []
+    return [Text(f"  no device of its pool can be allocated: {problem}", "red")] if problem else []
 
 
 def _gpu_line(gpu: GpuState) -> Text:
@@ -116,7 +116,7 @@ def _gpu_line(gpu: GpuState) -> Text:
 def holder(one: Holding) -> str:
     """The claim, its pods, and what it holds: ``team/train (pod train-0): mig 1g.10gb``."""
     pods = f" (pod {', '.join(one.pods)})" if one.pods else ""
-    what = "looks on" if one.admin_access else ", ".join(filter(None, (one.tier, one.taken)))
+    what = "admin access" if one.admin_access else ", ".join(filter(None, (one.tier, one.taken)))
     trouble = f" NOT READY: {in_one_line(one.trouble)}" if one.trouble else ""
     return f"{one.claim}{pods}: {what}{trouble}"
 

@@ -62,7 +62,9 @@ def _cards(drawing: Drawing, views: Sequence[NodeView], y: float) -> float:
         drawing.words(_WIDTH - _MARGIN - 12, y + 22, about, "faint", anchor="end")
         at = y + 32
         if problem:
-            drawing.words(_MARGIN + 12, at + 10, fitted(f"nothing can be allocated: {problem}", 880), "alarm")
+            drawing.words(
+                _MARGIN + 12, at + 10, fitted(f"no device can be allocated: {problem}", 880), "alarm"
+            )
             at += LINE
         for gpu in view.gpus:
             _bar(drawing, gpu, at)
@@ -95,7 +97,7 @@ def _bar(drawing: Drawing, gpu: GpuState, y: float) -> None:
 def _taints(drawing: Drawing, gpu: GpuState, x: float, y: float) -> None:
     """There is room for two lines beside a bar; if there are more taints, the others are only counted."""
     taints = [str(one.taint).removeprefix("gpu.nvidia.com/") for one in gpu.taints]
-    lines = taints if len(taints) <= 2 else [taints[0], f"and {len(taints) - 1} taints more"]
+    lines = taints if len(taints) <= 2 else [taints[0], f"and {len(taints) - 1} more taints"]
     kind = "alarm small" if gpu.is_sick else "faint small"
     width = _WIDTH - _MARGIN - 8 - x
     for number, line in enumerate(lines):

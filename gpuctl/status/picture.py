@@ -70,7 +70,7 @@ def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
     """What is amiss, node by node; devices of a GPU with the same taints share a line."""
     for node in nodes:
         if node.pool_problem:
-            yield f"{node.name}: nothing of this pool can be allocated: {node.pool_problem}"
+            yield f"{node.name}: no device of this pool can be allocated: {node.pool_problem}"
     for node in nodes:
         for one in node.tainted:
             yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}"
@@ -88,7 +88,7 @@ def _who(one: Tainted) -> str:
         return f"{one.devices[0]} is"
     gpu = one.gpu if one.index is None else f"GPU {one.index} ({one.gpu})"
     if len(one.devices) == one.of_gpu:
-        return f"{gpu}: all {one.of_gpu} devices of it are"
+        return f"{gpu}: all of its {one.of_gpu} devices are"
     if len(one.devices) == 1:
         return f"{gpu}: {one.devices[0]} is"
     return f"{gpu}: {len(one.devices)} of its {one.of_gpu} devices are"
@@ -115,7 +115,7 @@ class News:
         found = columns(heads, changed, no_heads=True).splitlines() if changed else []
         found += [f"gone: {node}, {tier}" for node, tier in known if (node, tier) not in self._rows]
         found += [one for one in self._sentences if one not in former]
-        found += [f"over: {one}" for one in former if one not in self._sentences]
+        found += [f"resolved: {one}" for one in former if one not in self._sentences]
         return found
 
     def _of(self, nodes: Sequence[NodeState]) -> tuple[dict[tuple[str, str], Row], list[str]]:

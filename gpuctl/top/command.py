@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     type=click.Choice(("claim", "namespace", "class", "node")),
     default="claim",
     show_default=True,
-    help="What is added up; by claim each device has a row.",
+    help="What to sum up; `claim` has a row for each device.",
 )
 @cluster_options
 @output_option("wide")
 def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, output: str) -> None:
-    """Show who uses how much of the GPUs that he holds, of all nodes or of NODE; who uses most comes first.
+    """Show how much claims use of the GPUs that they hold, of all nodes or of NODE, the largest use first.
 
-    What is held say slices and claims. What is used and how busy devices are say the metrics of the kubelet
-    plugins, which are read through the API server: that takes the right to get pods/proxy where the driver
-    runs, and plugins that serve metrics. Where they do not, used memory of shares comes from the status of
-    claims, and what is not told is ``-``; lines below say why.
+    Slices and claims say what is held. Use and load come from the metrics of the kubelet plugins, which are
+    read through the API server: this needs the right to get pods/proxy in the driver's namespace, and plugins
+    that serve metrics. Without them the used memory of shares comes from the status of claims, and unknown
+    values are ``-``; lines below say why.
 
     Exit codes: 0, 1 for a node that publishes no GPU or a cluster that cannot be reached, 2 for a wrong
     command line.

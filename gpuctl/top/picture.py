@@ -38,7 +38,7 @@ def groups_picture(by: By, found: Sequence[Group], lacking: Sequence[Scraped]) -
         for one in found
     ]
     untold = sum(one.untold for one in found)
-    note = [f"of {untold} of the devices nobody tells what is used"] if untold else []
+    note = [f"the use of {untold} of the devices is unknown"] if untold else []
     return _with_notes(columns(heads, rows) if rows else _NOTHING, lacking, note)
 
 

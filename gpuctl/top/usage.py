@@ -199,7 +199,7 @@ def _usage(gpu: GpuState, one: Holding, key: Key, measured: Measured, by_status:
 _NAMES: Mapping[By, Callable[[Usage], str]] = {
     "claim": lambda one: one.claim,
     "namespace": lambda one: one.claim.partition("/")[0],
-    "class": lambda one: one.device_class or "(no class is told)",
+    "class": lambda one: one.device_class or "(unknown class)",
     "node": lambda one: one.node,
 }
 

@@ -251,7 +251,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "a certificate that is not used": (
         {"webhook": {"enabled": True, "certificates": {"secretName": "mine"}}},
-        "with selfSigned they do nothing",
+        "with selfSigned they have no effect",
     ),
     "an issuer without a name": (
         {"webhook": {"certificates": {"certManager": {"issuerKind": "ClusterIssuer"}}}},
@@ -274,7 +274,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "a kubelet's root with dots": ({"kubeletRoot": "/var/lib/../kubelet"}, "kubeletRoot"),
     "a cdi folder below the kubelet's root": (
         {"cdiDir": "/var/lib/kubelet/cdi"},
-        "lies below the kubelet's root",
+        "is below the kubelet's root",
     ),
     "an api server without a port": (
         {"apiServer": {"host": "10.0.0.1"}},
@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "their compute domains": (
         {"resources": {"computeDomains": {"enabled": True}}},
-        "resources.computeDomains.enabled is a value of NVIDIA's chart that does nothing here",
+        "resources.computeDomains.enabled is a value of NVIDIA's chart that has no effect here",
     ),
     "two of theirs, told together": (
         {"fullnameOverride": "gpus", "featureGates": {"DynamicMIG": True}},

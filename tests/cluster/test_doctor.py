@@ -112,7 +112,7 @@ def test_a_policy_that_nobody_binds_is_found(installed_cluster: RealCluster) -> 
     with without(installed_cluster, BINDING):
         found = wait_for_status(installed_cluster, "policies", "fail")
 
-    assert found["details"] == ["gpu-dra-own-events: nothing binds it with Deny"]
+    assert found["details"] == ["gpu-dra-own-events: no binding of it has the action Deny"]
 
 
 def test_a_webhook_is_tried_out(installed_cluster: RealCluster, tmp_path: Path) -> None:

@@ -267,8 +267,8 @@ def test_a_slice_is_of_the_nodes_own_pool(installed_cluster: RealCluster) -> Non
         ({"uuid": {"string": "GPU-1"}}, "needs the attribute type"),
         ({"type": {"int": 1}}, "needs the attribute type"),
         ({"type": {"string": "fpga"}}, "needs the attribute type"),
-        ({"type": {"string": "mig"}, "profile": {"int": 1}}, "of another type"),
-        ({"type": {"string": "gpu"}, "driverVersion": {"string": "580"}}, "of another type"),
+        ({"type": {"string": "mig"}, "profile": {"int": 1}}, "has a different type"),
+        ({"type": {"string": "gpu"}, "driverVersion": {"string": "580"}}, "has a different type"),
     ],
 )
 def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(

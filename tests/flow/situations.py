@@ -275,7 +275,7 @@ SITUATIONS = (
         "more than the node has",
         more_than_the_node_has,
         "never",
-        "the most that one publishes is 2",
+        "the most on one node is 2",
         THEIRS,
         helps="waiting does not help",
         never=True,
@@ -286,7 +286,7 @@ SITUATIONS = (
         "in-use",
         "theirs",
         THEIRS,
-        helps="frees when claim",
+        helps="wait until claim",
     ),
     Situation("tainted", tainted, "taint", "example.com/broken=yes:NoSchedule"),
     Situation("another taint is tolerated", other_taint_tolerated, "taint", "example.com/broken:NoExecute"),
@@ -299,7 +299,7 @@ SITUATIONS = (
         "64Gi of memory is needed, it has 40Gi",
         never=True,
     ),
-    Situation("shares used up", shares_used_up, "capacity", "theirs", THEIRS, helps="frees when claim"),
+    Situation("shares used up", shares_used_up, "capacity", "theirs", THEIRS, helps="wait until claim"),
     Situation(
         "shares left", shares_used_up, "capacity", "20Gi of memory is needed, 10Gi of 40Gi is left", THEIRS
     ),
@@ -329,7 +329,7 @@ SITUATIONS = (
         "too-few",
         "2 free for request container-1-request-0, which wants 3 devices",
         THEIRS,
-        helps="frees when claim",
+        helps="wait until claim",
     ),
     Situation(
         "extended resource by the thousand",
@@ -356,5 +356,5 @@ SITUATIONS = (
     ),
     Situation("more than a claim may have", more_than_a_claim_may_have, "too-many", "32", never=True),
     Situation("two claims, one device", two_claims_one_device, "together", "first", never=True),
-    Situation("devices elsewhere", devices_elsewhere, "no-match", "selects no device"),
+    Situation("devices on another node", devices_elsewhere, "no-match", "selects no device"),
 )

@@ -82,7 +82,7 @@ def test_the_reason_for_which_a_pod_waits_is_named(
     assert "nodeName" not in cluster.api.get(pod)["spec"]
     assert ("no node can ever serve it" in told["summary"]) is situation.never
     assert not (
-        situation.never and any("frees when" in (one.get("remedy") or "") for one in told["findings"])
+        situation.never and any("wait until claim" in (one.get("remedy") or "") for one in told["findings"])
     )
     code, drawn = explained(cluster, namespace, "pod", "waiting")
     assert (code, f"pod {namespace}/waiting: it waits" in drawn) == (3, True)

@@ -111,5 +111,5 @@ def test_a_node_whose_device_plugin_has_the_resource_is_asked_for_that(
     messages = [one["message"] for one in found["findings"] if one["kind"] == "device-plugin"]
     node = cluster.nodes[0].name
     assert messages == [
-        f"{node}: its device plugin has 2 {plugin_resource}, 1 of them for other pods; 2 is needed"
+        f"{node}: its device plugin has 2 {plugin_resource}, 1 of them for other pods; the pod needs 2"
     ]

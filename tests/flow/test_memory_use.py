@@ -177,7 +177,7 @@ def test_a_limit_that_is_gone_and_cannot_be_set_is_told_until_it_is_held_again(
         assert (kind, entry["device"] in message) == ("ResourceClaim", True)
         told = status_of_node(watched)
         assert told.exit_code == 3
-        assert "its memory limit is not held: " in told.output
+        assert "its memory limit is not enforced: " in told.output
         assert "it has no limit" in str(wait_for_status(driver, "memory-held", "fail")["details"])
     finally:
         machine.heal("set_memory_limits")
@@ -198,4 +198,4 @@ def test_the_doctor_is_content_with_a_node_that_holds_a_share(watched: Watched) 
         "memory-sockets": "ok",
         "memory-held": "ok",
     }, found
-    assert found["memory-held"]["message"] == "NVML holds each of 1 live container to its part"
+    assert found["memory-held"]["message"] == "NVML limits the memory of each of 1 live container"

@@ -100,7 +100,7 @@ def test_who_insists_on_memory_that_holds_gets_it_and_waits_where_it_is_only_cou
     wait_unschedulable(nodes.cluster, namespace, "fifth")
     told = " ".join(nodes.told(namespace, "fifth"))
     old = nodes.cluster.nodes[COUNTS].name
-    assert f"{old}: nobody holds a share there to its memory: its NVIDIA driver" in told
+    assert f"{old}: memory limits of shares are not enforced there: its NVIDIA driver" in told
     assert "is older than R615" in told
     api.create(pod_of("any", "shared-timesliced"), namespace)
     assert nodes.node_of(namespace, "any") == COUNTS
@@ -132,7 +132,7 @@ def test_a_node_whose_rules_forbid_it_promises_nothing(nodes: Nodes, namespace: 
         nodes.cluster.api.create(pod_of("late", "shared-burstable"), namespace)
         wait_unschedulable(nodes.cluster, namespace, "late")
         held = nodes.cluster.nodes[HOLDS].name
-        assert f"{held}: nobody holds a share there to its memory: {FORBIDDEN}" in nodes.told(
+        assert f"{held}: memory limits of shares are not enforced there: {FORBIDDEN}" in nodes.told(
             namespace, "late"
         )
     finally:

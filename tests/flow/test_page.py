@@ -22,7 +22,7 @@ def test_pods_and_sick_gpus_are_on_the_page_as_long_as_they_are_there(
 
         make_claim(cluster, namespace, "nine", request(count=9))
         cluster.api.create(gpu_pod("greedy", "nine"), namespace)
-        page.wait_words("", f"{namespace}/greedy", "Pods that wait 1", "the most that one publishes is 8")
+        page.wait_words("", f"{namespace}/greedy", "Pods that wait 1", "the most on one node is 8")
         answer = page.wait_words(
             f"pod/{namespace}/greedy", "What helps", "request gpu: 9 devices of class gpu.nvidia.com"
         )

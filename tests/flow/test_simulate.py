@@ -41,7 +41,7 @@ def test_what_pods_have_is_not_given_again_and_the_pods_that_fit_do_fit(
     assert (code, more["placed"], more["waiting"]) == (3, total - 3, 1)
     assert [(one["reason"], one["devices"]) for one in more["why"]] == [
         ("in use by pods of more", total - 3),
-        ("in use by claims that were there before", 3),
+        ("in use by earlier claims", 3),
     ]
     assert found["tiers"]["whole"]["allocated"] == total
     for number in range(total - 3):

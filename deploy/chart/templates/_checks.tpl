@@ -15,7 +15,7 @@
   {{- end -}}
 {{- end -}}
 {{- if hasPrefix (printf "%s/" $v.kubeletRoot) (printf "%s/" $v.cdiDir) -}}
-  {{- fail (printf "cdiDir: %s lies below the kubelet's root; it is a folder of the container runtime, /var/run/cdi or /etc/cdi" $v.cdiDir) -}}
+  {{- fail (printf "cdiDir: %s is below the kubelet's root; set a CDI folder of the container runtime, /var/run/cdi or /etc/cdi" $v.cdiDir) -}}
 {{- end -}}
 {{- if and (ne $v.driver.root "auto") (ne (clean $v.driver.root) $v.driver.root) -}}
   {{- fail (printf "driver.root: %q must be auto, or an absolute path without .. and without a / at its end" $v.driver.root) -}}
@@ -49,13 +49,13 @@
 {{- end -}}
 {{- end -}}
 {{- if and $v.affinity (eq $v.gpuNodes "all") -}}
-  {{- fail "gpuNodes: all with affinity: the affinity chooses the nodes, so leave gpuNodes as it is" -}}
+  {{- fail "gpuNodes: all with affinity: the affinity chooses the nodes, so leave gpuNodes at its default" -}}
 {{- end -}}
 {{- if and $v.apiServer.port (not $v.apiServer.host) -}}
-  {{- fail "apiServer.port without apiServer.host: give both, or neither" -}}
+  {{- fail "apiServer.port without apiServer.host: set both, or neither" -}}
 {{- end -}}
 {{- if and $v.apiServer.host (not $v.apiServer.port) -}}
-  {{- fail "apiServer.host without apiServer.port: give both, or neither" -}}
+  {{- fail "apiServer.host without apiServer.port: set both, or neither" -}}
 {{- end -}}
 {{- if and $v.serviceMonitor.enabled (not $v.metrics.enabled) -}}
   {{- fail "serviceMonitor.enabled without metrics.enabled: there would be nothing to scrape" -}}
@@ -99,18 +99,18 @@
 {{- $certificates := .certificates -}}
 {{- if and (eq $certificates.source "secret") .enabled -}}
   {{- if not $certificates.secretName -}}
-    {{- fail "webhook.certificates.source is secret, and webhook.certificates.secretName is empty: name the Secret with tls.crt and tls.key" -}}
+    {{- fail "webhook.certificates.source is secret, but webhook.certificates.secretName is empty: name the Secret with tls.crt and tls.key" -}}
   {{- end -}}
   {{- if not $certificates.caBundle -}}
     {{- fail "webhook.certificates.source is secret, and webhook.certificates.caBundle is empty: without the CA the API server would not trust the webhook" -}}
   {{- end -}}
 {{- end -}}
 {{- if and (ne $certificates.source "secret") (or $certificates.secretName $certificates.caBundle) -}}
-  {{- fail (printf "webhook.certificates.secretName and caBundle are for the source secret; with %s they do nothing" $certificates.source) -}}
+  {{- fail (printf "webhook.certificates.secretName and caBundle are for the source secret; with %s they have no effect" $certificates.source) -}}
 {{- end -}}
 {{- $issuer := $certificates.certManager -}}
 {{- if and (ne $issuer.issuerKind "selfSigned") (not $issuer.issuerName) -}}
-  {{- fail (printf "webhook.certificates.certManager.issuerKind is %s, and issuerName is empty" $issuer.issuerKind) -}}
+  {{- fail (printf "webhook.certificates.certManager.issuerKind is %s, but issuerName is empty" $issuer.issuerKind) -}}
 {{- end -}}
 {{- if and (eq $issuer.issuerKind "selfSigned") $issuer.issuerName -}}
   {{- fail "webhook.certificates.certManager.issuerName with issuerKind selfSigned: set issuerKind to Issuer or ClusterIssuer" -}}
@@ -122,7 +122,7 @@
 {{- with .Values.page -}}
 {{- if .service.enabled -}}
   {{- if not .enabled -}}
-    {{- fail "page.service.enabled without page.enabled: there is no page to reach" -}}
+    {{- fail "page.service.enabled without page.enabled: there is no page to serve" -}}
   {{- end -}}
   {{- if not .service.allowedFrom -}}
     {{- fail "page.service.enabled, but page.service.allowedFrom is empty: the page has no login, so name the pods of an authenticating proxy" -}}

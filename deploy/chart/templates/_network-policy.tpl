@@ -31,14 +31,14 @@ spec:
       {{- end }}
     {{- end }}
     {{- with .serves }}
-    # The API server, of which no selector tells.
+    # The API server, which no selector can name.
     - ports:
         - port: {{ . }}
     {{- end }}
   {{- end }}
   {{- if $restricted }}
   egress:
-    # The API server, of which no selector tells.
+    # The API server, which no selector can name.
     - ports:
         {{- range $values.networkPolicy.apiServerPorts }}
         - port: {{ . | int }}
@@ -46,7 +46,7 @@ spec:
         {{- with $values.apiServer.port }}
         - port: {{ . | int }}
         {{- end }}
-    # Names, where the API server is given by one.
+    # DNS, for an API server that is given by name.
     - ports:
         - {port: 53, protocol: UDP}
         - {port: 53, protocol: TCP}

@@ -12,7 +12,7 @@ all templates, and each begins with this: a value that was taken is removed, so 
     {{- range .passedOver }}{{ $passed = append $passed (toJson .) }}{{ end -}}
     {{- if .refused -}}
       {{- if not (or (kindIs "invalid" $given) (has (toJson $given) $passed)) -}}
-        {{- $refused = append $refused (printf "%s is a value of NVIDIA's chart that does nothing here: %s" .path .refused) -}}
+        {{- $refused = append $refused (printf "%s is a value of NVIDIA's chart that has no effect here: %s" .path .refused) -}}
       {{- end -}}
     {{- else if not (kindIs "invalid" $given) -}}
       {{- $target := $.Values -}}
@@ -20,13 +20,13 @@ all templates, and each begins with this: a value that was taken is removed, so 
       {{- range initial $to }}{{ $target = get $target . }}{{ end -}}
       {{- if .mapped -}}
         {{- if not (hasKey .mapped (toString $given)) -}}
-          {{- fail (printf "%s: %v is not understood; it may be %s" .path $given (keys .mapped | sortAlpha | join ", ")) -}}
+          {{- fail (printf "%s: %v is not supported; allowed: %s" .path $given (keys .mapped | sortAlpha | join ", ")) -}}
         {{- end -}}
         {{- $given = get .mapped (toString $given) -}}
       {{- end -}}
       {{- if .suffix -}}
         {{- if not (hasSuffix .suffix $given) -}}
-          {{- fail (printf "%s must end with %s: the kubelet has that folder below its root, which is kubeletRoot here" .path .suffix) -}}
+          {{- fail (printf "%s must end with %s: that is the kubelet's folder below its root, and kubeletRoot is set from it" .path .suffix) -}}
         {{- end -}}
         {{- $given = trimSuffix .suffix $given -}}
       {{- end -}}

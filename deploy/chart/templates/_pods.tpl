@@ -89,7 +89,7 @@ rollingUpdate:
   mountPath: {{ eq .Values.driver.root "auto" | ternary "/host" "/driver-root" }}
   readOnly: true
   mountPropagation: HostToContainer
-# All of it, since the nodes of GPUs and of MIG's capabilities come and go; a container's own /dev is a copy of its start.
+# All of /dev: device nodes of GPUs and of MIG capabilities come and go, and a container's own /dev does not follow.
 - name: dev
   mountPath: /dev
 {{- with .Values.extraVolumeMounts }}

@@ -12,7 +12,7 @@ from gpuctl.doctor.inside.sockets import SERVES
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 
-_NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"
+_NO_GPU = "no NVIDIA GPU is on the node's PCI bus"
 
 
 @check(
@@ -28,8 +28,8 @@ def _driver_root(seen: NodeSeen) -> Finding:
     if isinstance(files, Unread):
         return fail(
             files.why,
-            "install the NVIDIA driver, which is noticed by itself, or set --driver-root of the driver's "
-            "processes to where it is",
+            "install the NVIDIA driver, which is then found by itself, or set --driver-root of "
+            "the driver's processes to its folder",
             passed_over,
         )
     root = next((f"{one.path} ({one.name})" for one in seen.looked if not one.reason), "the driver root")
@@ -38,7 +38,7 @@ def _driver_root(seen: NodeSeen) -> Finding:
         return warn(
             f"driver {files.version} below {root} has no nvidia-smi, which sets time-slices and compute "
             "modes",
-            "install the driver's programs, where GPUs are to be shared",
+            "install the driver's programs if GPUs are to be shared",
         )
     return ok(
         f"driver {files.version} below {root}, {counted(len(files.libraries), 'library', 'libraries')}, "
@@ -58,12 +58,12 @@ def _library(seen: NodeSeen) -> Finding:
     if isinstance(seen.inventory, Unread):
         return fail(
             seen.inventory.why,
-            "see that the kernel module is loaded (lsmod) and what the kernel log says; "
+            "check that the kernel module is loaded (lsmod) and look into the kernel log; "
             "`nvidia-smi` on the node has to work first",
         )
-    found, version = seen.inventory, seen.inventory.driver_version or "of a version that it does not tell"
+    found, version = seen.inventory, seen.inventory.driver_version or "of an unknown version"
     if not found.gpus and not found.unread:
-        return warn(f"NVML, driver {version}, tells of no GPU", "nothing, where there is none")
+        return warn(f"NVML, driver {version}, reports no GPU", "nothing, if the node has none")
     problems = [
         f"{gpu.pci}: {one.call}: {one.message}"
         for gpu in found.gpus
@@ -71,14 +71,14 @@ def _library(seen: NodeSeen) -> Finding:
         if one.reason != "unlicensed"  # the check vgpu-license
     ]
     problems += [f"{one.call}: {one.message}" for one in found.problems]
-    problems += [f"{one.pci or 'a GPU'}: it never told who it is" for one in found.unread]
+    problems += [f"{one.pci or 'a GPU'}: it was never identified" for one in found.unread]
     if problems:
         return warn(
-            f"NVML, driver {version}, cannot tell everything of {counted(len(found.gpus), 'GPU')}",
-            "look for Xid messages in the kernel log; the taints of the devices say what it means",
+            f"NVML, driver {version}, cannot read everything about {counted(len(found.gpus), 'GPU')}",
+            "look for Xid messages in the kernel log; the taints of the devices say what they mean",
             problems,
         )
-    return ok(f"NVML, driver {version}, tells of {counted(len(found.gpus), 'GPU')}")
+    return ok(f"NVML, driver {version}, reports {counted(len(found.gpus), 'GPU')}")
 
 
 @check(
@@ -88,7 +88,7 @@ def _library(seen: NodeSeen) -> Finding:
 )
 def _same_driver(seen: NodeSeen) -> Finding:
     if seen.kernel_driver is None:
-        return skipped("sysfs does not tell which version of the kernel module is loaded")
+        return skipped("sysfs does not show the version of the loaded kernel module")
     driver_files = require(seen.driver_files)
     # The kernel module refuses libraries of any other version (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
     if seen.kernel_driver != driver_files.version:
@@ -119,9 +119,9 @@ def _device_nodes(seen: NodeSeen) -> Finding:
             missing,
         )
     if isinstance(seen.inventory, Unread):
-        return skipped("the control nodes are there; which GPUs there are is not known")
+        return skipped("the control nodes exist; the GPUs are not known")
     caps = sum(path.startswith("/dev/nvidia-caps/") for path in seen.device_nodes)
-    return ok(f"all {len(wanted)} device nodes are there, and {caps} of MIG capabilities")
+    return ok(f"all {len(wanted)} device nodes exist, and {caps} of MIG capabilities")
 
 
 @check(
@@ -131,13 +131,13 @@ def _device_nodes(seen: NodeSeen) -> Finding:
 )
 def _cgroups(seen: NodeSeen) -> Finding:
     if seen.cgroups is None:
-        return skipped(f"no control groups are seen below {seen.places.host_root}")
+        return skipped(f"no control groups found below {seen.places.host_root}")
     if seen.cgroups == 1:
         return warn(
             "the node has control groups of version 1",
-            "Kubernetes gives them up: use a system with version 2",
+            "Kubernetes is dropping them: use a system with version 2",
         )
-    return ok("control groups are of version 2")
+    return ok("control groups are version 2")
 
 
 @check(
@@ -151,7 +151,7 @@ def _cgroups(seen: NodeSeen) -> Finding:
 def _runtime(seen: NodeSeen) -> Finding:
     if not seen.runtimes:
         return skipped(
-            f"no configuration of containerd or CRI-O is seen below {seen.places.host_root}",
+            f"no configuration of containerd or CRI-O found below {seen.places.host_root}",
             "run `gpuctl doctor --local` as root of the node, or give --host-root",
         )
     wrong = [f"{one.file}: {one.wrong}" for one in seen.runtimes if one.wrong]
@@ -169,7 +169,7 @@ def _runtime(seen: NodeSeen) -> Finding:
     silent = [one.file for one in seen.runtimes if one.cdi is None and not one.since_2]
     if silent:
         return warn(
-            f"{', '.join(silent)} does not say whether CDI is on; it is off in containerd 1.7",
+            f"{', '.join(silent)} does not say whether CDI is on; in containerd 1.7 it is off",
             "set enable_cdi = true, unless it is containerd 2.0 or newer",
         )
     return ok(f"CDI is on by {', '.join(one.file for one in seen.runtimes)}")
@@ -194,7 +194,7 @@ def _folder(seen: NodeSeen) -> Finding:
             [f"{one.file}: {', '.join(one.folders or DEFAULT_FOLDERS)}" for one in elsewhere],
         )
     if not seen.runtimes:
-        return ok(f"{folder} can be written to; whether the runtime reads it is not seen from here")
+        return ok(f"{folder} can be written to; whether the runtime reads it cannot be checked from here")
     return ok(f"{folder} can be written to, and the container runtime reads it")
 
 
@@ -219,23 +219,23 @@ def _plugin(seen: NodeSeen) -> Finding:
     if not seen.plugins:
         return fail(
             f"no plugin has a socket in {folder}",
-            "see that gpu-dra-kubeletplugin runs, with the kubelet's folder for plugins as --plugins-dir",
+            "check that gpu-dra-kubeletplugin runs, with the kubelet's folder for plugins as --plugins-dir",
         )
     if SERVES not in seen.plugins.values():
         return fail(
-            f"no plugin in {folder} serves, so that no claim is prepared",
-            "the plugin's log says what it waits for, and what the kubelet said to it",
+            f"no plugin in {folder} serves, so no claim is prepared",
+            "the plugin's log says what it waits for, and what the kubelet answered",
             lines,
         )
     # In a rolling update two plugins have a socket, each of its own name.
     silent = [line for line, answer in zip(lines, seen.plugins.values(), strict=True) if answer != SERVES]
     if silent:
         return warn(
-            f"{counted(len(silent), 'socket')} beside that of the plugin that serves",
-            "nothing in a rolling update; else delete the socket that nobody answers at",
+            f"{counted(len(silent), 'socket')} without a serving plugin, next to one that serves",
+            "nothing during a rolling update; else delete the socket without a plugin",
             silent,
         )
-    return ok(f"{counted(len(lines), 'plugin')} serves, and the kubelet has it registered")
+    return ok(f"{counted(len(lines), 'plugin')} serves and is registered with the kubelet")
 
 
 @check(
@@ -246,8 +246,8 @@ def _plugin(seen: NodeSeen) -> Finding:
 def _registration(seen: NodeSeen) -> Finding:
     if not seen.registrations:
         return fail(
-            f"no registration socket is in {seen.places.registry_dir}",
-            "set --registry-dir to plugins_registry of the kubelet's root",
+            f"no registration socket in {seen.places.registry_dir}",
+            "set --registry-dir to the folder plugins_registry below the kubelet's root",
         )
     return ok(f"registration sockets: {', '.join(path.rpartition('/')[2] for path in seen.registrations)}")
 
@@ -263,7 +263,7 @@ def _registration(seen: NodeSeen) -> Finding:
 def _fabric(seen: NodeSeen) -> Finding:
     partitions, noted = seen.fabric.partitions, seen.fabric.noted
     if partitions is None and not noted:
-        return skipped("no fabric manager with a shared fabric takes commands at a socket")
+        return skipped("no fabric manager with a shared fabric listens at a socket")
     if partitions is None or isinstance(partitions, Unread):
         why = "no fabric manager listens" if partitions is None else partitions.why
         return fail(
@@ -276,13 +276,14 @@ def _fabric(seen: NodeSeen) -> Finding:
     if lost:
         return fail(
             f"{counted(len(lost), 'fabric partition')} of claims not active",
-            "the plugin activates them within half a minute: its log says what is in the way",
+            "the plugin activates them within half a minute; else its log says what is in the way",
             [f"partition {number}" for number in lost],
         )
     if foreign:
         return warn(
-            f"{counted(len(foreign), 'fabric partition')} active for no claim of this node",
-            "whoever activated them deactivates them (fmpm -d NUMBER), if their GPUs are to be handed out",
+            f"{counted(len(foreign), 'fabric partition')} active without a claim of this node",
+            "deactivate them (fmpm -d NUMBER) if their GPUs are to be handed out; the plugin did "
+            "not activate them",
             [f"partition {number}" for number in foreign],
         )
     return ok(f"{counted(len(partitions), 'fabric partition')}, {len(active)} active, each for a claim")

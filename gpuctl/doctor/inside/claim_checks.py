@@ -26,26 +26,27 @@ def held_entries(seen: NodeSeen) -> list[Entry]:
 )
 def _journal(seen: NodeSeen) -> Finding:
     if isinstance(seen.journal, Unread):
-        return skipped(f"nothing was prepared yet: {seen.journal.why}")
+        return skipped(f"nothing has been prepared yet: {seen.journal.why}")
     unreadable = [f"{uid}: {one.why}" for uid, one in seen.journal.items() if isinstance(one, Unread)]
     if unreadable:
         return fail(
             f"{counted(len(unreadable), 'file')} of the journal cannot be read",
-            "check the disk; the plugin puts such files aside when it starts, and other claims go on",
+            "check the disk; the plugin puts such files aside when it starts, and other claims "
+            "are not affected",
             unreadable,
         )
     held = held_entries(seen)
     half_done = [f"{one.owner}: {one.state}" for one in held if one.state != "prepared"]
     if seen.put_aside:
         return warn(
-            f"{counted(len(seen.put_aside), 'file')} of the journal put aside: it could not be read",
-            "look at it in the folder `unreadable` of the journal, then delete it",
+            f"{counted(len(seen.put_aside), 'unreadable file')} of the journal put aside",
+            "see the folder `unreadable` of the journal, then delete what is in it",
             seen.put_aside,
         )
     if half_done:
         return warn(
-            f"{counted(len(half_done), 'claim')} half prepared, or not yet taken back",
-            "it passes within seconds; else the plugin's log and the claim's events say what is in the way",
+            f"{counted(len(half_done), 'claim')} half prepared, or not yet unprepared",
+            "this passes within seconds; else the plugin's log and the claim's events say what is in the way",
             half_done,
         )
     return ok(f"{counted(len(held), 'prepared claim')} in the journal")
@@ -71,7 +72,7 @@ def _specs(seen: NodeSeen) -> Finding:
     if lines:
         return fail(
             f"journal and CDI specs differ in {counted(len(lines), 'place')}",
-            "the plugin writes lost specs again every 15 s: see that it runs, and what empties the folder",
+            "the plugin restores lost specs every 15 s: check that it runs, and what empties the folder",
             lines,
         )
     return ok(f"each of {counted(len(prepared), 'prepared claim')} has its CDI spec, and none is left over")
@@ -105,11 +106,11 @@ def _hardware(seen: NodeSeen) -> Finding:
     ]
     if lines:
         return fail(
-            f"{counted(len(lines), 'prepared device')} not on the hardware as it was prepared",
-            "end the pods of these claims; a GPU that is gone is tainted, and comes back by itself",
+            f"{counted(len(lines), 'prepared device')} not on the hardware as when it was prepared",
+            "end the pods of these claims; a missing GPU is tainted, and recovers by itself when it is back",
             lines,
         )
-    return ok(f"the devices of {counted(len(entries), 'prepared claim')} are there")
+    return ok(f"the devices of {counted(len(entries), 'prepared claim')} exist")
 
 
 def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> str:
@@ -122,7 +123,7 @@ def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> 
     # A partition that was made again at the same place has another UUID.
     uuid = str(device.record.get("uuid") or "")
     if uuid.startswith("MIG-") and uuid not in partitions:
-        return f"{device.device}: the partition {uuid} is not there"
+        return f"{device.device}: the partition {uuid} does not exist"
     return ""
 
 
@@ -140,11 +141,11 @@ def _containers(seen: NodeSeen) -> Finding:
     )
     if strange:
         return fail(
-            f"{counted(len(strange), 'device')} in containers that the journal does not have",
-            "end these pods: their devices may be given to others; the names begin with the claim's UID",
+            f"{counted(len(strange), 'device')} in containers, but not in the journal",
+            "end these pods: their devices may be allocated to others; each name begins with the claim's UID",
             strange,
         )
-    return ok(f"the journal has each of {counted(len(in_containers), 'device')} in containers")
+    return ok(f"{counted(len(in_containers), 'device')} in containers, all in the journal")
 
 
 @check(
@@ -157,29 +158,29 @@ def _mps(seen: NodeSeen) -> Finding:
     if wrong:
         return fail(
             f"{counted(len(wrong), 'record')} of sharing cannot be read",
-            "check the disk; the plugin puts such a file aside, and takes all for changed",
+            "check the disk; the plugin puts such a file aside, and assumes that every setting was changed",
             wrong,
         )
     wanted = {one.group for one in seen.sharing if one.daemon and one.boot_id == seen.boot_id}
     if isinstance(seen.daemons, Unread):
         if wanted:
             return fail(
-                f"{counted(len(wanted), 'GPU')} shared by MPS, and {seen.daemons.why}",
-                "start gpu-dra-mps on the node, with the --mps-dir of the plugin",
+                f"{counted(len(wanted), 'GPU')} shared by MPS, but {seen.daemons.why}",
+                "start gpu-dra-mps on the node, with the plugin's --mps-dir",
                 sorted(wanted),
             )
         return skipped(f"{seen.daemons.why}, and nothing is shared by MPS")
     running = {one.name: one for one in seen.daemons}
     lines = [f"{name}: it has no daemon" for name in sorted(wanted - running.keys())]
     lines += [f"{one.name}: {one.message}" for one in seen.daemons if not one.running]
-    lines += [f"{name}: a daemon, and nothing is shared" for name in sorted(running.keys() - wanted)]
+    lines += [f"{name}: it has a daemon, but nothing is shared" for name in sorted(running.keys() - wanted)]
     if lines:
         return fail(
-            f"MPS daemons are not as the records of sharing have them, in {counted(len(lines), 'place')}",
-            "it is tried every 15 s; the logs of gpu-dra-mps and of the plugin say what is in the way",
+            f"MPS daemons and the records of sharing differ in {counted(len(lines), 'place')}",
+            "the plugin retries every 15 s; the logs of gpu-dra-mps and of the plugin say what is in the way",
             lines,
         )
-    return ok(f"{counted(len(running), 'MPS daemon runs', 'MPS daemons run')}, as the records of sharing say")
+    return ok(f"{counted(len(running), 'MPS daemon runs', 'MPS daemons run')}, as recorded")
 
 
 CLAIM_CHECKS = (_journal, _specs, _hardware, _containers, _mps)

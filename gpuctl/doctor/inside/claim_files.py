@@ -113,7 +113,7 @@ def _spec(file: Path, uid: str, is_there: Callable[[str], bool]) -> SpecSeen:
     except OSError as error:
         return SpecSeen(uid, wrong=str(error.strerror))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return SpecSeen(uid, wrong=f"it is no CDI spec ({error})")
+        return SpecSeen(uid, wrong=f"it is not a CDI spec ({error})")
 
 
 def _device_paths(content: dict[str, object]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _record(file: Path) -> SharingSeen:
     except OSError as error:
         return SharingSeen(file.stem, wrong=str(error.strerror))
     except (ValueError, KeyError, TypeError) as error:
-        return SharingSeen(file.stem, wrong=f"it is no record ({error})")
+        return SharingSeen(file.stem, wrong=f"it is not a record of sharing ({error})")
 
 
 def read_ledger(
@@ -153,7 +153,7 @@ def read_ledger(
         except OSError as error:
             wrong.append(f"{file.name}: {error.strerror}")
         except (ValueError, KeyError, TypeError) as error:
-            wrong.append(f"{file.name}: it is no ledger ({error})")
+            wrong.append(f"{file.name}: it is not a ledger ({error})")
     return tuple(found), tuple(wrong)
 
 
@@ -217,11 +217,11 @@ def hook_seen(path: str, seen: Path, of_image: Path = _IMAGE_HOOK) -> HookSeen:
         digest = _digest(seen)
         key = hook_folder_key([_digest(one) for one in _programs(seen.parent)])
     except FileNotFoundError:
-        return HookSeen(path, "it is not there")
+        return HookSeen(path, "it does not exist")
     except OSError as error:
         return HookSeen(path, f"it cannot be read: {error.strerror}")
     if not seen.parent.name.endswith(f"-{key}"):
-        return HookSeen(path, "its content is not what its folder's name says")
+        return HookSeen(path, "its content does not match the name of its folder")
     try:
         return HookSeen(path, is_own=_digest(of_image) == digest)
     except OSError:

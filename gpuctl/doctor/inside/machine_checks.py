@@ -10,7 +10,7 @@ from gpuctl.doctor.inside.machine_files import GUEST_CLIENT, HOST_MANAGERS
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
 
-_NOT_OFFERED = "nothing is offered to virtual machines here"
+_NOT_OFFERED = "this node offers nothing to virtual machines"
 _VFIO = ("vfio", "vfio_pci", "vfio_iommu_type1")
 _VGPU_VFIO = ("vfio",)
 
@@ -29,7 +29,7 @@ _NO_VGPU = "no GPU of this node is a vGPU"
 def _iommu(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if not kernel.gpus:
-        return skipped("no GPU of NVIDIA is on the node's PCI bus")
+        return skipped("no NVIDIA GPU is on the node's PCI bus")
     # The kernel puts a function into a group only while an IOMMU translates for it.
     unguarded = [str(gpu.pci) for gpu in kernel.gpus if gpu.iommu_group is None]
     if not unguarded:
@@ -38,15 +38,15 @@ def _iommu(seen: NodeSeen) -> Finding:
         return skipped(f"{_NOT_OFFERED}, and containers need no IOMMU")
     if kernel.iommus:
         return fail(
-            f"{counted(len(unguarded), 'GPU')} in no IOMMU group, though the kernel drives an IOMMU",
+            f"{counted(len(unguarded), 'GPU')} in no IOMMU group, although the kernel drives an IOMMU",
             "look for DMAR or IVRS in the kernel log; a virtual machine gets a virtual IOMMU from its host",
             unguarded,
         )
     way_out = (
-        "the kernel's command line asks for it: switch VT-d, or AMD-Vi, on in the firmware (BIOS)"
+        "the kernel's command line asks for it: enable VT-d, or AMD-Vi, in the firmware (BIOS)"
         if kernel.asked_iommu
-        else "add intel_iommu=on to the kernel's command line (AMD needs nothing there), switch VT-d, or "
-        "AMD-Vi, on in the firmware (BIOS), and restart the node"
+        else "add intel_iommu=on to the kernel's command line (not needed on AMD), enable VT-d, or "
+        "AMD-Vi, in the firmware (BIOS), and restart the node"
     )
     return fail("there is no IOMMU: no GPU can be given to a virtual machine", way_out, unguarded)
 
@@ -74,8 +74,9 @@ def _groups(seen: NodeSeen) -> Finding:
     if not shared or PASSTHROUGH not in offers:
         return ok(f"{counted(len(groups), 'IOMMU group')} with GPUs", shared)
     return warn(
-        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of one, or nothing",
-        "put the boards into slots behind ports with ACS, and switch ACS on in the firmware (BIOS)",
+        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of a "
+        "group, or nothing",
+        "put the boards into slots behind ports with ACS, and enable ACS in the firmware (BIOS)",
         shared,
     )
 
@@ -95,18 +96,18 @@ def _modules(seen: NodeSeen) -> Finding:
         return ok(f"the modules {', '.join(wanted)} are loaded")
     if kernel.installed is None:
         return skipped(
-            f"{', '.join(missing)} not loaded yet, and the kernel's modules are not seen from here",
+            f"{', '.join(missing)} not loaded yet, and the kernel's modules cannot be seen from here",
             "run it on the node, or with --host-root",
         )
     absent = [name for name in missing if name not in kernel.installed]
     if absent:
         return fail(
             f"{counted(len(absent), 'kernel module')} of VFIO missing",
-            "install the package with the kernel's further modules (linux-modules-extra, kernel-modules), or "
-            "a kernel with CONFIG_VFIO_PCI",
+            "install the package with the kernel's extra modules (linux-modules-extra, "
+            "kernel-modules), or a kernel with CONFIG_VFIO_PCI",
             absent,
         )
-    return ok(f"{', '.join(missing)} can be loaded, as the first claim will have done")
+    return ok(f"{', '.join(missing)} can be loaded; the first claim does so")
 
 
 @check(
@@ -117,11 +118,11 @@ def _modules(seen: NodeSeen) -> Finding:
 def _iommufd(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if kernel.pci.has_iommufd:
-        return ok("/dev/iommu is there, beside the nodes of groups")
+        return ok("/dev/iommu exists, next to the nodes of groups")
     if IOMMUFD not in kernel.offers:
-        return skipped("nobody asks for IOMMUFD, and the kernel has none")
+        return skipped("nothing asks for IOMMUFD, and the kernel has none")
     return warn(
-        "IOMMUFD is asked for (PreferIommuFD), and the kernel has no /dev/iommu: groups are given instead",
+        "IOMMUFD is asked for (PreferIommuFD), but the kernel has no /dev/iommu: claims get groups instead",
         "load the module iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV",
     )
 
@@ -136,19 +137,19 @@ def _safety(seen: NodeSeen) -> Finding:
     if kernel.without_iommu:
         return fail(
             "VFIO works without an IOMMU (enable_unsafe_noiommu_mode): a GPU could write to all memory",
-            "remove enable_unsafe_noiommu_mode from the options of the module vfio, and load it anew; the "
-            "driver hands out no such device",
+            "remove enable_unsafe_noiommu_mode from the options of the module vfio, and reload "
+            "it; the driver hands out no such device",
         )
     if kernel.unsafe_interrupts:
         return warn(
             "VFIO takes interrupts that are not remapped (allow_unsafe_interrupts): a machine can forge them",
-            "remove allow_unsafe_interrupts from the options of vfio_iommu_type1, and switch interrupt "
-            "remapping on in the firmware (BIOS)",
+            "remove allow_unsafe_interrupts from the options of vfio_iommu_type1, and enable "
+            "interrupt remapping in the firmware (BIOS)",
         )
     # A module that is not loaded shows no parameters in sysfs.
     if kernel.without_iommu is None:
         return skipped("VFIO is not loaded")
-    return ok("VFIO hands out only what an IOMMU guards")
+    return ok("VFIO hands out only devices behind an IOMMU")
 
 
 @check(
@@ -159,7 +160,7 @@ def _safety(seen: NodeSeen) -> Finding:
 def _virtual_functions(seen: NodeSeen) -> Finding:
     kernel = seen.kernel
     if VGPU not in kernel.offers:
-        return skipped("no vGPUs are offered here")
+        return skipped("this node offers no vGPUs")
     # sriov_totalvfs of sysfs, absent on GPUs that cannot do it: before Ampere.
     able = [gpu for gpu in kernel.gpus if gpu.total_virtual]
     if not able:
@@ -167,7 +168,7 @@ def _virtual_functions(seen: NodeSeen) -> Finding:
     without = [str(gpu.pci) for gpu in able if not gpu.virtual]
     if without:
         return fail(
-            f"{counted(len(without), 'GPU')} without virtual functions, on which vGPUs are made",
+            f"{counted(len(without), 'GPU')} without virtual functions, which vGPUs need",
             "set virtualFunctions in the node configuration, or run /usr/lib/nvidia/sriov-manage -e ALL",
             without,
         )
@@ -193,7 +194,7 @@ def _edition(seen: NodeSeen) -> Finding:
         return _guest_without_nvml(seen)
     if vgpus and GUEST_CLIENT not in kernel.licenses.programs:
         return warn(
-            f"NVML tells of {counted(vgpus, 'vGPU')}, and {GUEST_CLIENT}, which gets licenses, is not found",
+            f"NVML reports {counted(vgpus, 'vGPU')}, but {GUEST_CLIENT}, which gets licenses, was not found",
             "install the vGPU guest driver with all of its parts (NVIDIA-Linux-x86_64-...-grid.run)",
         )
     if managers and VGPU not in kernel.offers:
@@ -206,7 +207,7 @@ def _edition(seen: NodeSeen) -> Finding:
     if vgpus:
         return ok(f"the vGPU guest driver, for {counted(vgpus, 'vGPU')}")
     if GUEST_CLIENT in kernel.licenses.programs:
-        return ok("the vGPU guest driver, which works on GPUs that are passed through as well")
+        return ok("the vGPU guest driver, which also works on passed-through GPUs")
     require(seen.driver_files)
     return ok("the data center driver, and no vGPU")
 
@@ -216,18 +217,20 @@ def _guest_without_nvml(seen: NodeSeen) -> Finding:
     vgpus = [str(pci) for pci in sorted(seen.kernel.vgpus)]
     if isinstance(seen.driver_files, Unread):
         return fail(
-            f"{counted(len(vgpus), 'vGPU')}, and no NVIDIA driver",
+            f"{counted(len(vgpus), 'vGPU')}, but no NVIDIA driver",
             "install the vGPU guest driver (NVIDIA-Linux-x86_64-...-grid.run) of the host's vGPU release",
             vgpus,
         )
     if GUEST_CLIENT in seen.kernel.licenses.programs:
         return fail(
-            f"the vGPU guest driver {seen.driver_files.version} does not take {counted(len(vgpus), 'vGPU')}",
-            "take the guest driver of the release of the host's vGPU manager; the kernel log tells more",
+            f"the vGPU guest driver {seen.driver_files.version} does not support "
+            f"{counted(len(vgpus), 'vGPU')}",
+            "install the guest driver of the same release as the host's vGPU manager; the kernel "
+            "log has more",
             vgpus,
         )
     return fail(
-        f"driver {seen.driver_files.version} is the data center driver, which takes no vGPU",
+        f"driver {seen.driver_files.version} is the data center driver, which does not support vGPUs",
         "remove it, and install the vGPU guest driver (NVIDIA-Linux-...-grid.run) of the host's release",
         vgpus,
     )
@@ -244,8 +247,8 @@ def _one_driver(seen: NodeSeen) -> Finding:
         return ok("one NVIDIA driver is installed") if lying else skipped("no NVIDIA driver was found")
     lines = [f"{one.path} ({one.name}): {one.version}" for one in lying]
     return warn(
-        f"{counted(len(lying), 'NVIDIA driver')} are installed, of which one can work",
-        "keep one: remove that of the host, or the GPU operator's driver container (driver.enabled=false)",
+        f"{counted(len(lying), 'NVIDIA driver')} are installed, but only one can work",
+        "keep one: remove the host's, or the GPU operator's driver container (driver.enabled=false)",
         lines,
     )
 
@@ -266,8 +269,8 @@ def _license(seen: NodeSeen) -> Finding:
     ]
     if missing:
         return fail(
-            f"{counted(len(missing), 'vGPU')} without a license: CUDA stops to work there after a while",
-            "see that nvidia-gridd runs, and what it logs (journalctl -u nvidia-gridd)",
+            f"{counted(len(missing), 'vGPU')} without a license: CUDA stops working there after a while",
+            "check that nvidia-gridd runs, and see its log (journalctl -u nvidia-gridd)",
             missing,
         )
     # A lease is renewed while the license server answers, so one that ends soon may only be a short one.
@@ -279,12 +282,12 @@ def _license(seen: NodeSeen) -> Finding:
     ]
     if ending:
         return warn(
-            f"the licenses of {counted(len(ending), 'vGPU')} end within four hours",
-            "nothing where leases are as short; else see whether nvidia-gridd reaches the license server",
+            f"the licenses of {counted(len(ending), 'vGPU')} expire within four hours",
+            "nothing if leases are that short; else check that nvidia-gridd reaches the license server",
             ending,
         )
     if any(held is None for _, held in licenses):
-        return skipped("NVML does not tell of licenses")
+        return skipped("NVML does not report licenses")
     return ok(f"{counted(len(vgpus), 'vGPU')} with a license")
 
 
@@ -300,9 +303,10 @@ def _license_client(seen: NodeSeen) -> Finding:
     if servers:
         return ok("licenses come from a server", servers)
     return warn(
-        "nothing says where the licenses of vGPUs come from",
-        "put the client configuration token into /etc/nvidia/ClientConfigToken, or have the GPU operator do "
-        "so (driver.licensingConfig); a license server of old is ServerAddress in /etc/nvidia/gridd.conf",
+        "the source of the vGPUs' licenses is not configured",
+        "put the client configuration token into /etc/nvidia/ClientConfigToken, or have the GPU "
+        "operator do so (driver.licensingConfig); a legacy license server is ServerAddress in "
+        "/etc/nvidia/gridd.conf",
     )
 
 

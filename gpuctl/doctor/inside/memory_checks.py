@@ -11,7 +11,7 @@ from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 
-_NOTHING = "no claim is held to a part of a GPU's memory"
+_NOTHING = "no claim has a limit on GPU memory"
 
 
 @check(
@@ -26,18 +26,19 @@ def _limits(seen: NodeSeen) -> Finding:
         return skipped(f"no whole GPU is shared; {why}" if why else "no whole GPU is shared")
     if limited and why:
         return fail(
-            f"{counted(len(limited), 'share')} that the NVIDIA driver has to hold, and cannot: {why}",
-            "bring the node back to what it was, or end the pods of these claims",
+            f"{counted(len(limited), 'share')} with a memory limit that the NVIDIA driver cannot "
+            f"enforce: {why}",
+            "restore the node's driver and cgroup version, or end the pods of these claims",
             limited,
         )
     if accounted and why:
         return warn(
-            f"{counted(len(accounted), 'share')} of GPU memory that nobody holds a container to: {why}",
-            "use driver R615 or newer and cgroup v2; until then only MPS limits what shares take",
+            f"{counted(len(accounted), 'share')} without an enforced memory limit: {why}",
+            "use driver R615 or newer and cgroup v2; until then only MPS limits the memory of shares",
             accounted,
         )
-    words = f"{counted(len(limited), 'share')} held by the NVIDIA driver"
-    return ok(f"{words}, {len(accounted)} by nobody or by MPS alone" if accounted else words, accounted)
+    words = f"{counted(len(limited), 'share')} limited by the NVIDIA driver"
+    return ok(f"{words}, {len(accounted)} not limited, or by MPS alone" if accounted else words, accounted)
 
 
 def _shares(seen: NodeSeen, *, limited: bool) -> list[str]:
@@ -57,7 +58,7 @@ def _is_part_of_gpu(device: HeldDevice) -> bool:
 def _cannot_hold(seen: NodeSeen) -> str:
     """Why this node cannot hold containers to memory limits; empty if nothing is known against it."""
     if seen.cgroups == 1:
-        return "the node has control groups of version 1, and limits take version 2"
+        return "the node has control groups of version 1, and limits need version 2"
     # What NVML takes as a container's name is the path of its cgroup v2 folder; version 1 has none.
     version = seen.kernel_driver
     if version is None and not isinstance(seen.inventory, Unread):
@@ -88,28 +89,30 @@ def _hook(seen: NodeSeen) -> Finding:
     wrong = [f"{one.path}: {one.wrong}" for one in memory.named if one.wrong]
     if wrong:
         return fail(
-            f"{counted(len(wrong), 'program')} that containers of claims wait for cannot be run",
-            "delete the pods of these claims, so that they are prepared anew; see that nobody cleans the "
-            "plugin's folder, and that its file system is not noexec",
+            f"{counted(len(wrong), 'program')} that containers need at their start cannot be run",
+            "delete the pods of these claims, so that new ones are prepared; check that nothing "
+            "cleans the plugin's folder, and that its file system is not mounted noexec",
             wrong,
         )
     if not memory.copies and not memory.named:
         if _limited(seen):
             return fail(
-                "claims are held to their memory, and no gpu-memory-hook is on the host",
-                "see the plugin's log for why it was not copied",
+                "claims have memory limits, but the host has no gpu-memory-hook",
+                "the plugin's log says why it was not copied",
             )
         return skipped(_NOTHING)
     broken = [f"{one.path}: {one.wrong}" for one in memory.copies if one.wrong]
     if broken:
-        return warn("a copy of gpu-memory-hook cannot be run", "the plugin makes its own anew", broken)
+        return warn(
+            "a copy of gpu-memory-hook cannot be run", "the plugin makes a new copy by itself", broken
+        )
     older = [one.path for one in memory.named if one.is_own is False]
     if older:
         return warn(
             f"{counted(len(older), 'program')} of another version is named by claims"
             if len(older) == 1
             else f"{len(older)} programs of other versions are named by claims",
-            "nothing: they work on, and go with the pods of these claims",
+            "nothing: they still work, and are removed with the pods of these claims",
             older,
         )
     return ok(f"{counted(len(memory.copies), 'copy', 'copies')} of gpu-memory-hook can be run")
@@ -124,21 +127,21 @@ def _sockets(seen: NodeSeen) -> Finding:
     sockets, claims = seen.memory.sockets, _limited(seen)
     if sockets.open_to_others:
         return fail(
-            "others than root may reach the sockets by which containers get their memory limits",
-            "chmod 700 the folder and chmod 600 the sockets, and find who changed them",
+            "users other than root may reach the sockets of gpu-memory-hook, which sets memory limits",
+            "chmod 700 the folder and chmod 600 the sockets, and find out who changed them",
             sockets.open_to_others,
         )
     answering = [name for name, answers in sockets.answers if answers]
     if claims and not answering:
         return fail(
-            f"{counted(len(claims), 'claim')} held to GPU memory, and no plugin answers in {sockets.folder}: "
-            "no container of them can start",
-            "see that the plugin runs; its log says why it does not serve there",
+            f"{counted(len(claims), 'claim')} with memory limits, but no plugin answers in "
+            f"{sockets.folder}: their containers cannot start",
+            "check that the plugin runs; its log says why it does not serve there",
             [name for name, _ in sockets.answers],
         )
     if not sockets.is_there:
         return skipped(_NOTHING)
-    return ok(f"{counted(len(answering), 'socket')} for gpu-memory-hook, for root alone")
+    return ok(f"{counted(len(answering), 'socket')} for gpu-memory-hook, for root only")
 
 
 @check(
@@ -151,7 +154,7 @@ def _held(seen: NodeSeen) -> Finding:
     if memory.wrong:
         return fail(
             f"{counted(len(memory.wrong), 'file')} of the ledger of memory limits cannot be read",
-            "check the disk; end the pods of these claims, so that they are prepared anew",
+            "check the disk; end the pods of these claims, so that new ones are prepared",
             memory.wrong,
         )
     if not memory.limits and not _limited(seen):
@@ -160,17 +163,17 @@ def _held(seen: NodeSeen) -> Finding:
     loose = [words for one in memory.limits if (words := _difference(one))] + _together(seen)
     if loose:
         return fail(
-            f"{counted(len(loose), 'limit')} of GPU memory not held as it has to be",
-            "the plugin sets what is missing every 15 s; the claim's events and the plugin's log say what "
-            "is in the way",
+            f"{counted(len(loose), 'limit')} of GPU memory not enforced as required",
+            "the plugin sets missing limits every 15 s; the claim's events and the plugin's log "
+            "say what is in the way",
             loose,
         )
     unknown = [f"{_who(one)}: {one.in_nvml.why}" for one in memory.limits if isinstance(one.in_nvml, Unread)]
     if unknown:
         return warn(
-            f"{counted(len(unknown), 'limit')} that NVML does not tell", "see the check nvml", unknown
+            f"{counted(len(unknown), 'limit')} that NVML does not report", "see the check nvml", unknown
         )
-    return ok(f"NVML holds each of {counted(len(memory.limits), 'live container')} to its part")
+    return ok(f"NVML limits the memory of each of {counted(len(memory.limits), 'live container')}")
 
 
 def _who(one: LimitSeen) -> str:
@@ -184,7 +187,7 @@ def _difference(one: LimitSeen) -> str:
     if one.in_nvml is None:
         return f"{_who(one)}: it has no limit"
     if one.in_nvml.hard_bytes > one.hard_bytes:
-        return f"{_who(one)}: it may have {one.in_nvml.hard_bytes} bytes, and is to have {one.hard_bytes}"
+        return f"{_who(one)}: its limit is {one.in_nvml.hard_bytes} bytes, but must be {one.hard_bytes}"
     return ""
 
 
@@ -202,7 +205,8 @@ def _together(seen: NodeSeen) -> list[str]:
             if device.memory is not None:
                 most[entry.uid, device.pci] += device.memory.most_bytes
     return [
-        f"{owners[uid]} on {pci}: its containers may have {sums[uid, pci]} bytes, the claim {allowed}"
+        f"{owners[uid]} on {pci}: its containers may use {sums[uid, pci]} bytes together, the "
+        f"claim only {allowed}"
         for (uid, pci), allowed in sorted(most.items())
         if sums[uid, pci] > allowed
     ]

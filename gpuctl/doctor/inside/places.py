@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FLAGS = {
     "driver_root": ("auto", "where this process sees the installed NVIDIA driver, or auto."),
-    "host_driver_root": ("", "where the host has the driver root."),
+    "host_driver_root": ("", "the driver root on the host."),
     "host_root": ("/", "where this process sees the root of the host's file system."),
     "plugins_dir": ("/var/lib/kubelet/plugins", "the kubelet's folder for plugins."),
     "registry_dir": ("/var/lib/kubelet/plugins_registry", "the kubelet's folder for registration sockets."),

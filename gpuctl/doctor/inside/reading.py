@@ -210,7 +210,7 @@ def _writable(folder: Path) -> bool | Unread:
 def _in_containers(places: Places) -> frozenset[str] | Unread:
     socket = places.pod_resources_socket
     if not socket.exists():
-        return Unread(f"the kubelet's socket {socket} is not seen from here")
+        return Unread(f"the kubelet's socket {socket} cannot be seen from here")
     try:
         return devices_in_use(socket, DRIVER_NAME)
     except DriverError as error:

@@ -11,8 +11,8 @@ from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from proto import grpc_health_v1_pb2 as health
 from proto import mps_v1_pb2 as mps
 
-SERVES = "serves, and the kubelet has it registered"
-NOT_REGISTERED = "runs, and does not serve: the kubelet has it not registered, or a part of it is not up"
+SERVES = "serves, and is registered with the kubelet"
+NOT_REGISTERED = "runs but does not serve: it is not registered with the kubelet, or a part of it is not up"
 ALIVE_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 TIMEOUT_SECONDS = 3.0
 # Without its own pool a channel shares its connection, and its waiting, with others to the same address.
@@ -37,14 +37,14 @@ def plugin_health(socket: Path) -> str:
                 if answer.status == health.HealthCheckResponse.SERVING:
                     return words
         except grpc.RpcError as error:
-            return f"nobody answers ({error.code().name})"
-    return "runs, and one of its parts is not up"
+            return f"does not answer ({error.code().name})"
+    return "runs, but one of its parts is not up"
 
 
 def mps_daemons(socket: Path) -> tuple[MpsState, ...] | Unread:
     """The MPS daemons that the supervisor at this socket runs, with their state."""
     if not socket.exists():
-        return Unread(f"no MPS supervisor runs: there is no {socket}")
+        return Unread(f"no MPS supervisor runs: the socket {socket} does not exist")
     with grpc.insecure_channel(f"unix:{socket.absolute()}", _OPTIONS) as channel:
         watch = channel.unary_stream(
             "/gpu.nvidia.com.mps.v1.Mps/Watch",
@@ -57,7 +57,7 @@ def mps_daemons(socket: Path) -> tuple[MpsState, ...] | Unread:
             state: mps.State = next(iter(stream))
             stream.cancel()
         except StopIteration:
-            return Unread(f"the MPS supervisor at {socket} told nothing")
+            return Unread(f"the MPS supervisor at {socket} sent an empty answer")
         except grpc.RpcError as error:
             return Unread(f"the MPS supervisor does not answer at {socket} ({error.code().name})")
     return tuple(MpsState(one.name, one.running, one.message) for one in state.daemons)

@@ -14,7 +14,8 @@ from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, na
 
 _DAY_SECONDS = 86400.0
 _NONE = (
-    "no webhook is configured: mistakes in claims are told when they are prepared, not when they are created"
+    "no webhook is configured: mistakes in claims are reported when the claims are prepared, not "
+    "when they are created"
 )
 
 _NODE_POLICIES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events")
@@ -24,7 +25,7 @@ POLICIES = (*_NODE_POLICIES, "gpu-dra-claims-in-use")
 
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
 _WAY_OUT = "apply the admission policies that come with the driver"
-_NO_POLICIES = "there are no policies of the driver"
+_NO_POLICIES = "none of the driver's policies exists"
 
 
 def _if_configured(look: Callable[[ClusterSeen], Finding]) -> Callable[[ClusterSeen], Finding]:
@@ -59,17 +60,18 @@ def _authority(seen: ClusterSeen) -> Finding:
             soon.append(f"{name}: its caBundle expires in {left_days:.0f} days")
     if wrong:
         return fail(
-            f"the API server cannot believe {counted(len(wrong), 'webhook')}, and passes over it",
-            "set caBundle to the certificate of who signed the webhook's, or see that cert-manager does",
+            f"the API server does not trust {counted(len(wrong), 'webhook')}, so it ignores them",
+            "set caBundle to the certificate of the authority that signed the webhook's "
+            "certificate, or have cert-manager do so",
             wrong,
         )
     if soon:
         return warn(
-            f"{counted(len(soon), 'certificate')} of the webhook's authority expires soon",
-            "make a new certificate, and hold both in caBundle while it is replaced",
+            f"the caBundle of {counted(len(soon), 'webhook')} expires soon",
+            "make a new certificate, and keep both in caBundle during the replacement",
             soon,
         )
-    return ok("caBundle holds certificates that are good for longer than a month")
+    return ok("the certificates in caBundle are valid for more than a month")
 
 
 def _bundle(hook: Object, now: float) -> tuple[float, str]:
@@ -81,7 +83,7 @@ def _bundle(hook: Object, now: float) -> tuple[float, str]:
         pem = base64.b64decode(config["caBundle"], validate=True).decode("ascii")
         return (expires_at(pem) - now) / _DAY_SECONDS, ""
     except (ValueError, binascii.Error) as error:
-        return 0.0, f"its caBundle is no certificate ({error})"
+        return 0.0, f"its caBundle is not a certificate ({error})"
 
 
 @check(
@@ -100,17 +102,17 @@ def _endpoints(seen: ClusterSeen) -> Finding:
     if not wanted:
         return skipped("the webhook is called by a URL, not by a Service")
     there = {(namespace_of(one), name_of(one)) for one in services}
-    lines = [f"{space}/{name}: there is no such Service" for space, name in sorted(wanted - there)]
+    lines = [f"{space}/{name}: this Service does not exist" for space, name in sorted(wanted - there)]
     for space, name in sorted(wanted & there):
         if not _ready(endpoint_slices, space, name):
             lines.append(f"{space}/{name}: no endpoint is ready")
     if lines:
         return fail(
-            f"nobody serves {counted(len(lines), 'Service')} of the webhook",
-            "see that the Deployment of the webhook runs, and that the Service selects its pods",
+            f"{counted(len(lines), 'Service')} of the webhook without a ready endpoint",
+            "check that the webhook's Deployment runs, and that the Service selects its pods",
             lines,
         )
-    return ok("the webhook's Service has endpoints that are ready")
+    return ok("the webhook's Service has ready endpoints")
 
 
 def _ready(slices: tuple[Object, ...], namespace: str, service: str) -> int:
@@ -136,10 +138,11 @@ def _answers(seen: ClusterSeen) -> Finding:
     if isinstance(answer, Unread):
         return skipped(answer.why)
     if answer.denied_by_it:
-        return ok("the webhook denies a claim that cannot be prepared, in a dry run")
+        return ok("in a dry run, the webhook denies a claim that cannot be prepared")
     return fail(
-        f"the webhook does not deny a claim that cannot be prepared, in a dry run: {answer.message}",
-        "see its pods' logs, that caBundle fits their certificate, and that the API server reaches them",
+        f"in a dry run, the webhook does not deny a claim that cannot be prepared: {answer.message}",
+        "check the logs of its pods, that caBundle fits their certificate, and that the API "
+        "server can reach them",
     )
 
 
@@ -157,8 +160,8 @@ def _configured(seen: ClusterSeen) -> Finding:
     ]
     if rules:
         return warn(
-            "while the webhook is away, no claim with a configuration can be created",
-            "set failurePolicy to Ignore: prepare looks at everything again",
+            "claims with a configuration cannot be created while the webhook is down",
+            "set failurePolicy to Ignore: prepare checks everything again",
             rules,
         )
     return ok(f"configured: {', '.join(name for name, _ in _hooks(seen))}")
@@ -183,12 +186,13 @@ def _enforced(seen: ClusterSeen) -> Finding:
         for one in require(seen.bindings)
         if "Deny" in (one["spec"].get("validationActions") or ())
     }
-    lines = [f"{name}: there is no such policy" for name in POLICIES if name not in there]
-    lines += [f"{name}: nothing binds it with Deny" for name in POLICIES if name in there - bound]
+    lines = [f"{name}: this policy does not exist" for name in POLICIES if name not in there]
+    lines += [f"{name}: no binding of it has the action Deny" for name in POLICIES if name in there - bound]
     if lines:
         return fail(
-            "a driver's token can write for other nodes, or a tenant delete a claim under its running pod: "
-            f"{counted(len(lines), 'admission policy is', 'admission policies are')} not in force",
+            f"{counted(len(lines), 'admission policy is', 'admission policies are')} not in "
+            "force: a driver's token can write for other nodes, or a tenant can delete a claim "
+            "of a running pod",
             _WAY_OUT,
             lines,
         )
@@ -213,11 +217,11 @@ def _accounts(seen: ClusterSeen) -> Finding:
     ]
     if lines:
         return fail(
-            "policies do not hold for the service accounts that the driver has",
-            "give the policies the names of the service accounts, or the other way round",
+            "some policies do not apply to the driver's service accounts",
+            "write the names of the service accounts into the policies, or rename the accounts",
             lines,
         )
-    return ok(f"they hold for {', '.join(_writers(seen))}")
+    return ok(f"they apply to {', '.join(_writers(seen))}")
 
 
 def _own_policies(seen: ClusterSeen) -> list[Object]:
@@ -256,7 +260,7 @@ def _types(seen: ClusterSeen) -> Finding:
         return warn(
             f"the API server warns of {counted(len(lines), 'expression')} of the policies", _WAY_OUT, lines
         )
-    return ok("the API server has nothing against their expressions")
+    return ok("the API server has no warnings about their expressions")
 
 
 POLICY_CHECKS = (_enforced, _accounts, _types)

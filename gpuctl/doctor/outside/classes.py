@@ -31,7 +31,7 @@ def _present(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))
     if not own:
         return fail(
-            f"no DeviceClass selects devices of {DRIVER_NAME}, so that no claim can ask for one",
+            f"no DeviceClass selects devices of {DRIVER_NAME}, so claims cannot ask for them",
             "apply the classes that come with the driver",
         )
     return ok(f"{counted(len(own), 'class', 'classes')} of this driver")
@@ -45,16 +45,16 @@ def _present(seen: ClusterSeen) -> Finding:
 def _selectors(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))
     if not own:
-        return skipped("there is no class of this driver")
+        return skipped("this driver has no class")
     devices = distinct_devices(seen)
     wrong = [f"{name_of(one)}: {why}" for one in own if (why := _fault(one, devices))]
     if wrong:
         return fail(
-            f"selectors of {counted(len(wrong), 'class', 'classes')} fail, and pods that ask for them wait",
-            "correct the expressions; a selector has to test first for what a device may lack",
+            f"selectors of {counted(len(wrong), 'class', 'classes')} fail, so pods that ask for them wait",
+            "correct the expressions; a selector must check that an attribute exists before it reads it",
             wrong,
         )
-    return ok(f"selectors compile, and answer for {counted(len(devices), 'form')} of published devices")
+    return ok(f"selectors compile and work for {counted(len(devices), 'form')} of published devices")
 
 
 def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
@@ -80,20 +80,21 @@ def _used(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     devices = distinct_devices(seen)
     if not own or not devices:
-        return skipped("there is no class of this driver" if not own else "nothing is published")
+        return skipped("this driver has no class" if not own else "nothing is published")
     empty = sorted(name_of(one) for one in own if not selects(one, devices))
     # The driver ships classes for all forms, and no cluster offers all: that matters only if a claim waits.
     asked = sorted(set(empty) & set(waited_for(seen)))
     if asked:
         return warn(
-            f"claims wait for {counted(len(asked), 'class', 'classes')} that no published device is of",
+            f"claims wait for {counted(len(asked), 'class', 'classes')} without a published device",
             "`gpuctl explain claim NAME` says why; the node configuration decides what nodes offer",
             asked,
         )
     if empty:
         return ok(
-            f"{len(own) - len(empty)} of {counted(len(own), 'class', 'classes')} select published devices; "
-            f"no node offers any for {some_of(empty, _SHOWN)}, and no claim asks for one",
+            f"{len(own) - len(empty)} of {counted(len(own), 'class', 'classes')} select published "
+            f"devices; no node offers devices for {some_of(empty, _SHOWN)}, and no claim asks for "
+            "one",
             empty,
         )
     return ok(f"each of {counted(len(own), 'class', 'classes')} selects published devices")

@@ -26,7 +26,7 @@ def _classes(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     devices = distinct_devices(seen)
     if not insisting:
-        return ok("no class insists on memory that is held")
+        return ok("no class requires enforced memory limits")
     if not devices:
         return skipped("nothing is published")
     nowhere = sorted(name_of(one) for one in insisting if not selects(one, devices))
@@ -34,7 +34,7 @@ def _classes(seen: ClusterSeen) -> Finding:
     reasons = list(_reasons(seen))
     if asked:
         return warn(
-            f"claims wait for {', '.join(asked)}, and no node publishes a device whose memory is held so",
+            f"claims wait for {', '.join(asked)}, and no node publishes a device with enforced memory limits",
             "use driver R615 or newer on nodes with cgroup v2, and share their GPUs in the node "
             "configuration; or share by MPS",
             reasons,
@@ -42,7 +42,7 @@ def _classes(seen: ClusterSeen) -> Finding:
     if nowhere:
         return ok(f"no node publishes a device for {', '.join(nowhere)}, and no claim asks for one", reasons)
     return ok(
-        f"a device is there for {counted(len(insisting), 'class', 'classes')} that insist on held memory"
+        f"a device is published for {counted(len(insisting), 'class', 'classes')} with enforced memory limits"
     )
 
 
@@ -72,7 +72,7 @@ def _reason(device: Object) -> str:
     major = version.partition(".")[0]
     if major.isdecimal() and int(major) < FIRST_DRIVER:
         return f"driver {version} is older than R{FIRST_DRIVER}"
-    return "it does not say why"
+    return "the reason is not published"
 
 
 @check(
@@ -90,11 +90,13 @@ def _held(seen: ClusterSeen) -> Finding:
     ]
     if lines:
         return fail(
-            f"{counted(len(lines), 'share')} of GPU memory not held as it has to be",
-            "the plugin tries it every 15 s; `gpuctl doctor NODE` says what NVML holds there",
+            f"{counted(len(lines), 'share')} of GPU memory with a limit that is not enforced",
+            "the plugin retries every 15 s; `gpuctl doctor NODE` shows the limits in NVML there",
             lines,
         )
-    return ok(f"no claim says that its limit is not held, of {counted(len(entries), 'device')} with a status")
+    return ok(
+        f"no claim reports a limit that is not enforced, of {counted(len(entries), 'device')} with a status"
+    )
 
 
 def _entries(claim: Object) -> Iterator[Object]:

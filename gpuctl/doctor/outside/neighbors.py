@@ -40,17 +40,18 @@ def _device_plugin(seen: ClusterSeen) -> Finding:
             beside.append(f"{name_of(node)}: {resources}")
     if twice:
         return fail(
-            f"a device plugin hands out the GPUs of {counted(len(twice), 'node')} a second time",
+            f"a device plugin also hands out the GPUs of {counted(len(twice), 'node')}",
             "remove the device plugin from these nodes, or keep this driver off them",
             twice + beside,
         )
     if beside:
         return warn(
-            f"a device plugin has the GPUs of {counted(len(beside), 'node')}, and ours there are tainted",
+            f"a device plugin has the GPUs of {counted(len(beside), 'node')}, so this driver's "
+            "devices there are tainted",
             "remove the device plugin from these nodes to use the GPUs through claims",
             beside,
         )
-    return ok("no device plugin advertises GPUs on the nodes that publish them")
+    return ok("no device plugin offers GPUs on the nodes that publish them")
 
 
 def _plugin_resources(node: Object) -> str:
@@ -81,15 +82,19 @@ def _unasked(seen: ClusterSeen) -> Finding:
                 f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec']['nodeName']}: {'; '.join(ways)}"
             )
         privileged += not ways and _is_privileged(pod["spec"])
-    unknown = f"{counted(privileged, 'privileged pod')} can open every device; what images set is not seen"
+    unknown = (
+        f"{counted(privileged, 'privileged pod')} can open every device; variables set by images are "
+        "not checked"
+    )
     if lines:
         return warn(
-            f"{counted(len(lines), 'pod')} may see GPUs without having asked for any ({unknown})",
-            "take the variable or the mount from these pods, unless they watch GPUs; see that the NVIDIA "
-            "runtime is not the default, or takes no variables of unprivileged containers",
+            f"{counted(len(lines), 'pod')} may see GPUs without having asked for one ({unknown})",
+            "remove the variable or the mount from these pods, unless they monitor GPUs; check "
+            "that the NVIDIA runtime is not the default one, or ignores variables of "
+            "unprivileged containers",
             lines,
         )
-    return ok(f"no pod is given GPUs past claims by its specification ({unknown})")
+    return ok(f"no pod's specification gives it GPUs without a claim ({unknown})")
 
 
 @check(
@@ -100,11 +105,12 @@ def _unasked(seen: ClusterSeen) -> Finding:
 def _deleted_claims(seen: ClusterSeen) -> Finding:
     found = orphans(require(seen.pods), require(seen.claims))
     if not found:
-        return ok("every pod that runs has its claims")
+        return ok("every running pod has its claims")
     return fail(
-        f"{counted(len(found), 'pod')} on nodes with devices from claims that are deleted",
-        "end these pods: the scheduler takes their devices for free, and quotas count them no more; the "
-        "policy gpu-dra-claims-in-use keeps tenants from deleting a claim under its pod",
+        f"{counted(len(found), 'pod')} with devices of deleted claims",
+        "end these pods: the scheduler can allocate their devices again, and quotas no longer "
+        "count them; the policy gpu-dra-claims-in-use keeps tenants from deleting a claim of a "
+        "running pod",
         list(map(str, found)),
     )
 

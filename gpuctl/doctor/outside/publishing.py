@@ -12,7 +12,7 @@ from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
-NO_SLICES = "there are no slices of this driver"
+NO_SLICES = "this driver has no slices"
 LABELS = (
     "nvidia.com/gpu.present",
     "feature.node.kubernetes.io/pci-10de.present",
@@ -79,22 +79,22 @@ def _published(seen: ClusterSeen) -> Finding:
     silent = [name for name in gpu_nodes if name not in publishing]
     if silent:
         return fail(
-            f"{counted(len(silent), 'node')} with a GPU, by label, publishes nothing"
+            f"{counted(len(silent), 'node')} with a GPU label publishes nothing"
             if len(silent) == 1
-            else f"{len(silent)} nodes with a GPU, by their labels, publish nothing",
-            "see that the driver's pods run there, then their logs and `gpuctl doctor NODE`",
+            else f"{len(silent)} nodes with a GPU label publish nothing",
+            "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
             silent,
         )
     if not publishing:
         return fail(
             "no node publishes GPUs",
-            "install the driver, and see that its pods run on the nodes with GPUs",
+            "install the driver, and check that its pods run on the nodes with GPUs",
         )
     idle = sorted(_nodes_with_plugin(seen) - publishing)
     if idle:
         return warn(
-            f"{counted(len(idle), 'node')} with the plugin and without slices, and without a label of a GPU",
-            "nothing, where there is no GPU; else see the controller's log there",
+            f"{counted(len(idle), 'node')} with the plugin, but without slices and without a GPU label",
+            "nothing, if they have no GPU; else see the controller's log there",
             idle,
         )
     return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
@@ -122,14 +122,14 @@ def _gone_nodes(seen: ClusterSeen) -> Finding:
     gone = sorted(publishing_nodes(seen) - there)
     if gone:
         return fail(
-            f"{counted(len(gone), 'node')} that is not there has slices"
+            f"{counted(len(gone), 'node')} that does not exist has slices"
             if len(gone) == 1
-            else f"{len(gone)} nodes that are not there have slices",
+            else f"{len(gone)} nodes that do not exist have slices",
             f"delete them: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
             "spec.nodeName=NODE",
             gone,
         )
-    return ok("every slice is of a node that is there")
+    return ok("every slice belongs to an existing node")
 
 
 @check(
@@ -151,8 +151,8 @@ def _pools(seen: ClusterSeen) -> Finding:
     ]
     if broken:
         return fail(
-            f"{counted(len(broken), 'pool')} incomplete: nothing of it can be allocated",
-            "it passes within seconds while the controller writes; else see its log for what it cannot write",
+            f"{counted(len(broken), 'pool')} incomplete: none of their devices can be allocated",
+            "this passes within seconds while the controller writes; else its log says what it cannot write",
             broken,
         )
     return ok(f"{counted(len(newest), 'pool is', 'pools are')} complete")
@@ -177,21 +177,21 @@ def _pool_names(seen: ClusterSeen) -> Finding:
             if name in pools:
                 twins.add(f"{name}: also a pool of {spec.get('driver')}")
         elif name != pool_name(str(node)):
-            foreign.add(f"{name}, on {node or 'no node in particular'}")
+            foreign.add(f"{name}, on {node or 'no particular node'}")
     if foreign:
         return fail(
-            f"{counted(len(foreign), 'pool')} of {DRIVER_NAME} that this driver does not publish: another "
-            "driver of that name is here",
-            "only one driver of a name may run on a node: remove NVIDIA's DRA driver from these nodes",
+            f"{counted(len(foreign), 'pool')} of {DRIVER_NAME} that this driver does not publish: "
+            "another driver with that name is installed",
+            "a node can have only one driver of this name: remove NVIDIA's DRA driver from these nodes",
             sorted(foreign),
         )
     if twins:
         return warn(
-            f"{counted(len(twins), 'pool')} of another driver has the name of one of ours",
-            "schedulers up to 1.36.3 mix up the counters of such pools: rename the other one",
+            f"{counted(len(twins), 'pool')} of another driver with the name of one of ours",
+            "schedulers up to 1.36.3 mix up the counters of such pools: rename the other pool",
             sorted(twins),
         )
-    return ok("all pools of this driver are its own, and no other driver has their names")
+    return ok("all pools of this driver are its own, and no other driver uses their names")
 
 
 @check(
@@ -212,7 +212,7 @@ def _taints(seen: ClusterSeen) -> Finding:
     if not found:
         return ok("no device is tainted")
     lines = [
-        f"{place}, {counted(number, 'device')}: {MEANINGS.get(key, 'set by somebody else')}"
+        f"{place}, {counted(number, 'device')}: {MEANINGS.get(key, 'not set by this driver')}"
         for key, places in sorted(found.items())
         for place, number in sorted(places.items())
     ]

@@ -74,9 +74,7 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
         dra_versions=_names(group, "versions", "version"),
         dra_resources=_names(resources, "resources", "name"),
         features=perhaps("read the metrics of the API server", partial(probes.features, client)),
-        dropped_fields=perhaps(
-            "create slices, which a dry run takes", partial(probes.dropped_fields, client)
-        ),
+        dropped_fields=perhaps("create slices, even in a dry run", partial(probes.dropped_fields, client)),
         own_rights=perhaps("ask for its own rights", partial(probes.granted, client, TO_LOOK)),
         account_rights=_account_rights(client, accounts),
         **{name: items for name, items in listed.items() if name != "webhooks"},
@@ -129,7 +127,7 @@ def _account_rights(
 def _check_node(node: str | None, nodes: Listed) -> None:
     if node is None or isinstance(nodes, Unread) or any(name_of(one) == node for one in nodes):
         return
-    raise ConfigError(f"there is no node {node}", "give a name that kubectl get nodes shows")
+    raise ConfigError(f"there is no node {node}", "give a name that `kubectl get nodes` lists")
 
 
 def _listed(view: ClusterView, path: str, **params: str) -> Listed:
@@ -172,7 +170,7 @@ def _webhook_answer(client: KubeClient, webhooks: Listed) -> WebhookAnswer | Unr
         return Unread("no webhook is configured")
     # Claims are namespaced, and default is the one namespace that every cluster has for users.
     ask = partial(probes.asked_webhook, client, webhooks)
-    return perhaps("create claims in the namespace default, which a dry run takes", ask)
+    return perhaps("create claims in the namespace default, even in a dry run", ask)
 
 
 def read_configurations(client: KubeClient, namespaces: Iterable[str]) -> tuple[str, ...]:

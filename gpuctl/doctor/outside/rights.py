@@ -76,11 +76,11 @@ def _own_rights(seen: ClusterSeen) -> Finding:
     missing = [str(right) for right, is_granted in require(seen.own_rights).items() if not is_granted]
     if missing:
         return warn(
-            f"this user lacks {counted(len(missing), 'right')}, so that not everything is looked at",
-            "ask as an administrator, or have these rights granted",
+            f"this user lacks {counted(len(missing), 'right')}, so some checks are skipped",
+            "run it as an administrator, or have these rights granted",
             missing,
         )
-    return ok("this user may look at everything")
+    return ok("this user may read everything")
 
 
 @check(

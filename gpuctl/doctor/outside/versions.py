@@ -17,8 +17,8 @@ HEALTH_GATE = "ResourceHealthStatus"
 _LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
 """Gates that are on by default, and that newer servers do not let anybody switch off."""
 
-_SERVE_V1 = "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)"
-_NO_NODE = "no node publishes GPUs, or says by a label that it has one"
+_SERVE_V1 = "use Kubernetes 1.36 or newer, and do not disable resource.k8s.io/v1 (--runtime-config)"
+_NO_NODE = "no node publishes GPUs or has a GPU label"
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)")
 _RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 23)}
 """The first versions that know CDI."""
@@ -43,10 +43,10 @@ def _server_version(seen: ClusterSeen) -> Finding:
     number = parsed(text)
     floor = ".".join(map(str, FLOOR))
     if number is None:
-        return skipped(f"the API server names no version: {text!r}")
+        return skipped(f"the API server returned no version: {text!r}")
     if number < FLOOR:
         return fail(
-            f"the API server is {text}, and {floor} is the oldest version that is supported",
+            f"the API server is {text}; the oldest supported version is {floor}",
             f"upgrade the cluster to {floor} or newer",
         )
     return ok(f"API server {text}, gpuctl {seen.gpuctl_version}")
@@ -68,7 +68,7 @@ def _kubelets(seen: ClusterSeen) -> Finding:
         return fail(
             f"{counted(len(old), 'node')} with GPUs {'has a kubelet' if len(old) == 1 else 'have kubelets'} "
             f"older than {'.'.join(map(str, FLOOR))}",
-            "upgrade these nodes; the kubelet may not be older than what is supported",
+            "upgrade these nodes: their kubelets must be of a supported version",
             old,
         )
     return ok(f"kubelets of {counted(len(nodes), 'node')} with GPUs are new enough")
@@ -85,18 +85,18 @@ def _runtimes(seen: ClusterSeen) -> Finding:
     if not nodes:
         return skipped(_NO_NODE)
     runtimes = [(name_of(node), _node_info(node, "containerRuntimeVersion")) for node in nodes]
-    unfit = [f"{name}: {one or 'not told'}" for name, one in runtimes if _knows_cdi(one) is False]
+    unfit = [f"{name}: {one or 'not reported'}" for name, one in runtimes if _knows_cdi(one) is False]
     if unfit:
         return fail(
-            f"{counted(len(unfit), 'container runtime')} without CDI, by which containers get GPUs",
+            f"{counted(len(unfit), 'container runtime')} without CDI, which gives containers their GPUs",
             "use containerd 2.0 or newer, or CRI-O 1.23 or newer, on these nodes",
             unfit,
         )
     unclear = [f"{name}: {one}" for name, one in runtimes if _knows_cdi(one) is None]
     if unclear:
         return warn(
-            f"{counted(len(unclear), 'container runtime')} may have CDI off",
-            "containerd 1.7 needs enable_cdi = true; `gpuctl doctor NODE` looks at its configuration",
+            f"CDI may be off in {counted(len(unclear), 'container runtime')}",
+            "containerd 1.7 needs enable_cdi = true; `gpuctl doctor NODE` checks its configuration",
             unclear,
         )
     return ok(f"container runtimes of {counted(len(nodes), 'node')} with GPUs read CDI specs by default")
@@ -141,7 +141,7 @@ def _api(seen: ClusterSeen) -> Finding:
 def _dropped_fields(seen: ClusterSeen) -> Finding:
     dropped_fields = require(seen.dropped_fields)
     if not dropped_fields:
-        return ok("slices are stored with counters, shared devices and taints")
+        return ok("the API server keeps counters, shared devices and taints of slices")
     gates = sorted({GATES[field] for field in dropped_fields})
     return fail(
         f"the API server stores slices without {', '.join(sorted(dropped_fields))}",
@@ -160,7 +160,7 @@ def _feature_gates(seen: ClusterSeen) -> Finding:
     # A gate that is locked on disappears from the metrics some releases later, and no longer matters.
     known = {name: features[name] for name in wanted if name in features}
     if not known:
-        return skipped("the metrics of the API server tell of none of the feature gates")
+        return skipped("the metrics of the API server do not list the feature gates")
     off = [name for name, on in known.items() if not on]
     if [name for name in off if name != HEALTH_GATE]:
         return fail(
@@ -169,10 +169,11 @@ def _feature_gates(seen: ClusterSeen) -> Finding:
         )
     if off:
         return warn(
-            f"the API server runs with {HEALTH_GATE} off: the status of pods tells nothing of GPUs",
+            f"the API server runs with {HEALTH_GATE} off: the status of pods does not show the "
+            "health of GPUs",
             "enable it in the API server and in the kubelets",
         )
-    return ok(f"on in the API server: {', '.join(known)}; of others it is not known")
+    return ok(f"on in the API server: {', '.join(known)}; the state of others is unknown")
 
 
 def _gpu_nodes(seen: ClusterSeen) -> list[Object]:

@@ -33,16 +33,16 @@ def _workloads(seen: ClusterSeen) -> Finding:
     if missing:
         what = f"no DaemonSet runs {' and '.join(f'gpu-dra-{name}' for name in missing)}"
         if publishing_nodes(seen):
-            return warn(what, "nothing, where the driver runs outside of pods; else install it again")
+            return warn(what, "nothing, if the driver runs outside of pods; else install it again")
         return fail(what, "install the driver")
     lines = [line for one in own for line in _behind(one)]
     if lines:
         return fail(
-            f"{counted(len(lines), 'workload')} of the driver not as wanted",
-            "kubectl describe their pods; it passes while they are started or updated",
+            f"{counted(len(lines), 'workload')} of the driver not ready",
+            "kubectl describe their pods; this passes while they start or are updated",
             lines,
         )
-    return ok(f"as wanted: {', '.join(sorted(name_of(one) for one in own))}")
+    return ok(f"ready: {', '.join(sorted(name_of(one) for one in own))}")
 
 
 def _behind(workload: Object) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _images(seen: ClusterSeen) -> Finding:
         for program, container in programs_of(pod["spec"]).items():
             images[str(container.get("image"))][program] += 1
     if not images:
-        return skipped("no pods of the driver were seen")
+        return skipped("no pods of the driver were found")
     lines = [
         f"{image}: {', '.join(f'{number} x {program}' for program, number in sorted(found.items()))}"
         for image, found in sorted(images.items())
@@ -75,8 +75,8 @@ def _images(seen: ClusterSeen) -> Finding:
     if len(images) > 1:
         return warn(
             f"the driver's pods run {len(images)} images",
-            "it passes with a rolling update; pods that are updated on delete have to be deleted by you, "
-            "those of MPS once no pod has a share",
+            "this passes with a rolling update; pods with the update strategy OnDelete have to "
+            "be deleted by you, those of MPS once no pod has a share",
             lines,
         )
     return ok(f"all pods of the driver run {next(iter(images))}")
@@ -90,7 +90,7 @@ def _images(seen: ClusterSeen) -> Finding:
 def _restarts(seen: ClusterSeen) -> Finding:
     pods = ours(require(seen.pods))
     if not pods:
-        return skipped("no pods of the driver were seen")
+        return skipped("no pods of the driver were found")
     stuck, restarted = [], []
     for pod in pods:
         name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
@@ -104,13 +104,13 @@ def _restarts(seen: ClusterSeen) -> Finding:
     if stuck:
         return fail(
             f"{counted(len(stuck), 'container')} of the driver cannot run",
-            "kubectl logs --previous of these pods says why",
+            "`kubectl logs --previous` of these pods says why",
             stuck,
         )
     if restarted:
         return warn(
             f"{counted(len(restarted), 'container')} of the driver restarted within the last hour",
-            "kubectl logs --previous of these pods says why",
+            "`kubectl logs --previous` of these pods says why",
             restarted,
         )
     return ok("no container of the driver restarted within the last hour")
@@ -140,7 +140,7 @@ def _warnings(seen: ClusterSeen) -> Finding:
         if (when := _seconds(event_time(one))) is not None and seen.now - when <= RECENT_SECONDS
     ]
     if not recent:
-        return ok("the driver's processes have reported no warning within the last hour")
+        return ok("the driver's processes reported no warning within the last hour")
     # Sorted by time: a later event about the same thing replaces an earlier one.
     newest: dict[tuple[str, str], str] = {}
     for one in recent:
@@ -167,10 +167,10 @@ def _releases(seen: ClusterSeen) -> Finding:
             found[program].append(f"{namespace_of(one)}/{name_of(one)}: {program}")
     spaces = {line.partition("/")[0] for lines in found.values() for line in lines}
     if not spaces:
-        return skipped("no DaemonSet of the driver was seen")
+        return skipped("no DaemonSet of the driver was found")
     if len(spaces) > 1:
         return fail(
-            f"the driver is installed in {len(spaces)} namespaces, and a node can have it only once",
+            f"the driver is installed in {len(spaces)} namespaces, but a node can have it only once",
             "uninstall all but one",
             [line for lines in found.values() for line in sorted(lines)],
         )

@@ -101,13 +101,13 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
             Finding(
                 "claim-deleting",
                 f"the claim {name} is being deleted and still used by {users_left}",
-                "end its users; then create it anew",
+                "end its users, then create it again",
             )
         )
     mine = any(user.get("uid") == pod["metadata"]["uid"] for user in users)
     if len(users) >= _MAX_USERS and not mine:
         found.append(
-            Finding("claim-full", f"the claim {name} has {_MAX_USERS} pods already", "use another claim")
+            Finding("claim-full", f"the claim {name} already has {_MAX_USERS} pods", "use another claim")
         )
     # Somebody may have made a claim under the very name that Kubernetes chose for the pod's.
     if generated and not is_made_for(claim, pod):
@@ -180,8 +180,8 @@ def unused_claims(pod: Object) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "unused-claim",
-            f"no container of the pod uses its claim {entry['name']}, so none sees a device of it",
-            f"give a container resources: {{claims: [{{name: {entry['name']}}}]}}, and create the pod anew",
+            f"no container of the pod uses its claim {entry['name']}, so none sees its devices",
+            f"give a container resources: {{claims: [{{name: {entry['name']}}}]}}, and create the pod again",
         )
         for entry in spec.get("resourceClaims") or ()
         if entry["name"] not in used
@@ -245,7 +245,7 @@ class ExtendedResources:
             used = self._used[node["metadata"]["name"], name]
             if there - used < asked:
                 pods = f", {used} of them for other pods" if used else ""
-                return f"its device plugin has {there} {name}{pods}; {asked} is needed"
+                return f"its device plugin has {there} {name}{pods}; the pod needs {asked}"
         return None
 
     @cached_property

@@ -33,7 +33,7 @@ def test_a_claim_of_two_drivers_counts() -> None:
 def test_a_claim_that_no_pod_uses_counts_while_it_is_allocated() -> None:
     (found,) = holders([claim("idle", OURS)])
 
-    assert str(found) == "claim team/idle on n1, of no pod"
+    assert str(found) == "claim team/idle on n1, without a pod"
 
 
 def test_a_long_list_is_cut_and_says_so() -> None:

@@ -39,7 +39,7 @@ def test_a_namespace_without_the_driver_is_left_alone(played: PlayedCluster, tmp
     done = run(tmp_path, "--namespace=team")
 
     assert done.exit_code == 0, done.output
-    assert "No slice is left" in done.output
+    assert "No ResourceSlice is left" in done.output
     assert played.sets() == ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
 
 
@@ -52,5 +52,5 @@ def test_told_to_end_it_has_the_driver_serve_again(played: PlayedCluster, tmp_pa
     output, _ = process.communicate(timeout=60)
 
     assert process.returncode == 1
-    assert "Error: the uninstallation was told to end: uninstall again" in output
+    assert "Error: the uninstallation was stopped: uninstall again" in output
     assert played.sets() == BOTH

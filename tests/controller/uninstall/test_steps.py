@@ -117,5 +117,5 @@ def test_slices_that_somebody_else_publishes_are_named(played: PlayedCluster) ->
             played.client.create(SLICES, {"metadata": {"name": "again"}, "spec": spec})
 
     played.rounds.append(publishes)
-    with pytest.raises(Refused, match="come back for the nodes node-a"):
+    with pytest.raises(Refused, match="ResourceSlices reappear for the nodes node-a"):
         played.uninstall()

@@ -67,7 +67,7 @@ def test_an_expired_certificate_is_an_error_at_once_and_then_once_a_day(scene: S
 
     assert (said["level"], said["event"]) == (
         "error",
-        "certificate has expired: objects are stored unseen",
+        "certificate has expired: objects are stored without a review",
     )
     assert scene.check(-0.5) == []
     assert scene.check(-1)[0]["level"] == "error"
@@ -79,7 +79,7 @@ def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) 
     renewed.cert_file.replace(scene.pair.cert_file)
     renewed.key_file.replace(scene.pair.key_file)
 
-    assert [line["event"] for line in scene.check(9)] == ["certificate read anew"]
+    assert [line["event"] for line in scene.check(9)] == ["certificate reloaded"]
     assert scene.check(0) == []
 
 

@@ -65,7 +65,7 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
         (("tls.crt", "tls.crt"), "tls.crt"),
         (("tls.key", "tls.key"), "tls.key"),
         (("tls.crt", "other/tls.key"), "other/tls.key"),
-        (("locked/tls.crt", "locked/tls.key"), "no passphrase"),
+        (("locked/tls.crt", "locked/tls.key"), "without a passphrase"),
     ],
     ids=["missing", "a certificate as key", "a key as certificate", "a foreign key", "a passphrase"],
 )

@@ -66,8 +66,8 @@ def test_a_division_of_a_gpu_that_is_not_shared_is_warned_of(name: str) -> None:
     (warning,) = warnings(claim(config(own({"each": "1Gi"})), requests=[request("gpu", name)]))
 
     assert warning == (
-        "spec.devices.config[0].opaque.parameters.memory: prepare refuses it unless request gpu is for a "
-        "part of a GPU: say sharing.strategy TimeSlicing to share all of one"
+        "spec.devices.config[0].opaque.parameters.memory: prepare refuses it unless request gpu is "
+        "for a part of a GPU: set sharing.strategy TimeSlicing to share a whole one"
     )
 
 
@@ -84,4 +84,4 @@ def test_a_division_that_is_for_no_request_is_refused_and_not_without_effect() -
 def test_the_kind_is_named_as_it_is_written() -> None:
     (warning,) = warnings(claim(config(own({}, SLICED), "p"), requests=[request("p", "mig-small")]))
 
-    assert warning.startswith("spec.devices.config[0]: SharedGpuConfig is for a GPU, and class mig-small")
+    assert warning.startswith("spec.devices.config[0]: SharedGpuConfig is for a GPU, but class mig-small")

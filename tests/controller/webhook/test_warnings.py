@@ -42,8 +42,8 @@ def test_a_config_that_names_a_request_for_another_kind_of_class(version: str) -
 
     assert warnings(claim(config(parameters(), "part"), requests=asked, version=version)) == (
         (
-            "spec.devices.config[0]: GpuConfig is for a GPU, and class mig.nvidia.com stands for "
-            "a partition, for which prepare refuses it"
+            "spec.devices.config[0]: GpuConfig is for a GPU, but class mig.nvidia.com selects a "
+            "partition, for which prepare refuses it"
         ),
     )
 
@@ -57,7 +57,7 @@ def test_a_config_that_names_a_list_by_priority_is_compared_with_each_entry() ->
     found = warnings(claim(config(parameters(), "a"), requests=[{"name": "a", "firstAvailable": listed}]))
 
     assert len(found) == 1
-    assert "class mig-small, as it comes with this driver, stands for a partition" in found[0]
+    assert "class mig-small, as it comes with this driver, selects a partition" in found[0]
     assert not warnings(
         claim(config(parameters(), "a/w"), requests=[{"name": "a", "firstAvailable": listed}])
     )
@@ -103,7 +103,7 @@ def test_a_partition_that_one_claim_has_is_shared_by_its_pods_with_mps() -> None
 
 def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
     path = "config[0].opaque.parameters.sharing: prepare refuses"
-    ours = ", as it comes with this driver, stands for GPUs that are shared by"
+    ours = ", as it comes with this driver, selects GPUs that are shared by"
     slices, clients = f"class shared-timesliced{ours} TimeSlicing", f"class shared-mps{ours} MPS"
     sliced, computing = [request("gpu", "shared-timesliced")], [request("gpu", "shared-mps")]
 
@@ -129,12 +129,15 @@ OWN = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com']"
 @pytest.mark.parametrize(
     ("selects", "words"),
     [
-        (f"{OWN}.type == 'mig'", "this class stands for a partition, for which prepare refuses it"),
+        (f"{OWN}.type == 'mig'", "this class selects a partition, for which prepare refuses it"),
         (
             f"{OWN}.sharing == 'mps' && {OWN}.type == 'shared'",
-            "this class stands for GPUs that are shared by MPS",
+            "this class selects GPUs that are shared by MPS",
         ),
-        (f"{OWN}.type == 'shared' && 'profile' in device.attributes['gpu.nvidia.com']", "for a partition"),
+        (
+            f"{OWN}.type == 'shared' && 'profile' in device.attributes['gpu.nvidia.com']",
+            "selects a partition",
+        ),
         (f"{OWN}.type == 'shared' && !('profile' in device.attributes['gpu.nvidia.com'])", ""),
         (f"{OWN}.type == 'gpu'", ""),
         (f"{OWN}.type == 'mig' || {OWN}.type == 'gpu'", ""),
@@ -161,9 +164,9 @@ def test_a_time_slice_that_a_claim_wants_where_its_class_decides() -> None:
     for entry in (config(SLICED), config(SLICED, "gpu")):
         assert warnings(claim(entry, requests=sliced)) == (
             (
-                "spec.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
-                "refuses Short unless class shared-timesliced, as it comes with this driver, gives it: its "
-                "GPUs are shared, and the class decides for all claims"
+                "spec.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: "
+                "prepare refuses Short unless class shared-timesliced, as it comes with this "
+                "driver, sets it too: its GPUs are shared, and the class decides for all claims"
             ),
         )
     unsaid = parameters(sharing={"strategy": "TimeSlicing"})
@@ -239,9 +242,9 @@ def test_a_class_for_two_kinds_of_devices_and_one_of_the_wrong_kind() -> None:
     both = (config(parameters()), config(parameters("MigDeviceConfig")))
 
     (warning,) = warnings(device_class(*both))
-    assert warning.startswith("spec.config[1]: a class gives its configurations to every request")
+    assert warning.startswith("spec.config[1]: a class applies its configurations to every request")
     (warning,) = warnings(device_class(both[0], selects=f"{OWN}.type == 'mig'"))
-    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, and this class stands")
+    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, but this class selects")
 
 
 def test_warnings_are_bounded() -> None:

@@ -122,7 +122,7 @@ def test_the_text_fits_into_80_columns_and_tells_who_holds_what() -> None:
     assert "0000:e7:00.0 │ 1    │ A: 0-14       │ 32 GiB │ notebook" in output
     assert "NVIDIA_VISIBLE_DEVICES=void" in output
     assert "pod batch-12 runs with GPU 15" in output
-    assert "no act about MIG" in output
+    assert "the part about MIG is skipped" in output
 
 
 @pytest.mark.usefixtures("temporary_here")
@@ -178,7 +178,7 @@ def processes_below(folder: Path) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("moment", ["offers 8 GPUs", "compute at once on GPU"])
+@pytest.mark.parametrize("moment", ["offers 8 GPUs", "compute together on GPU"])
 def test_a_demo_that_is_killed_leaves_neither_a_process_nor_a_folder(folder: Path, moment: str) -> None:
     process = demo(folder)
     assert process.stdout is not None
@@ -252,7 +252,7 @@ def test_a_gpu_that_stays_in_mig_mode_ends_the_story(folder: Path, tmp_path: Pat
     code, _, errors = finished(demo(folder, "-o", "json", "--machine", "gh200", PYTHONPATH=str(tmp_path)))
 
     assert code == 1
-    assert "all pods ended, but in MIG mode there are still {'gpu-0009-01-00-0': ()}" in errors
+    assert "all pods ended, but some GPUs are still in MIG mode: {'gpu-0009-01-00-0': ()}" in errors
 
 
 def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path) -> None:

@@ -69,7 +69,7 @@ def test_seven_pods_share_a_gpu_another_stays_whole_and_all_are_whole_in_the_end
     text = witness.text.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "│small-6 │small-5 │small-4 │small-3 │small-2 │small-1 │small-0 │········│" in text
-    assert "each sees /dev/nvidia0 and the capability nodes of its own part alone" in text
+    assert "each sees only /dev/nvidia0 and the capability nodes of its own part" in text
     assert "GPU 7: whole, big has it\nGPU 1-6: whole, free" in text
 
 
@@ -116,8 +116,8 @@ def wrong() -> Iterator[tuple[list[PodFacts], dict[str, tuple[Placement, ...]], 
     yield good, {name: places(0, 1, 2)}, "the machine made"
     yield good, {name: places(0, 1), "gpu-0000-43-00-0": ()}, "the machine made"
     yield good, {}, "the machine made"
-    yield [replace(of_its_own(0), devices=(name,))], {name: places(0)}, "no partition of"
-    yield [small(0, device="gpu-0000-43-00-0-mig-1g-10gb-{}")], {name: places(0)}, "no partition of"
+    yield [replace(of_its_own(0), devices=(name,))], {name: places(0)}, "not a partition of"
+    yield [small(0, device="gpu-0000-43-00-0-mig-1g-10gb-{}")], {name: places(0)}, "not a partition of"
     neighbour = replace(of_its_own(0), devices=(f"{name}-mig-1g-10gb-1",))
     yield [of_its_own(0), neighbour], {name: places(0, 1)}, "capability nodes"
     yield [small(0, "/dev/nvidia0")], {name: places(0)}, "capability nodes"

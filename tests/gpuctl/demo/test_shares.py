@@ -80,7 +80,7 @@ def test_a_guest_with_a_vgpu_has_no_mps_and_the_story_says_so() -> None:
     facts, text = played("a100-vgpu-guest")
 
     assert facts.shares is None
-    assert "no act about shares" in text
+    assert "the part about shares is skipped" in text
 
 
 def pod(index: int, device: str = f"{GPU.device}-mps-4", node: str = "/dev/nvidia0") -> PodFacts:

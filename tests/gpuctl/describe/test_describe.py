@@ -204,4 +204,4 @@ def test_pictures_of_a_gpu_and_a_node_are_svg_and_a_claim_has_none(tmp_path: Pat
 
 def test_a_section_without_anything_says_none() -> None:
     assert Section("Taints").text() == "Taints\n  none"
-    assert meaning("example.com/mine") == "set by somebody else"
+    assert meaning("example.com/mine") == "not set by this driver"

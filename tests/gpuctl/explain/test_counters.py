@@ -84,8 +84,8 @@ def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
     assert f"memory slice 0 is held by claim default/b ({GPU}-mig-1g-10gb-0)" in reason
     assert f"memory slices 4-7 are held by claim default/a ({GPU}-mig-3g-40gb-4)" in reason
     (finding,) = [one for one in told.findings if one.kind == "counters"]
-    assert "1 of the devices in question cannot be had: its GPU is cut" in finding.message
-    assert finding.remedy == "frees as claims default/a, default/b end"
+    assert "1 of the devices in question cannot be allocated: its GPU is cut" in finding.message
+    assert finding.remedy == "wait until claims default/a, default/b end"
 
 
 def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[str, Any], ...]) -> None:
@@ -94,7 +94,7 @@ def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[s
     assert by_counters(told) == [(f"its GPU is held as a whole by claim default/all ({GPU})", 7)]
     file = io.StringIO()
     Console(file=file, width=200).print(picture(told))
-    assert "what helps: frees when claim default/all ends" in file.getvalue()
+    assert "what helps: wait until claim default/all ends" in file.getvalue()
 
 
 def test_a_claim_that_looks_on_is_told_that_it_wants_room_like_any_other(
@@ -106,7 +106,7 @@ def test_a_claim_that_looks_on_is_told_that_it_wants_room_like_any_other(
 
     cut = claim("a", "small", f"{GPU}-mig-1g-10gb-0")
     (message,) = rule(cut)
-    assert "request gpu looks on" in message
+    assert "request gpu has admin access" in message
     assert "free counters" in message
     assert rule(cut, admin=False) == []
     assert rule(claim("all", "whole", GPU)) == [message]  # the GPU has counters, which its holder has
@@ -139,7 +139,7 @@ def test_partitions_of_a_gpu_that_is_shared_name_all_who_have_a_share(tmp_path: 
     part = f"its GPU is shared by time-slicing, and shares are held by {both} ({GPU}-ts-2)"
     assert by_counters(told) == [(part, 2)]
     (finding,) = [one for one in told.findings if one.kind == "counters"]
-    assert finding.remedy == "frees as claims default/a, default/b end"
+    assert finding.remedy == "wait until claims default/a, default/b end"
 
 
 def test_devices_that_one_partition_excludes_are_told_together(slices: tuple[dict[str, Any], ...]) -> None:
@@ -183,6 +183,6 @@ def test_counters_of_another_driver_are_told_as_the_allocator_names_them() -> No
 
     [(reason, count)] = by_counters(told)
     assert (reason, count) == (
-        "1 of counter memory of set is needed, 0 of 1 is left; claims that take of it: default/theirs",
+        "1 of counter memory of set is needed, 0 of 1 is left; used by claims: default/theirs",
         1,
     )

@@ -42,7 +42,7 @@ def test_a_claim_that_nobody_can_serve_names_who_holds_the_devices_and_what_woul
 
     assert told.verdict == "waits"
     kinds = {one.kind: one for one in told.findings}
-    assert kinds["in-use"].remedy == "frees when claim default/theirs ends"
+    assert kinds["in-use"].remedy == "wait until claim default/theirs ends"
     assert "node-a has 1 free" in kinds["too-few"].message
 
 
@@ -55,7 +55,7 @@ def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch:
 
     told = explain_claim(claim(), snapshot())
 
-    assert (told.verdict, told.summary) == ("waits", "why it waits is too costly to work out")
+    assert (told.verdict, told.summary) == ("waits", "the reason for its waiting takes too long to work out")
     assert [one.kind for one in told.findings] == ["costly"]
     assert told.findings[0].message == (
         "evaluating selectors takes more than 0 s of processor time, most of it the selector of "
@@ -96,7 +96,7 @@ def test_scheduling_gates_are_named() -> None:
             {},
             "does not tolerate its taint a=b:NoExecute",
         ),
-        ({}, {"nodeSelector": {"zone": "moon"}}, "zone=moon is not a label"),
+        ({}, {"nodeSelector": {"zone": "moon"}}, "it lacks the label zone=moon"),
         (
             {},
             {
@@ -110,7 +110,7 @@ def test_scheduling_gates_are_named() -> None:
                     }
                 }
             },
-            "node affinity is not for it",
+            "does not match the pod's required node affinity",
         ),
     ],
 )
@@ -136,7 +136,10 @@ def test_a_claim_with_devices_elsewhere_closes_a_node() -> None:
     here = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
     allocation = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]}}
 
-    assert closed(None, NODE, (claim(allocation=allocation),)) == "the claim mine has its devices elsewhere"
+    assert (
+        closed(None, NODE, (claim(allocation=allocation),))
+        == "the claim mine has its devices on another node"
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ def test_devices_that_are_about_to_change_are_named_where_none_is_selected_yet()
         for some in (holders[:1], holders, ())
     )
 
-    head = f"node-a is about to offer other devices: {device['name']} goes when "
+    head = f"node-a is about to offer other devices: {device['name']} disappears when "
     assert [found.kind for found in one] == ["no-match", "changing"]
     assert one[1].message == f"{head}claim default/a ends"
     assert both[1].message == f"{head}claims default/a, default/b end"
@@ -358,7 +361,7 @@ def test_what_devices_have_in_place_of_what_is_asked_is_told(expression: str, in
 def test_where_nobody_publishes_no_selector_is_to_blame() -> None:
     told = explain_claim(claim(), snapshot(slices=()))
 
-    assert told.findings[0].remedy == "see that the driver runs and publishes"
+    assert told.findings[0].remedy == "check that the driver runs and publishes devices"
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
@@ -372,5 +375,5 @@ def test_a_claim_that_no_container_uses_is_told_whatever_becomes_of_the_pod(phas
     (finding,) = told.findings
     assert (finding.kind, finding.message) == (
         "unused-claim",
-        "no container of the pod uses its claim for-nobody, so none sees a device of it",
+        "no container of the pod uses its claim for-nobody, so none sees its devices",
     )

@@ -27,12 +27,12 @@ def taint_rule(*devices: str) -> tuple[dict[str, Any], ...]:
 def test_more_than_any_node_has_never_comes_whatever_claims_end() -> None:
     told = explain_claim(claim(count=5), snapshot(claims=(held("theirs", *GPUS[:2]),)))
 
-    assert told.summary == "no node has what it asks for, and no node can ever serve it as it is"
+    assert told.summary == "no node has the devices that it asks for, and no node can ever serve it as it is"
     (finding,) = told.findings
     assert finding.kind == "never"
     assert finding.message == (
-        "no node can ever give request gpus what it wants, 5 devices of class gpu:"
-        " the most that one publishes is 4, on node-a"
+        "no node can ever serve request gpus, which wants 5 devices of class gpu: the most on one "
+        "node is 4, on node-a"
     )
     assert finding.remedy == "ask for less, or add a node that has as much; waiting does not help"
     assert [node.never for node in told.requests[0].nodes] == [True]
@@ -41,9 +41,9 @@ def test_more_than_any_node_has_never_comes_whatever_claims_end() -> None:
 def test_as_many_as_a_node_has_come_when_the_claims_there_end() -> None:
     told = explain_claim(claim(count=4), snapshot(claims=(held("theirs", *GPUS[:2]),)))
 
-    assert told.summary == "no node has what it asks for"
+    assert told.summary == "no node has the devices that it asks for"
     assert kinds(told) == ["in-use", "too-few"]
-    assert told.findings[0].remedy == "frees when claim default/theirs ends"
+    assert told.findings[0].remedy == "wait until claim default/theirs ends"
 
 
 def test_only_the_nodes_that_could_ever_serve_say_what_would_help() -> None:
@@ -66,9 +66,9 @@ def test_only_the_nodes_that_could_ever_serve_say_what_would_help() -> None:
 def test_a_taint_that_goes_is_what_helps_where_nothing_else_would() -> None:
     told = explain_claim(claim(count=4), snapshot(taint_rules=taint_rule(GPUS[0])))
 
-    assert told.summary == "no node has what it asks for"
+    assert told.summary == "no node has the devices that it asks for"
     assert kinds(told) == ["taint", "too-few"]
-    assert told.findings[0].remedy == "counts again once the taint is gone"
+    assert told.findings[0].remedy == "usable again once the taint is gone"
 
 
 def test_taints_do_not_make_a_node_larger() -> None:
@@ -124,7 +124,7 @@ def test_of_alternatives_each_says_why_it_never_comes() -> None:
     told = explain_claim(wanted, snapshot())
 
     assert [one.message.split(":")[0] for one in told.findings] == [
-        f"no node can ever give request gpus/{n} what it wants, {n} devices of class gpu" for n in (8, 6)
+        f"no node can ever serve request gpus/{n}, which wants {n} devices of class gpu" for n in (8, 6)
     ]
 
 
@@ -147,14 +147,14 @@ def test_an_alternative_that_nobody_publishes_hides_no_other_that_is_too_large()
 
     assert kinds(waits) == ["in-use", "too-few"]
     assert kinds(never) == ["never", "never"]
-    assert "gpus/plain what it wants, 5 devices of class gpu" in never.findings[1].message
+    assert "gpus/plain, which wants 5 devices of class gpu" in never.findings[1].message
     assert kinds(nothing) == ["no-match", "no-match"]
 
 
 def test_a_driver_that_publishes_nothing_may_be_on_its_way() -> None:
     told = explain_claim(claim(), snapshot(slices=()))
 
-    assert (told.summary, kinds(told)) == ("no node has what it asks for", ["no-match"])
+    assert (told.summary, kinds(told)) == ("no node has the devices that it asks for", ["no-match"])
 
 
 def test_a_pool_that_is_not_complete_leaves_it_open() -> None:
@@ -163,7 +163,7 @@ def test_a_pool_that_is_not_complete_leaves_it_open() -> None:
 
     told = explain_claim(claim(count=5), snapshot(slices=(short, *rest)))
 
-    assert told.summary == "no node has what it asks for"
+    assert told.summary == "no node has the devices that it asks for"
     assert kinds(told) == ["pool"]
 
 
@@ -209,4 +209,4 @@ def test_an_amount_is_told_beside_what_is_left(asked: str, reason: str, finding:
     assert kinds(told) == [finding]
     if finding == "capacity":
         assert "10Gi of 40Gi is left" in told.findings[0].message
-        assert told.findings[0].remedy == "frees when claim default/theirs ends"
+        assert told.findings[0].remedy == "wait until claim default/theirs ends"

@@ -34,7 +34,7 @@ def test_these_words_mean(words: str, meant: list[tuple[str, str | None]]) -> No
         ("train", "neither a pod nor a claim"),
         ("node a", "neither a pod nor a claim"),
         ("node/a", "neither a pod nor a claim"),
-        ("pod train claim/mine", "names its kind itself"),
+        ("pod train claim/mine", "contains its kind"),
         ("pod/", "is not KIND/NAME"),
         ("pod/a/b", "is not KIND/NAME"),
     ],

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 SLICED = "shared: {strategy: TimeSlicing, shares: 4}"
 LAYOUT = f"mig: {{layout: all-1g}}, {SLICED}"
-NOBODY = "nobody holds a share there to its memory"
+NOBODY = "memory limits of shares are not enforced there"
 
 
 def node(name: str) -> Object:
@@ -55,11 +55,11 @@ def told(class_name: str, *published: tuple[Object, ...]) -> tuple[Finding, ...]
     [
         (
             slices("n", SLICED, "a30-quad"),
-            "its NVIDIA driver 570.133.20 is older than R615, which brought them",
+            "its NVIDIA driver 570.133.20 is older than R615, the first with memory limits",
         ),
         (slices("n", SLICED, cgroup_v2=False), "the node has cgroup v1, and NVML takes groups of v2 alone"),
         (slices("n", f"memoryLimits: false, {SLICED}"), "the node configuration says memoryLimits: false"),
-        (slices("n", LAYOUT, "hgx-h100"), "it is a partition, and NVML takes no handle of MIG"),
+        (slices("n", LAYOUT, "hgx-h100"), "it is a partition, and NVML sets no limits on MIG devices"),
     ],
 )
 def test_the_reason_is_told(class_name: str, published: tuple[Object, ...], reason: str) -> None:

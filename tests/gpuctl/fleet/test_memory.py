@@ -102,7 +102,7 @@ def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
 def test_a_share_whose_gpu_is_ill_says_nothing_of_its_limit() -> None:
     ill = [{"type": "Ready", "status": "False", "reason": "GpuLost", "message": "it fell off the bus"}]
     state = node(claim("a", conditions=ill))
-    assert not any("not held" in line for line in picture([state], wide=False))
+    assert not any("not enforced" in line for line in picture([state], wide=False))
     assert not state.is_amiss
 
 
@@ -110,7 +110,9 @@ def test_a_limit_that_is_not_held_is_amiss() -> None:
     state = node(claim("a", conditions=NOT_READY))
 
     assert state.is_amiss
-    assert f"node-a: team/a, {GPU}: its memory limit is not held: NVML lies" in picture([state], wide=False)
+    assert f"node-a: team/a, {GPU}: its memory limit is not enforced: NVML lies" in picture(
+        [state], wide=False
+    )
     assert not node(claim("a")).is_amiss
 
 

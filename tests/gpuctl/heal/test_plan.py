@@ -31,7 +31,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HealScene
 def test_a_well_gpu_is_said_to_be_well_and_nobody_is_asked(scene: HealScene) -> None:
     ran = scene.healed()
     assert ran.exit_code == 0
-    assert f"GPU {GPU} of node-a (NVIDIA H100 80GB HBM3) is well" in ran.stdout
+    assert f"GPU {GPU} of node-a (NVIDIA H100 80GB HBM3) is healthy" in ran.stdout
     assert scene.healed("--yes").exit_code == 0
     assert scene.wishes == []
 
@@ -52,7 +52,7 @@ def test_what_is_wrong_and_in_the_way_and_what_would_be_done_is_said(scene: Heal
         "gpu.nvidia.com/xid=95:NoSchedule: the NVIDIA driver reported the XID",
         "gpu.nvidia.com/needs-reset=95:NoSchedule",
         f"claim default/mine has {DEVICE}-mig-1g-10gb-3: pod default/web-0 (of ReplicaSet/web)",
-        "pod default/bare (made by hand, it does not come back)",
+        "pod default/bare (without a controller, so nothing recreates it)",
         "process 4711 (python of pod default/web-0)",
         "process 17 (dcgm)",
         "2. evict 2 pods",
@@ -70,7 +70,7 @@ def test_a_machine_that_has_to_be_restarted_is_never_reset(scene: HealScene) -> 
     for arguments in ((), ("--yes",)):
         ran = scene.healed(*arguments)
         assert ran.exit_code == NO_RESET_EXIT_CODE
-        assert "the machine has to be restarted, which is yours to do" in ran.stdout
+        assert "the machine needs a restart, which you have to do" in ran.stdout
         assert "kubectl drain node-a" in ran.stdout
     assert scene.wishes == []
 
@@ -105,7 +105,10 @@ def test_partitions_of_an_admin_that_no_reset_leaves_are_named(
         scene.sick()
         with scene.served(plays(looked())):
             ran = scene.healed()
-    assert "gone after that, since an admin made them: gpu-0000-1b-00-0-static-3g-40gb-4" in ran.stdout
+    assert (
+        "destroyed by the reset, and not made again by the driver: gpu-0000-1b-00-0-static-3g-40gb-4"
+        in ran.stdout
+    )
 
 
 def test_a_node_whose_plugin_cannot_be_asked_is_shown_without_its_processes(scene: HealScene) -> None:

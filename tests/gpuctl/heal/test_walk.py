@@ -113,11 +113,11 @@ def test_pods_that_have_the_gpu_are_evicted_and_it_is_well_then(scene: HealScene
     )
     assert [line for line in ran.stdout.splitlines() if line not in of_a_moment] == [
         "new pods are kept away from the GPU while this waits",
-        "waiting: pod default/train ends",
-        "waiting: process 17 (dcgm) uses it",
-        "nobody uses it any more; it is being reset",
-        "it was reset, and answers; waiting until its taints are gone",
-        f"GPU {GPU} of node-a is well: its taints are gone",
+        "waiting: pod default/train is ending",
+        "waiting: process 17 (dcgm) uses the GPU",
+        "the GPU is not in use any more; resetting it",
+        "the GPU was reset and answers; waiting until its taints are gone",
+        f"GPU {GPU} of node-a is healthy: its taints are gone",
     ]
     assert [(wish.gpu, wish.reset, wish.wait_seconds) for wish in scene.wishes][-1] == (GPU, True, 60.0)
 
@@ -196,7 +196,7 @@ def test_a_gpu_that_is_ill_after_its_reset_is_not_called_well(scene: HealScene) 
     told = read_document(ran.stdout, "Heal")
     assert told["healed"] is False
     assert f"GPU {GPU} has gpu.nvidia.com/memory:NoSchedule" in told["left"][0]
-    assert "it was reset" in ran.stderr
+    assert "the GPU was reset" in ran.stderr
 
 
 def test_scripts_are_told_that_it_is_healed(scene: HealScene) -> None:
@@ -264,12 +264,12 @@ def test_on_the_node_itself_a_failure_has_its_exit_code(scene: HealScene) -> Non
 def test_on_a_node_without_a_plugin_it_is_said(scene: HealScene) -> None:
     words = ["heal", "--here", GPU, "--plugins-dir", str(scene.plugins)]
     ran = CliRunner().invoke(commands, words)
-    assert "the kubelet plugin of this node cannot be asked: there is no socket of it" in str(ran.exception)
+    assert "the kubelet plugin of this node cannot be asked: it has no socket" in str(ran.exception)
 
 
 def test_lines_that_are_no_steps_are_refused(scene: HealScene) -> None:
     program = scene.kubectl.folder / "kubectl"
     program.write_text("#!/bin/sh\necho '{\"step\": 1}'\n")
     scene.sick()
-    assert "what is no step of a heal" in scene.healed().stdout
+    assert "an unknown answer" in scene.healed().stdout
     assert json.loads(scene.healed("-o", "json").stdout)["unknown"]

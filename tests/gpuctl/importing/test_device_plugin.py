@@ -154,7 +154,7 @@ def test_mps_wins_over_time_slicing_as_in_the_device_plugin(tmp_path: Path) -> N
     found = load(tmp_path, text)["config"]
 
     assert found.strategy == "MPS"
-    assert found.lost == ("sharing.timeSlicing: has no effect beside mps, as in the device plugin",)
+    assert found.lost == ("sharing.timeSlicing: has no effect next to mps, as in the device plugin",)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ sharing:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("name: nvidia.com/GPU, replicas: 2", f"{PATH}.name: nvidia.com/GPU is no name"),
+        ("name: nvidia.com/GPU, replicas: 2", f"{PATH}.name: nvidia.com/GPU is not a resource name"),
         (f"name: {'g' * 60}, replicas: 2", f"{PATH}.name: nvidia.com/ggg"),
         (
             "name: gpu, replicas: 2, rename: example.com/gpu",
@@ -215,7 +215,10 @@ sharing:
         ("name: gpu, replicas: 2, devices: []", f"{PATH}.devices: must be all"),
         ("name: gpu, replicas: 2, devices: some", f"{PATH}.devices: must be all"),
         ("name: gpu, replicas: 2, devices: ['0\"] || true']", f"{PATH}.devices: must be all"),
-        ("name: gpu, replicas: 2}, {name: gpu, replicas: 3", f"{PATH}.name: nvidia.com/gpu stands more than"),
+        (
+            "name: gpu, replicas: 2}, {name: gpu, replicas: 3",
+            f"{PATH}.name: nvidia.com/gpu is listed more than",
+        ),
     ],
 )
 def test_names_and_devices_that_are_none(tmp_path: Path, entry: str, told: str) -> None:
@@ -232,9 +235,12 @@ def test_names_and_devices_that_are_none(tmp_path: Path, entry: str, told: str) 
         ("kind: ConfigMap", "data: must be a mapping"),
         ("kind: ConfigMap\ndata: {../up: ''}", "data.../up: must be the text"),
         ("kind: ConfigMap\ndata: {a: {}}", "data.a: must be the text"),
-        ("kind: ConfigMap\ndata: {a: '['}", "data.a: is no YAML"),
+        ("kind: ConfigMap\ndata: {a: '['}", "data.a: is not YAML"),
         ("kind: ConfigMap\ndata: {a: 'version: v2'}", "data.a.version: 'v2' is not one of"),
-        ("kind: ConfigMap\ndata: {a: '', a.yaml: ''}", "data.a.yaml: stands beside another configuration a"),
+        (
+            "kind: ConfigMap\ndata: {a: '', a.yaml: ''}",
+            "data.a.yaml: another key has the same configuration name a",
+        ),
     ],
 )
 def test_documents_that_are_no_configuration(tmp_path: Path, text: str, told: str) -> None:

@@ -103,7 +103,7 @@ def test_mps_becomes_mps_shares_within_what_a_server_takes() -> None:
     found = made(one(replicas=60), strategy="MPS")
 
     assert shown(found, "hgx-h100") == Counter({"mps-48": 8})
-    assert found.lost == ("r[0].replicas: at most 48 shares with MPS, so they get as many",)
+    assert found.lost == ("r[0].replicas: MPS has at most 48 shares, so 48 are made",)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_partitions_under_strategy_mixed_are_resources_of_their_profile() -> Non
     )
     assert placed(found, "hgx-h100", GPU) == 8
     assert found.lost == (
-        "r: partitions of all profiles are shared, and those of the profiles named are resources",
+        "r: partitions of all profiles are shared, and only the named profiles are resources",
     )
 
 
@@ -159,7 +159,7 @@ def test_partitions_of_unlike_numbers_all_have_the_least() -> None:
 
     rule = parse_config(found.text, "c").rules[0]
     assert [shared.shares for shared in rule.policy.shared] == [2]
-    assert "r: all partitions of a GPU have the same number of shares; they get the least, 2" in found.lost
+    assert "r: all partitions of a GPU have the same number of shares; they get the lowest, 2" in found.lost
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_resources_that_a_node_cannot_have_are_left_out_and_told() -> None:
     found = made(one(SLICE), one("nvidia.com/tpu"))
 
     assert found.lost == (
-        "r[0].name: left out, since migStrategy none has no nvidia.com/mig-1g.10gb",
-        "r[0].name: nvidia.com/tpu is no resource of the device plugin, and is left out",
+        "r[0].name: left out, because migStrategy none has no nvidia.com/mig-1g.10gb",
+        "r[0].name: nvidia.com/tpu is not a resource of the device plugin, and is left out",
     )
     assert shown(found, "hgx-h100") == Counter({"whole": 8})
 
@@ -249,7 +249,7 @@ def test_one_class_of_the_cluster_serves_nodes_with_unlike_configurations(file: 
         assert plan_node("hgx-h100", "node", path).withheld == {}
     found = [doc for doc in yaml.safe_load_all((folder / "deviceclasses.yaml").read_text()) if doc]
     assert [doc["spec"]["extendedResourceName"] for doc in found] == [GPU, SHARED]
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         run(str(file), "--to", str(folder))
 
 
@@ -322,7 +322,7 @@ def test_one_replica_is_no_sharing_and_hinders_no_other_configuration(tmp_path: 
     assert found.exit_code == 3
     (lost,) = found.stderr.splitlines()
     assert lost.startswith("data.training.sharing.timeSlicing.resources[0].replicas: 1 shares nothing")
-    assert lost.endswith("nvidia.com/gpu stays as it is")
+    assert lost.endswith("nvidia.com/gpu is not shared")
     assert training["rules"] == [{"offer": "whole", "mig": "off"}]
     assert development["rules"][0]["shared"] == {"strategy": "TimeSlicing", "shares": 8}
     names = [one["spec"]["extendedResourceName"] for one in classes if one]
@@ -348,6 +348,4 @@ data:
     found = CliRunner().invoke(commands, ["import", "device-plugin", str(path)])
 
     assert found.exit_code in (0, 3), found.output
-    assert (
-        "# nvidia.com/gpu stands for whole GPUs on some nodes and for shares on others" in found.stdout
-    ) is told
+    assert ("# nvidia.com/gpu means whole GPUs on some nodes and shares on others" in found.stdout) is told

@@ -201,7 +201,7 @@ def test_static_mode_leaves_the_partitions_to_mig_parted(file: Path) -> None:
 def test_files_that_are_there_are_kept(file: Path, tmp_path: Path) -> None:
     (tmp_path / "custom.yaml").write_text("mine")
 
-    with pytest.raises(ConfigError, match=r"custom\.yaml is there already"):
+    with pytest.raises(ConfigError, match=r"custom\.yaml already exists"):
         run(str(file), "--to", str(tmp_path))
 
     assert (tmp_path / "custom.yaml").read_text() == "mine"
@@ -225,13 +225,13 @@ WRONG_ENTRIES = [
     ("devices: [], mig-enabled: false", "devices: must be all"),
     ("devices: [true], mig-enabled: false", "devices: must be all"),
     ("devices: [-1], mig-enabled: false", "devices: must be all"),
-    ("devices: [1, 1], mig-enabled: false", "devices: an index stands more than once"),
+    ("devices: [1, 1], mig-enabled: false", "devices: an index is listed more than once"),
     ("devices: all, mig-enabled: 1", "mig-enabled: must be true or false"),
-    ("devices: all, mig-enabled: true", "mig-devices: is missing, though mig-enabled is true"),
+    ("devices: all, mig-enabled: true", "mig-devices: is missing, although mig-enabled is true"),
     ("devices: all, mig-enabled: true, mig-devices: null", "mig-devices: is missing"),
     ("devices: all, mig-enabled: true, mig-devices: [1g.10gb]", "mig-devices: must be a mapping"),
     ("devices: all, mig-enabled: false, mig-devices: {1g.10gb: 1}", "mig-devices: must be empty"),
-    ("devices: all, mig-enabled: true, mig-devices: {1g: 1}", "mig-devices.1g: is no profile"),
+    ("devices: all, mig-enabled: true, mig-devices: {1g: 1}", "mig-devices.1g: is not a profile"),
     ("devices: all, mig-enabled: true, mig-devices: {1g.10gb: 0}", "mig-devices: must name 1 to 16"),
     ("devices: all, mig-enabled: true, mig-devices: {1g.10gb: 17}", "1g.10gb: must be a number from 0"),
     ("devices: all, mig-enabled: true, mig-devices: {1g.10gb: true}", "1g.10gb: must be a number from 0"),
@@ -239,7 +239,7 @@ WRONG_ENTRIES = [
     ('devices: all, mig-enabled: false, device-filter: "H100"', "device-filter: must be a PCI id"),
     (
         'devices: all, mig-enabled: false, device-filter: ["0x233010DE", "0x233010de"]',
-        "device-filter: an id stands more than once",
+        "device-filter: an id is listed more than once",
     ),
     ("devices: all, mig-enabled: false, mode: x", "mode: unknown field"),
 ]
@@ -311,7 +311,7 @@ def test_what_else_stands_in_the_config_map_is_told(tmp_path: Path) -> None:
     found = run(str(wrapped))
 
     assert found.exit_code == 3
-    assert found.stderr == "data.hooks.yaml: left out, since it is no configuration of mig-parted\n"
+    assert found.stderr == "data.hooks.yaml: left out, because it is not a mig-parted configuration\n"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_what_else_stands_in_the_config_map_is_told(tmp_path: Path) -> None:
     [
         ({"other.yaml": "x"}, "data.config.yaml: is missing"),
         ({"config.yaml": "version: v2"}, "data.config.yaml: version: must be v1"),
-        ({"config.yaml": "{"}, "data.config.yaml: is no YAML"),
+        ({"config.yaml": "{"}, "data.config.yaml: is not YAML"),
     ],
 )
 def test_errors_in_a_config_map_have_its_path(tmp_path: Path, data: dict[str, str], said: str) -> None:

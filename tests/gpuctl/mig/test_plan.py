@@ -105,7 +105,7 @@ def test_places_that_overlap_are_named_where_all_else_would_do() -> None:
     found = fit(("4g", "2g"), replace(H100, profiles=profiles))
 
     assert found.problem == (
-        "its partitions overlap wherever they lie: 4g.40gb starts at 0; 2g.20gb starts at 0"
+        "its partitions overlap wherever they are placed: 4g.40gb starts at 0; 2g.20gb starts at 0"
     )
     assert [profile.name for profile, _ in found.nearest] == ["4g.40gb"]
 
@@ -189,7 +189,7 @@ def test_a_node_configuration_is_drawn_for_each_kind_of_gpu_that_it_makes(tmp_pa
 
 @pytest.mark.parametrize("text", ["", ",", "1g,", "x" * 3 + "," * 20])
 def test_a_layout_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no layout"):
+    with pytest.raises(ConfigError, match="is not a layout"):
         read_layout(text)
 
 

@@ -78,7 +78,7 @@ def test_islands_get_letters_and_numa_nodes_a_line_between() -> None:
 
     lines = text.splitlines()
     assert "A: 1" in text
-    assert "B: nobody here" in text
+    assert "B: none here" in text
     assert sum(line.startswith("├") for line in lines) == 2
 
 

@@ -119,5 +119,5 @@ def test_what_faults_lead_to_is_said(tmp_path: Path) -> None:
     )
     text = " ".join(run("--machine", "t4", "--config", str(file)).output.split())
     assert "pods are evicted from a GPU that is tainted as lost, needs-reset" in text
-    assert "judged otherwise than by the driver's table: 13 ignore, 94 needs-reset" in text
+    assert "with a judgment of the node configuration: 13 ignore, 94 needs-reset" in text
     assert "evicted" not in run("--machine", "t4").output

@@ -81,7 +81,7 @@ def test_time_slicing_says_whether_its_memory_is_held(rule: str, words: str) -> 
         (
             "l4-quad",
             SLICED,
-            "memory limits: the NVIDIA driver holds shares to their memory on GPU 0, 1, 2, 3",
+            "memory limits: the NVIDIA driver enforces them on GPU 0, 1, 2, 3",
         ),
         (
             "l4-quad",
@@ -92,8 +92,8 @@ def test_time_slicing_says_whether_its_memory_is_held(rule: str, words: str) -> 
             "a30-quad",
             SLICED,
             (
-                "no memory limits on GPU 0, 1, 2, 3: its NVIDIA driver 570.133.20 is older than R615, "
-                "which brought them"
+                "no memory limits on GPU 0, 1, 2, 3: its NVIDIA driver 570.133.20 is older than "
+                "R615, the first with memory limits"
             ),
         ),
     ],

@@ -41,8 +41,8 @@ def test_the_plan_names_pods_steps_and_commands_and_changes_nothing(scene: Scene
     for line in (
         f"{FIRST}: whole -> 2g.20gb, 2 x 1g.10gb, 3g.40gb",
         "claim default/mine has gpu-0000-1b-00-0: pod default/web-1 of ReplicaSet/web, pod default/lone,",
-        "pod default/lone, which nobody starts again elsewhere",
-        "claim default/idle has gpu-0000-1b-00-0: nobody uses it now",
+        "pod default/lone, which has no controller that recreates it",
+        "claim default/idle has gpu-0000-1b-00-0: not in use now",
         "claim default/watch has gpu-0000-1b-00-0: pod default/monitor",
         "1. cordon node-a",
         "2. evict 3 pods and wait until their claims are gone",
@@ -124,7 +124,7 @@ def test_gpus_that_are_as_wanted_are_left_alone(scene: Scene) -> None:
     result = scene.run("--layout", "all-disabled", "--yes")
 
     assert result.exit_code == 0
-    assert "nothing to do: the GPUs of node-a are as wanted" in result.output
+    assert "nothing to do: the GPUs of node-a already have the wanted partitions" in result.output
     assert scene.node == {}
 
 
@@ -146,10 +146,12 @@ def test_a_pod_of_a_daemon_set_has_to_be_stopped_by_its_owner(scene: Scene) -> N
     scene.claim("watch", "gpu-0000-43-00-0", scene.pod("exporter", "DaemonSet/exporter"), adminAccess=True)
 
     shown = scene.run("--layout", "all-balanced")
-    with pytest.raises(ConfigError, match=r"default/exporter belong to DaemonSets.*stop these first"):
+    with pytest.raises(
+        ConfigError, match=r"default/exporter belong to DaemonSets.*stop these DaemonSets first"
+    ):
         scene.run("--layout", "all-balanced", "--yes")
 
-    assert "of DaemonSet/exporter, which starts it again in spite of a cordon" in shown.output
+    assert "of DaemonSet/exporter, which restarts it despite a cordon" in shown.output
     assert scene.node == {}
 
 
@@ -191,7 +193,7 @@ def test_what_cannot_be_told_of_a_mig_parted_configuration_is_an_error(tmp_path:
     )
 
     assert filtered.layout_for(gpu) is None
-    with pytest.raises(ConfigError, match="means NVIDIA NEW is not known"):
+    with pytest.raises(ConfigError, match="matches NVIDIA NEW"):
         filtered.layout_for(NodeGpu(gpu.pci, "whole", "NVIDIA NEW", 0, True))
     with pytest.raises(ConfigError, match=r"1c.3g.40gb, which is only a part of a GPU instance"):
         part.layout_for(gpu)
@@ -205,7 +207,7 @@ def test_what_cannot_be_told_of_a_mig_parted_configuration_is_an_error(tmp_path:
 def test_a_model_that_is_not_known_needs_a_machine(scene: Scene) -> None:
     unknown = NodeGpu(PciAddress.parse(FIRST), "whole", "NVIDIA NEW", 0, True)
 
-    with pytest.raises(ConfigError, match="what MIG can make of NVIDIA NEW is not known here"):
+    with pytest.raises(ConfigError, match="the MIG profiles of NVIDIA NEW are not known"):
         wanted_of([unknown], ("1g",), None)
     with pytest.raises(ConfigError, match="the machine hgx-h100 has no NVIDIA NEW with MIG"):
         wanted_of([unknown], ("1g",), "hgx-h100")

@@ -83,7 +83,7 @@ def test_a_walk_ends_when_the_slices_show_the_partitions(scene: Scene) -> None:
     assert [line.split(":")[0] for line in walked.said] == [
         "node-a is cordoned",
         "waiting",
-        "nobody uses the GPUs any more; now run on node-a, as root",
+        "the GPUs are not in use any more; now run on node-a, as root",
         "waiting",
         "the slices show the wanted partitions",
         "node-a is uncordoned",
@@ -133,7 +133,7 @@ def test_when_the_time_is_over_the_node_stays_cordoned_and_what_is_there_is_told
 
     assert result.exit_code == 3
     assert f"{FIRST}: published is 1g.10gb, wanted 2 x 3g.40gb" in result.stderr
-    assert "node-a is left cordoned: `kubectl uncordon node-a` opens it" in result.stderr
+    assert "node-a is left cordoned: `kubectl uncordon node-a` undoes that" in result.stderr
     assert f"nvidia-smi mig -i {FIRST} -cgi 9:0,9:4 -C" in result.stdout
     assert scene.node == {"unschedulable": True}
 

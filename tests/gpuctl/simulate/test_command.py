@@ -137,12 +137,12 @@ def test_scripts_get_hours_shortage_and_cost(tmp_path: Path) -> None:
     assert found["busyHours"] == pytest.approx(9)
     assert found["cost"] == {"gpuHour": 2.5, "total": 100, "idle": 70, "withoutWork": 77.5}
     why = found["groups"][1]["why"]
-    assert why[0]["reason"].startswith("no node can ever give request gpus")
+    assert why[0]["reason"].startswith("no node can ever serve request gpus")
 
     picture = simulate(workload, *flags).stdout
     assert "over 10.0 hours 30.0% of the GPU-hours were in use" in picture
-    assert "22.5% of the GPU-hours were work, as the workload says" in picture
-    assert "cost: 100.00, of it 70.00 for GPUs that nobody had, 77.50 for GPU-hours without work" in picture
+    assert "22.5% of the GPU-hours were work, according to the workload" in picture
+    assert "cost: 100.00, of it 70.00 for unused GPUs, 77.50 for GPU-hours without work" in picture
 
 
 def test_what_is_not_known_is_left_out(workload: Path) -> None:
@@ -155,17 +155,17 @@ def test_what_is_not_known_is_left_out(workload: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        ((), "name --nodes, or begin with a cluster by --from-cluster"),
-        (("--nodes", "2", "--from-cluster"), "name --nodes, or begin with a cluster"),
-        (("--from-cluster", "--machine", "t4"), "--machine and --config say what --nodes are"),
-        (("--nodes", "2"), "name the --machine of so many nodes"),
-        (("--nodes", "t4=x"), "name the --machine of so many nodes"),
-        (("--nodes", "t4=2", "--machine", "t4"), "--nodes t4=2 is no number"),
+        ((), "give --nodes, or start from a cluster with --from-cluster"),
+        (("--nodes", "2", "--from-cluster"), "give --nodes, or start from a cluster"),
+        (("--from-cluster", "--machine", "t4"), "--machine and --config describe --nodes"),
+        (("--nodes", "2"), "give their --machine"),
+        (("--nodes", "t4=x"), "give their --machine"),
+        (("--nodes", "t4=2", "--machine", "t4"), "--nodes t4=2 is not a number"),
         (("--nodes", "0", "--machine", "t4"), "between 1 and 100,000 nodes"),
         (("--nodes", "t4=0,a30-quad=1"), "between 1 and 100,000 nodes"),
         (("--nodes", "t4=100001"), "between 1 and 100,000 nodes"),
         (("--nodes", "t4[pool]=1"), "pool is not KEY=VALUE"),
-        (("--nodes", "t4[pool=a=1"), "name the --machine of so many nodes"),
+        (("--nodes", "t4[pool=a=1"), "give their --machine"),
     ],
 )
 def test_a_command_line_that_says_nothing_clear_is_refused(
@@ -238,7 +238,7 @@ def test_a_live_cluster_is_taken_with_what_is_in_use_tainted_and_cordoned(tmp_pa
     assert (train["placed"], train["waiting"]) == (5, 2)
     assert [(one["reason"], one["devices"], one["nodes"]) for one in train["why"]] == [
         ("in use by pods of train", 5, 2),
-        ("in use by claims that were there before", 2, 1),
+        ("in use by earlier claims", 2, 1),
         ("tainted service:NoSchedule, which the request does not tolerate", 1, 1),
     ]
     assert found["gpus"]["NVIDIA A30"]["inUse"] == 7

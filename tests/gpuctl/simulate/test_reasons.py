@@ -62,8 +62,8 @@ def test_what_no_node_can_ever_give_is_said_first() -> None:
 
     never, free = why(result, "huge")
     assert never.reason == (
-        "no node can ever give request gpus what it wants, 5 devices of class gpu.nvidia.com:"
-        " the most that one publishes is 4, on node-0"
+        "no node can ever serve request gpus, which wants 5 devices of class gpu.nvidia.com: the "
+        "most on one node is 4, on node-0"
     )
     assert (never.devices, never.nodes) == (0, 0)
     assert free == Why("free, but not enough on one node", 12, 3)
@@ -138,7 +138,7 @@ def test_shares_that_are_too_small_name_who_has_the_rest(tmp_path: Path) -> None
     )
 
     assert result.groups[0].placed == 4
-    assert why(result, "notebook") == [Why("too little is left beside pods of notebook", 1, 1)]
+    assert why(result, "notebook") == [Why("too little is left next to pods of notebook", 1, 1)]
 
 
 def test_pods_that_insist_on_memory_that_holds_say_which_nodes_hold_none(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_pods_that_insist_on_memory_that_holds_say_which_nodes_hold_none(tmp_pat
     )
 
     assert (held.groups[0].placed, counted.groups[0].placed) == (16, 0)
-    assert Why("too little is left beside pods of held", 4, 1) in why(held, "held")
+    assert Why("too little is left next to pods of held", 4, 1) in why(held, "held")
     for result in (held, counted):
         assert any(
-            "nobody holds a share there to its memory: its NVIDIA driver 570.133.20 is older than R615"
+            "memory limits of shares are not enforced there: its NVIDIA driver 570.133.20 is older than R615"
             in one.reason
             for one in why(result, "held")
         )

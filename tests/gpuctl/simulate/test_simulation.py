@@ -108,7 +108,7 @@ def test_names_of_groups_are_unique(tmp_path: Path) -> None:
     one = "- {name: a, count: 1, claims: [{devices: {}}]}\n"
     path.write_text(f"version: v1\npods:\n{one}{one}")
 
-    with pytest.raises(ConfigError, match="the name a stands twice"):
+    with pytest.raises(ConfigError, match="the name a is used twice"):
         load_workload(path)
 
 

@@ -279,7 +279,7 @@ def test_the_devices_of_a_lost_gpu_are_told_in_one_line(tmp_path: Path) -> None:
 
     lines = [line for line in told.output.splitlines() if "tainted" in line]
     assert len(forms) > 10
-    gpu = f"GPU 0 (0000:1b:00.0): all {len(forms)} devices of it"
+    gpu = f"GPU 0 (0000:1b:00.0): all of its {len(forms)} devices"
     assert lines == [f"node-a: {gpu} are tainted gpu.nvidia.com/lost:NoSchedule"]
 
 
@@ -340,7 +340,7 @@ def test_it_goes_on_with_what_changes_until_it_is_interrupted(tmp_path: Path) ->
     assert re.split(" {2,}", tainted[0].strip())[3:] == ["4", "0", "3", "3", "0", "1", "0"]
     assert tainted[1] == sentence
     assert re.split(" {2,}", well[0].strip())[3:] == ["4", "0", "4", "4", "0", "0", "0"]
-    assert well[1] == f"over: {sentence}"
+    assert well[1] == f"resolved: {sentence}"
     assert code == 130
     assert lists == 2  # the first picture and the reflector's: nothing was asked again
 

@@ -150,4 +150,4 @@ def test_of_many_taints_two_lines_are_told(tmp_path: Path) -> None:
     words = words_of(read_picture(occupancy_svg(views_of(slices, ()))))
 
     assert "fabric=79:NoSchedule" in words
-    assert "and 2 taints more" in words
+    assert "and 2 more taints" in words

@@ -227,6 +227,6 @@ def test_metrics_come_through_the_api_server_and_who_cannot_be_asked_is_named(tm
     assert "node-a: no metrics" not in notes
     assert "no metrics" not in one_node
     assert spaces.splitlines()[1].split() == ["team", "6", "4.375", "328.7Gi", "61Gi", "68", "93"]
-    assert "of 4 of the devices nobody tells what is used" in spaces
+    assert "the use of 4 of the devices is unknown" in spaces
     assert [one["node"] for one in told["lacking"]] == ["node-b", "node-c", "node-d"]
     assert told["devices"][0]["usedBytes"] == 60 * GIB

@@ -88,7 +88,7 @@ def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
     limits, (wrong,) = read(tmp_path / "claims")
 
     assert limits == ()
-    assert wrong.startswith(f"{UID}_{PCI}.json: it is no ledger")
+    assert wrong.startswith(f"{UID}_{PCI}.json: it is not a ledger")
 
 
 def test_a_group_is_there_only_as_itself(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_copy_beside_that_of_the_drivers_hook_is_as_its_folder_says(tmp_path: 
 
     assert hook_seen("/h", program).wrong == ""
     program.with_name(DRIVER_HOOK).write_bytes(b"another")
-    assert "not what its folder's name says" in hook_seen("/h", program).wrong
+    assert "does not match the name of its folder" in hook_seen("/h", program).wrong
 
 
 def test_a_copy_is_compared_with_the_image_where_there_is_one(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_copy_is_compared_with_the_image_where_there_is_one(tmp_path: Path) ->
 def test_a_copy_that_cannot_be_run_or_is_another_file_is_told(tmp_path: Path) -> None:
     program = copy(tmp_path)
 
-    assert hook_seen("/h", program.with_name("gone")).wrong == "it is not there"
+    assert hook_seen("/h", program.with_name("gone")).wrong == "it does not exist"
     program.write_bytes(b"something else")
-    assert "not what its folder's name says" in hook_seen("/h", program).wrong
+    assert "does not match the name of its folder" in hook_seen("/h", program).wrong
     program.chmod(0o644)
     assert hook_seen("/h", program).wrong == "it cannot be executed"
     assert hook_seen("/h", program.parent).wrong == "it cannot be executed"

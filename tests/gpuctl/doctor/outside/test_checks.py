@@ -148,8 +148,13 @@ NEEDS = {
 """What is looked at, and the checks that cannot be made without it."""
 
 BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
-    ("server-version", {"server_version": {"gitVersion": "v1.35.9"}}, "fail", "1.36 is the oldest"),
-    ("server-version", {"server_version": {"gitVersion": "unknown"}}, "skipped", "names no version"),
+    (
+        "server-version",
+        {"server_version": {"gitVersion": "v1.35.9"}},
+        "fail",
+        "the oldest supported version is 1.36",
+    ),
+    ("server-version", {"server_version": {"gitVersion": "unknown"}}, "skipped", "returned no version"),
     ("kubelets", {"nodes": (node(kubelet="v1.35.2"),)}, "fail", f"{NODE}: kubelet v1.35.2"),
     ("runtimes", {"nodes": (node(runtime="containerd://1.6.30"),)}, "fail", "containerd://1.6.30"),
     ("runtimes", {"nodes": (node(runtime="docker://27.0.1"),)}, "fail", "docker://27.0.1"),
@@ -163,7 +168,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("slice-fields", {"dropped_fields": UNREADABLE}, "skipped", "may not look"),
     ("feature-gates", {"features": {"DRADeviceTaints": False}}, "fail", "DRADeviceTaints"),
     ("feature-gates", {"features": {"ResourceHealthStatus": False}}, "warn", "status of pods"),
-    ("feature-gates", {"features": {}}, "skipped", "tell of none"),
+    ("feature-gates", {"features": {}}, "skipped", "do not list"),
     ("own-rights", {"own_rights": without_right(WELL.own_rights)}, "warn", "list nodes"),
     ("driver-rights", {"account_rights": an_account_lacks_a_right()}, "fail", "may not get nodes"),
     ("driver-rights", {"account_rights": {"gpu-dra/x": UNREADABLE}}, "skipped", "may not look"),
@@ -262,8 +267,8 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("class-limits", {"classes": (INSISTING,), "slices": ()}, "skipped", "nothing is published"),
     ("claim-limits", {"claims": (told_claim("False"),)}, "fail", "team/lab, gpu-a: NVML lies"),
-    ("policies", {"policies": WELL.policies[1:]}, "fail", "gpu-dra-own-slices: there is no such policy"),  # type: ignore[index] # they were read
-    ("policies", {"bindings": ()}, "fail", "nothing binds it with Deny"),
+    ("policies", {"policies": WELL.policies[1:]}, "fail", "gpu-dra-own-slices: this policy does not exist"),  # type: ignore[index] # they were read
+    ("policies", {"bindings": ()}, "fail", "no binding of it has the action Deny"),
     (
         "policy-accounts",
         {"account_rights": {"other/gpu-dra-controller": {}}},
@@ -276,9 +281,14 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("webhook-authority", {"now": NOW + (DAYS_LEFT - 10) * DAY_SECONDS}, "warn", "expires in"),
     ("webhook-authority", {"now": NOW + (DAYS_LEFT + 1) * DAY_SECONDS}, "fail", "has expired"),
     ("webhook-authority", {"webhooks": (without_bundle(None),)}, "fail", "it has no caBundle"),
-    ("webhook-authority", {"webhooks": (without_bundle(b"nothing"),)}, "fail", "is no certificate"),
+    ("webhook-authority", {"webhooks": (without_bundle(b"nothing"),)}, "fail", "is not a certificate"),
     ("webhook-endpoints", {"endpoint_slices": (endpoints(ready=False),)}, "fail", "no endpoint is ready"),
-    ("webhook-endpoints", {"services": ()}, "fail", f"{NAMESPACE}/gpu-dra-webhook: there is no such Service"),
+    (
+        "webhook-endpoints",
+        {"services": ()},
+        "fail",
+        f"{NAMESPACE}/gpu-dra-webhook: this Service does not exist",
+    ),
     (
         "webhook-answers",
         {"webhook_answer": WebhookAnswer(denied_by_it=False, message="stored")},
@@ -380,4 +390,4 @@ def test_classes_that_select_nothing_are_told_and_are_no_fault_while_nobody_asks
     found = look("class-devices", classes=(*(WELL.classes if isinstance(WELL.classes, tuple) else ()), none))
 
     assert found.status == "ok"
-    assert "no node offers any for none" in found.message
+    assert "no node offers devices for none" in found.message

@@ -24,7 +24,7 @@ def test_a_class_that_insists_on_limits_is_no_fault_while_nobody_asks_or_a_node_
     held = look("class-limits", **asked, slices=with_limits("memoryIsolation", "cgroup"))
     assert (held.status, held.message) == (
         "ok",
-        "a device is there for 1 class that insist on held memory",
+        "a device is published for 1 class with enforced memory limits",
     )
 
 
@@ -39,5 +39,5 @@ def test_a_claim_that_is_held_is_well() -> None:
 
     assert (found.status, found.message) == (
         "ok",
-        "no claim says that its limit is not held, of 1 device with a status",
+        "no claim reports a limit that is not enforced, of 1 device with a status",
     )

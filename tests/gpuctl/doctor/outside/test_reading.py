@@ -94,7 +94,7 @@ def test_dry_runs_that_are_not_allowed_stay_unread(server: EmbeddedApiServer, cl
 
     seen = look_at_cluster(client, None)
 
-    assert seen.dropped_fields == Unread("this user may not create slices, which a dry run takes")
+    assert seen.dropped_fields == Unread("this user may not create slices, even in a dry run")
     assert isinstance(seen.webhook_answer, Unread)
     assert "may not create claims" in seen.webhook_answer.why
 

@@ -66,7 +66,7 @@ def test_an_amount_with_a_suffix_is_a_number(text: str) -> None:
     told = explained(container(text))
 
     assert kinds(told) == ["too-many"]
-    assert "asks for 1000 devices, a claim can have 32" in told.findings[0].message
+    assert "asks for 1000 devices; a claim can have at most 32" in told.findings[0].message
 
 
 def test_the_resource_of_a_class_has_its_implicit_name_as_well() -> None:
@@ -89,7 +89,7 @@ def test_a_device_plugin_whose_devices_are_in_use_is_named_as_the_reason() -> No
     (finding,) = told.findings
     assert (finding.kind, finding.message) == (
         "device-plugin",
-        "node-b: its device plugin has 8 nvidia.com/gpu, 4 of them for other pods; 5 is needed",
+        "node-b: its device plugin has 8 nvidia.com/gpu, 4 of them for other pods; the pod needs 5",
     )
 
 
@@ -98,7 +98,7 @@ def test_each_node_is_asked_for_what_it_would_give_itself() -> None:
 
     assert kinds(told) == ["never", "device-plugin"]
     assert [[node.node for node in one.nodes] for one in told.requests] == [["node-a"]]
-    assert told.findings[1].message == "node-b: its device plugin has 4 nvidia.com/gpu; 5 is needed"
+    assert told.findings[1].message == "node-b: its device plugin has 4 nvidia.com/gpu; the pod needs 5"
     assert told.summary == "it waits"
 
 
@@ -110,7 +110,7 @@ def test_one_resource_may_be_a_claim_where_another_is_the_device_plugins() -> No
     assert explained(both, nodes=(node,), pods=()).verdict == "fits"
     told = explained(both, nodes=(node, {**NODE, "metadata": {"name": "node-b"}}), pods=(both_user(),))
     assert [one.message for one in told.findings] == [
-        "node-a: its device plugin has 1 example.com/nic, 1 of them for other pods; 1 is needed"
+        "node-a: its device plugin has 1 example.com/nic, 1 of them for other pods; the pod needs 1"
     ]
     assert [node.closed for node in told.requests[0].nodes] == [None, "it has no example.com/nic"]
 

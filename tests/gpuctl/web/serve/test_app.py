@@ -101,7 +101,9 @@ def test_a_pod_whose_selector_costs_too_much_is_told_so_and_the_next_pod_has_its
     monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
     add_claim(page, "costly", selector=COSTLY_SELECTOR)
     page.api.create(waiting_pod("greedy", "costly"))
-    page.wait_words("/pod/default/greedy", "too costly to work out", "request gpu of claim default/costly")
+    page.wait_words(
+        "/pod/default/greedy", "takes too long to work out", "request gpu of claim default/costly"
+    )
 
     add_claim(page, "cheap", selector="device.driver == 'nobody.example.com'")
     page.api.create(waiting_pod("modest", "cheap"))
