@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.fleet.holders import request_classes
-from kubernetes_rules.extended_resources import asked_resources, class_of
+from kubernetes_rules.extended_resources import class_of, pod_amounts
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
 
 Object = Mapping[str, Any]
@@ -21,8 +21,8 @@ class WaitingPod:
     """A pod in the phase Pending that asks for devices.
 
     ``since`` is when it was created, RFC 3339. ``classes`` are the classes that its existing claims ask for,
-    and those of its extended resources. ``node`` is where it was placed, None before that. ``said`` is the
-    scheduler's last message.
+    and those of its extended resources, the resources in its limits. ``resources`` are these with their
+    amounts. ``node`` is where it was placed, None before that. ``said`` is the scheduler's last message.
     """
 
     namespace: str
@@ -33,16 +33,22 @@ class WaitingPod:
     node: str | None
     classes: tuple[str, ...]
     said: str
+    resources: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The classes that it asks for, then the resources in its limits, such as ``nvidia.com/gpu: 2``."""
+        return (*self.classes, *(f"{name}: {amount}" for name, amount in self.resources))
+
 
 def asks_devices(pod: Object) -> bool:
     """Whether a pod asks for devices, by claims or by extended resources."""
-    return bool(pod["spec"].get("resourceClaims") or asked_resources(pod))
+    return bool(pod["spec"].get("resourceClaims") or _resources(pod))
 
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:
@@ -52,9 +58,10 @@ def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Obj
     names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
     found = [claims.get(f"{namespace}/{name}") for name in names if name]
     asked = [device_class for claim in found if claim for _, device_class in request_classes(claim)]
+    resources = _resources(pod)
     # The scheduler makes one claim for all extended resources of a pod, when it has found devices for them.
     if extended_claim(pod) is None:
-        asked += [name for one in asked_resources(pod) if (name := class_of(one, classes))]
+        asked += [name for one, _ in resources if (name := class_of(one, classes))]
     conditions = status.get("conditions") or ()
     said = next(
         (str(one.get("message") or "") for one in conditions if one.get("type") == "PodScheduled"), ""
@@ -69,7 +76,13 @@ def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Obj
         str(node) if node else None,
         tuple(dict.fromkeys(asked)),
         said,
+        resources,
     )
+
+
+def _resources(pod: Object) -> tuple[tuple[str, int], ...]:
+    """The extended resources that the pod asks for, by name."""
+    return tuple(sorted((name, amount) for name, amount in pod_amounts(pod).items() if amount))
 
 
 def queues(pods: Iterable[WaitingPod]) -> Counter[str]:

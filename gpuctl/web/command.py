@@ -62,7 +62,7 @@ def web(
     if not is_loopback(addr) and not names:
         raise ConfigError(
             f"{addr} can be reached from other machines, and the page has no login",
-            "leave --addr away; or put an authenticating proxy before it, and give its name with --name",
+            "leave out --addr, or put an authenticating proxy in front and name its host with --name",
         )
     found = find_kubeconfig(kubeconfig, context)
     title = str(found.read().get("current-context") or "") if found else ""

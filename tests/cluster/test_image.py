@@ -306,7 +306,7 @@ def test_the_page_of_the_chart_serves_from_it_and_reads_all_that_it_shows(cluste
         for one in objects:
             cluster.api.delete(cluster.api.path_of(one, "gpu-dra"))
 
-    assert "What waits" in shown
+    assert "Waiting pods" in shown
     assert "Not up to date" not in shown
     assert "being read" not in shown
     assert found["status"]["containerStatuses"][0]["restartCount"] == 0

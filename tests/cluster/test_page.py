@@ -57,7 +57,7 @@ def test_on_a_real_cluster_it_shows_without_a_reload_what_changes(
         tab.wait_text("gpu.nvidia.com/gpu-lost", timeout_seconds=60)
         tab.picture(tmp_path / "real.png")
         driver.machine.restore(7)
-        tab.wait_text("Nothing is tainted", timeout_seconds=60)
+        tab.wait_text("No device is tainted", timeout_seconds=60)
         cluster.api.delete(paths.pod("train", namespace), grace_seconds=0)
         tab.wait_text("8 GPUs: 8 free")
         assert tab.evaluate("window.loadedOnce") is True
@@ -74,7 +74,7 @@ def test_what_is_focused_and_opened_stays_while_the_page_changes(page: Page, tab
 
     give(page, "train", "gpu-0000-1b-00-0", users=("trainer",))
 
-    tab.wait_text("whole, 100 % given to 1 claim")
+    tab.wait_text("whole, 100 % held by 1 claim")
     assert tab.evaluate("document.querySelector('details').open") is True
     assert tab.evaluate("document.activeElement === document.querySelector('details summary')") is True
 
@@ -91,7 +91,7 @@ def test_everything_can_be_reached_and_opened_by_keyboard(page: Page, tab: Tab) 
         if reached[-1].startswith("A node-a"):
             break
 
-    assert reached[0] == "A To the content"
+    assert reached[0] == "A Skip to the content"
     assert {"A default/lonely", "INPUT q", "SELECT show", "BUTTON Filter", "A History"} <= {
         one.replace("SELECT all nodes", "SELECT show") for one in reached
     }
@@ -112,7 +112,7 @@ def test_it_has_landmarks_headings_and_words_for_its_bars(page: Page, tab: Tab) 
     }
 
     assert {role for role, _ in seen} >= {"banner", "navigation", "main", "contentinfo", "search", "status"}
-    assert {("heading", "What is sick"), ("heading", "Nodes"), ("table", "")} <= seen
+    assert {("heading", "Problems"), ("heading", "Nodes"), ("table", "")} <= seen
     assert [name for role, name in seen if role == "image" and name.startswith("GPU 0: free; GPU 1: free")]
     assert [one for one in nodes if one["role"]["value"] == "image" and not one["name"]["value"]] == []
 

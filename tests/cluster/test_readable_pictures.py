@@ -46,6 +46,26 @@ def test_words_stand_out_from_what_is_below_them(tab: Tab, name: str, scheme: st
     assert [one for one in looked_at(tab, name)["contrasts"] if one[1] < LEAST_CONTRAST] == []
 
 
+def test_the_demo_shows_its_end_to_people_who_prefer_reduced_motion(tab: Tab) -> None:
+    for motion, shown in (("reduce", True), ("no-preference", False)):
+        feature = {"name": "prefers-reduced-motion", "value": motion}
+        tab.call("Emulation.setEmulatedMedia", features=[feature])
+        tab.open(f"file://{FOLDER / 'demo.svg'}")
+
+        last, opacity = tab.evaluate(LAST_LINE)
+
+        assert (opacity == "1") == shown
+        if shown:
+            top, bottom, height = last
+            assert 0 < top < bottom < height
+
+
+LAST_LINE = """(() => {
+  const lines = [...document.querySelectorAll(".roll text")], last = lines.at(-1).getBoundingClientRect();
+  const whole = document.documentElement.getBoundingClientRect();
+  return [[last.top, last.bottom, whole.height], getComputedStyle(lines.at(-1).parentElement).opacity];
+})()"""
+
 LOOK = """(() => {
   const root = document.documentElement, whole = root.getBoundingClientRect();
   const texts = [...root.querySelectorAll("text")].filter((one) => one.textContent.trim());

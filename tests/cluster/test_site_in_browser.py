@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,18 @@ TYPE = """
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the site."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    config = ROOT / "tools/docs/site/mkdocs.yml"
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        str(config),
+        "--site-dir",
+        str(folder),
+    ]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     return folder
 
@@ -54,3 +66,18 @@ def test_whoever_prefers_dark_pages_gets_them(site: Path, tab: Tab) -> None:
     tab.wait_text("This page is the map")
     assert tab.evaluate("document.body.dataset.mdColorScheme") == "slate"
     assert tab.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["index", "concepts", "sharing"])
+def test_words_stand_out_from_their_ground(site: Path, tab: Tab, name: str, scheme: str) -> None:
+    tab.media(scheme)
+    tab.open((site / f"{name}.html").as_uri())
+    tab.evaluate(files("axe_core_python").joinpath("axe.min.js").read_text() + "; 1")
+
+    assert tab.evaluate(CONTRAST) == []
+
+
+CONTRAST = """axe.run({runOnly: ["color-contrast"]}).then((found) => found.violations.flatMap(
+  (one) => one.nodes.map((node) => node.html)
+))"""

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_workflows_are_valid() -> None:
     files = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
-    command = [go_programs("actionlint") / "actionlint", "-no-color", *files]
+    command = [str(go_programs("actionlint") / "actionlint"), "-no-color", *map(str, files)]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

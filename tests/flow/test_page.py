@@ -17,23 +17,23 @@ def test_pods_and_sick_gpus_are_on_the_page_as_long_as_they_are_there(
         page.wait_words("", "node-0", "8 GPUs: 8 free")
 
         start(cluster, namespace, gpu_pod("train"))
-        page.wait_words("", "8 GPUs: 7 free, 1 whole", f"{namespace}/train good ✓ waits no more")
-        page.wait_words("node/node-0", "whole, 100 % given to 1 claim", "gpu.nvidia.com train")
+        page.wait_words("", "8 GPUs: 7 free, 1 whole", f"{namespace}/train good ✓ no longer waits")
+        page.wait_words("node/node-0", "whole, 100 % held by 1 claim", "gpu.nvidia.com train")
 
         make_claim(cluster, namespace, "nine", request(count=9))
         cluster.api.create(gpu_pod("greedy", "nine"), namespace)
-        page.wait_words("", f"{namespace}/greedy", "Pods that wait 1", "the most on one node is 8")
+        page.wait_words("", f"{namespace}/greedy", "Waiting pods 1", "the most on one node is 8")
         answer = page.wait_words(
             f"pod/{namespace}/greedy", "What helps", "request gpu: 9 devices of class gpu.nvidia.com"
         )
-        assert "The scheduler said" in answer
-        assert "for want of rights" not in answer
+        assert "The scheduler says" in answer
+        assert "may not read" not in answer
         cluster.api.delete(paths.pod("greedy", namespace), grace_seconds=0)
 
         driver.machine.lose(7)
         page.wait_words("", "gpu.nvidia.com/gpu-lost", "Sick 1", "1 unavailable, 1 whole; 1 sick")
         driver.machine.restore(7)
-        page.wait_words("", "Nothing is tainted", ":NoSchedule no more")
+        page.wait_words("", "No device is tainted", ":NoSchedule removed")
 
         cluster.api.delete(paths.pod("train", namespace), grace_seconds=0)
-        page.wait_words("", "8 GPUs: 8 free", "No pod waits for devices", "gave back node-0/gpu.nvidia.com")
+        page.wait_words("", "8 GPUs: 8 free", "No pod waits for devices", "released node-0/gpu.nvidia.com")

@@ -1,10 +1,10 @@
-"""What changed in the last hour: taints, claims and pods, found by comparing old and new."""
+"""What changed in the last hour: taints, claims and pods, by comparing old and new, and events."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -25,30 +25,50 @@ _MOST_OF_EVENT = 300
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change. ``at`` is RFC 3339; ``about`` is the name of the object, ``kind`` its kind."""
+    """One change. ``at`` is RFC 3339; ``about`` is the name of the object, ``kind`` its kind.
+
+    An event that came several ``times`` is one change; ``first`` is when it came first, RFC 3339.
+    """
 
     at: str
     kind: Literal["node", "claim", "pod"]
     about: str
     text: str
     tone: Tone = "plain"
+    is_event: bool = False
+    times: int = 1
+    first: str = ""
 
 
 class History:
     """The changes of the last hour, the newest first, at most ``MOST_CHANGES``."""
 
     def __init__(self) -> None:
-        self._changes: deque[tuple[datetime, Change]] = deque(maxlen=MOST_CHANGES)
+        self._changes: OrderedDict[Hashable, tuple[datetime, Change]] = OrderedDict()
+        self._number = 0
 
     def add(self, at: datetime, change: Change) -> None:
-        """Add a change."""
-        self._changes.appendleft((at, change))
+        """Add a change. An event that is already there is counted, and becomes the newest change."""
+        # A failure that lasts is reported every minute, and would push everything else off the page. Other
+        # changes are never joined: a taint that came, went and came again did change three times.
+        self._number += 1
+        key = (change.kind, change.about, change.text) if change.is_event else self._number
+        known = self._changes.pop(key, None)
+        if known is not None:
+            first = known[1].first or known[1].at
+            change = replace(change, times=known[1].times + 1, first=first)
+        self._changes[key] = (at, change)
+        if len(self._changes) > MOST_CHANGES:
+            self._changes.popitem(last=False)
 
     def changes(self, now: datetime) -> tuple[Change, ...]:
         """The changes of the last hour; older ones are dropped."""
-        while self._changes and now - self._changes[-1][0] > KEPT:
-            self._changes.pop()
-        return tuple(change for _, change in self._changes)
+        while self._changes:
+            oldest = next(iter(self._changes))
+            if now - self._changes[oldest][0] <= KEPT:
+                break
+            del self._changes[oldest]
+        return tuple(change for _, change in reversed(self._changes.values()))
 
 
 def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> Iterator[Change]:
@@ -56,14 +76,14 @@ def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> It
     if before is None or after is None:
         node = after or before
         if node is not None:
-            words = f"publishes {len(node.gpus)} GPUs" if after else "publishes no GPUs any more"
+            words = f"publishes {len(node.gpus)} GPUs" if after else "no longer publishes GPUs"
             yield Change(at, "node", node.name, words, "plain" if after else "bad")
         return
     if before.state.pool_problem != after.state.pool_problem:
         words = (
-            f"nothing of its pool can be given: {after.state.pool_problem}"
+            f"nothing of its pool can be allocated: {after.state.pool_problem}"
             if after.state.pool_problem
-            else "its pool is well again"
+            else "its pool can be used again"
         )
         yield Change(at, "node", after.name, words, "bad" if after.state.pool_problem else "good")
     old = {gpu.device: gpu for gpu in before.gpus}
@@ -71,7 +91,7 @@ def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> It
         for change in _gpu_changes(old.pop(gpu.device, None), gpu):
             yield Change(at, "node", after.name, *change)
     for gone in old.values():
-        yield Change(at, "node", after.name, f"{gone.title} is published no more", "bad")
+        yield Change(at, "node", after.name, f"{gone.title} is no longer published", "bad")
 
 
 def _gpu_changes(before: GpuState | None, after: GpuState) -> Iterator[tuple[str, Tone]]:
@@ -80,20 +100,20 @@ def _gpu_changes(before: GpuState | None, after: GpuState) -> Iterator[tuple[str
     known = {one.taint for one in before.taints} if before else set()
     present = {one.taint for one in after.taints}
     for taint in sorted(present - known, key=str):
-        yield f"{after.title} is tainted {taint}", "bad"
+        yield f"{after.title}: taint {taint} added", "bad"
     for taint in sorted(known - present, key=str):
-        yield f"{after.title} is tainted {taint} no more", "good"
+        yield f"{after.title}: taint {taint} removed", "good"
 
 
 def claim_changes(
     at: str, claim: str, before: Sequence[Allocated], after: Sequence[Allocated]
 ) -> Iterator[Change]:
-    """The devices that a claim was given or gave back, and whether they are ready."""
+    """The devices that a claim got or released, and whether they are ready."""
     had, has = {(one.pool, one.device): one for one in before}, {(one.pool, one.device): one for one in after}
     if new := [f"{pool}/{device}" for pool, device in has if (pool, device) not in had]:
-        yield Change(at, "claim", claim, f"was given {', '.join(new)}")
+        yield Change(at, "claim", claim, f"got {', '.join(new)}")
     if gone := [f"{pool}/{device}" for pool, device in had if (pool, device) not in has]:
-        yield Change(at, "claim", claim, f"gave back {', '.join(gone)}")
+        yield Change(at, "claim", claim, f"released {', '.join(gone)}")
     for place, one in has.items():
         was = had[place].trouble if place in had else None
         if was != one.trouble:
@@ -104,14 +124,12 @@ def claim_changes(
 def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) -> Iterator[Change]:
     """A pod began to wait, was placed, or no longer waits."""
     if before is None and after is not None:
-        words = (
-            f"asks for devices of class {', '.join(after.classes)}" if after.classes else "asks for devices"
-        )
-        yield Change(at, "pod", after.key, words)
+        asked = ", ".join(after.asks)
+        yield Change(at, "pod", after.key, f"asks for {asked}" if asked else "asks for devices")
     if after is not None and after.node and (before is None or before.node != after.node):
         yield Change(at, "pod", after.key, f"was placed on {after.node}")
     if before is not None and after is None:
-        yield Change(at, "pod", before.key, "waits no more", "good" if before.node else "plain")
+        yield Change(at, "pod", before.key, "no longer waits", "good" if before.node else "plain")
 
 
 def event_change(at: str, event: Object) -> Change | None:
@@ -129,7 +147,8 @@ def event_change(at: str, event: Object) -> Change | None:
     about = name if kind == "node" else f"{involved.get('namespace') or ''}/{name}"
     text = f"{event.get('reason') or ''}: {event.get('message') or ''}"
     cut = text if len(text) <= _MOST_OF_EVENT else f"{text[:_MOST_OF_EVENT]}…"
-    return Change(at, kind, about, cut, "bad" if event.get("type") == "Warning" else "plain")
+    tone: Tone = "bad" if event.get("type") == "Warning" else "plain"
+    return Change(at, kind, about, cut, tone, is_event=True)
 
 
 def text_of(at: datetime) -> str:

@@ -27,16 +27,20 @@ PARTS = ("summary", "sick", "waiting", "tiers", "nodes", "history")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The cluster in numbers. ``used`` is the sum of the parts of GPUs that claims have."""
+    """The cluster in numbers; each GPU is one of ``free``, ``in_use`` and ``unavailable``.
+
+    ``used`` is the sum of the parts of GPUs that claims have. ``unavailable`` GPUs are not in use, and take
+    no claims. ``sick`` GPUs may be any of the three.
+    """
 
     nodes: int = 0
     gpus: int = 0
     free: int = 0
+    in_use: int = 0
+    unavailable: int = 0
     used: float = 0.0
     sick: int = 0
-    blocked: int = 0
     waiting: int = 0
-    uses: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +102,15 @@ def ordered(nodes: Mapping[str, NodeView]) -> tuple[str, ...]:
 def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Summary:
     """The numbers at the head of the page."""
     gpus = [gpu for node in nodes.values() for gpu in node.gpus]
-    uses: dict[str, int] = {}
-    for gpu in gpus:
-        uses[gpu.use] = uses.get(gpu.use, 0) + 1
     return Summary(
         len(nodes),
         len(gpus),
         sum(gpu.use == "free" and not gpu.blocked for gpu in gpus),
+        sum(gpu.use != "free" for gpu in gpus),
+        sum(gpu.use == "free" and gpu.blocked for gpu in gpus),
         sum(node.used for node in nodes.values()),
         sum(gpu.is_sick for gpu in gpus),
-        sum(gpu.blocked for gpu in gpus),
         len(waiting),
-        uses,
     )
 
 
@@ -121,7 +122,7 @@ def sick(nodes: Mapping[str, NodeView], order: Sequence[str]) -> tuple[Sick, ...
 
 def _sick(node: NodeView) -> Iterator[Sick]:
     if node.state.pool_problem:
-        yield Sick(node.name, "its pool", f"nothing of it can be given: {node.state.pool_problem}")
+        yield Sick(node.name, "its pool", f"nothing of it can be allocated: {node.state.pool_problem}")
     for gpu in node.gpus:
         if gpu.taints:
             taints = tuple(one.taint for one in gpu.taints)

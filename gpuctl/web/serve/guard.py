@@ -71,14 +71,14 @@ class Guard:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or host_name(hosts[0].decode("latin-1")) not in self._names:
-            return 421, "this page is not known by that name; see gpuctl web --help, --name"
+            return 421, "this page is not served under that name; allow it with gpuctl web --name"
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "this page is only read"
+            return 405, "this page can only be read: use GET or HEAD"
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > _MOST_TARGET_BYTES:
             return 414, "the address is too long"
         # The browser says which site made a request (Fetch Metadata). Another site may link to a page here,
         # but not fetch one, nor load it as a script or picture.
         foreign = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site")
         if foreign and headers.get(b"sec-fetch-mode") != b"navigate":
-            return 403, "another site asks for this"
+            return 403, "requests from another site are refused"
         return None

@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.explain.findings import Explanation
 from gpuctl.fleet.gpus import GpuState, Use
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.web.seen.view import View, node_detail
@@ -78,6 +79,7 @@ class Renderer:
             gpu_words=gpu_words,
             use_of=use_of,
             node_words=node_words,
+            summary_words=summary_words,
             percent=percent,
             node_link=node_link,
             pod_link=pod_link,
@@ -179,18 +181,18 @@ def percent(part: float) -> str:
 
 
 def gpu_words(gpu: GpuState) -> str:
-    """``GPU 3: in partitions, 43 % given to 3 claims; tainted gpu.nvidia.com/xid=79:NoSchedule``."""
+    """``GPU 3: in partitions, 43 % held by 3 claims; tainted gpu.nvidia.com/xid=79:NoSchedule``."""
     name = gpu.title if gpu.index is None else f"GPU {gpu.index}"
     taints = f"; tainted {', '.join(str(one.taint) for one in gpu.taints)}" if gpu.taints else ""
     return f"{name}: {use_of(gpu)}{taints}"
 
 
 def use_of(gpu: GpuState) -> str:
-    """``in partitions, 43 % given to 3 claims``."""
+    """``in partitions, 43 % held by 3 claims``."""
     if gpu.use == "free":
         return _UNAVAILABLE if gpu.blocked else USE_WORDS["free"]
     claims = "1 claim" if gpu.claims == 1 else f"{gpu.claims} claims"
-    return f"{USE_WORDS[gpu.use]}, {percent(gpu.used)} given to {claims}"
+    return f"{USE_WORDS[gpu.use]}, {percent(gpu.used)} held by {claims}"
 
 
 def node_words(node: NodeView) -> str:
@@ -203,6 +205,13 @@ def node_words(node: NodeView) -> str:
     words = f"{number}: {', '.join(parts)}" if parts else "no GPUs"
     sick = sum(gpu.is_sick for gpu in node.gpus)
     return f"{words}; {sick} sick" if sick else words
+
+
+def summary_words(found: Explanation) -> str:
+    """The summary of an explanation, without the words that its verdict says already; it may be empty."""
+    if found.verdict != "waits":
+        return found.summary
+    return found.summary.removeprefix("it waits").removeprefix(", and ")
 
 
 def with_commands(text: str) -> Markup:

@@ -76,7 +76,7 @@ def is_loopback(address: str) -> bool:
 def _host_and_port(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
-        raise ConfigError(f"{address!r} is no address", "write host:port, for example 127.0.0.1:8470")
+        raise ConfigError(f"{address!r} is not an address", "write host:port, for example 127.0.0.1:8470")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -253,7 +253,7 @@ def _live(make: MakePage) -> Callable[[Request], Any]:
 async def _static(request: Request) -> responses.Response:
     file = str(request.path_params["file"])
     if file not in _STATIC:  # no path that leads out of the folder is in it
-        return responses.PlainTextResponse("there is no such file\n", 404)
+        return responses.PlainTextResponse("this file does not exist\n", 404)
     return responses.FileResponse(FOLDER / "static" / file, media_type=_STATIC[file])
 
 

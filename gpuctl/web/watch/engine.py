@@ -93,9 +93,9 @@ class Engine:
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - nobody would notice that the thread ended: the page says so
-            _log.error("the page is computed no more", exc_info=error)
+            _log.error("the page is no longer updated", exc_info=error)
             self._failure = error
-            words = f"Not up to date: the server has failed ({type(error).__name__}: {error}); start it anew"
+            words = f"Not up to date: the server has failed ({type(error).__name__}: {error}); restart it"
             self._tell(replace(self._view, version=self._view.version + 1, failing=(words,)))
 
     def _run(self) -> None:
@@ -203,7 +203,7 @@ class Sources:
             refused = isinstance(error, Forbidden)
             if refused:
                 self._refused.add(source.what)
-            words = "Not shown, for want of rights" if refused else "Not up to date"
+            words = "Not shown, because this user may not read them" if refused else "Not up to date"
             self._note(source, f"{words}: {source.what}: {error_text(error)}")
             self._on_status()
 

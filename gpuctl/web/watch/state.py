@@ -60,6 +60,8 @@ class ClusterState:
             self._nodes.update_slice(key, known, after, news=news)
         elif kind == "class":
             self._tiers.update_classes(self._objects["class"].values())
+            # A class may provide the extended resource of a pod that was seen before it.
+            self._stale_pods |= {pod for pod, waiting in self._waiting.items() if waiting.resources}
             self._recount = True
         elif kind == "claim":
             self._update_claim(key, after, now, news=news)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.docs.pictures.before_and_after import before_and_after
+from tools.docs.pictures.claim_picture import claim
+from tools.docs.pictures.health_picture import health
 from tools.docs.pictures.node_pictures import ROOT, forms, occupancy, topology
+from tools.docs.pictures.sharing_picture import sharing
 
 FOLDER = ROOT / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -16,6 +19,9 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "forms.svg": forms,
     "topology.svg": topology,
     "occupancy.svg": occupancy,
+    "claim.svg": claim,
+    "sharing.svg": sharing,
+    "health.svg": health,
 }
 
 

@@ -46,11 +46,15 @@ class SceneImpossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A pod that asks for one device of a class, with a claim of its own name."""
+    """A pod that asks for one device of a class, with a claim of its own name.
+
+    ``capacity`` is what it asks for of a shared device, by the names of capacities.
+    """
 
     namespace: str
     name: str
     device_class: str
+    capacity: tuple[tuple[str, str], ...] = ()
 
 
 PODS = (
@@ -132,7 +136,10 @@ def claimed(slices: Sequence[Object], wanted: Sequence[Wanted]) -> NodeView:
 
 
 def _claim(one: Wanted) -> Object:
-    request = {"name": "gpu", "exactly": {"deviceClassName": one.device_class}}
+    exactly: Object = {"deviceClassName": one.device_class}
+    if one.capacity:
+        exactly["capacity"] = {"requests": dict(one.capacity)}
+    request = {"name": "gpu", "exactly": exactly}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

@@ -1,4 +1,4 @@
-"""Takes screenshots of the page and of ``gpuctl status --watch``, on a cluster with pods."""
+"""Takes screenshots of the page and of ``gpuctl status --watch`` on a cluster with pods; records the demo."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ from envtest.cluster import Cluster
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
+from tools.docs.pictures.demo_recording import record
 from tools.docs.pictures.node_pictures import PODS, ROOT, SICK_GPU, XID, SceneImpossible, Wanted
 from tools.scenarios.description import read_description
-from tools.scenarios.places.place import built_place
+from tools.scenarios.places.place import Place, built_place
 from tools.testbed.chromium import chromium
 
 Object = dict[str, Any]
 
-SCREENSHOTS = ("page.png", "status-watch.svg")
+SCREENSHOTS = ("page.png", "page-dark.png", "status-watch.svg", "demo.svg")
 """The files of the screenshots. They differ each time, so they are never compared."""
 
 _SCENE = ROOT / "deploy" / "ask-for-a-gpu" / "scenario.yaml"
 _GREEDY = Wanted("research", "nine-gpus", "large")
 """A pod that stays pending, since it wants more GPUs than a node has."""
+
+_AWAITED = (("sick", "gpu.nvidia.com/gpu-lost"), ("waiting", "no node can ever"), ("history", "GpuSick"))
+"""Words that parts of the page have once it shows everything."""
 
 _TERMINAL = (110, 22)
 _WINDOW = (1180, 800)
@@ -64,28 +68,37 @@ _FORMAT = """\
 
 
 def take(folder: Path) -> None:
-    """Write the screenshots; raises the errors of clusters and of the browser."""
+    """Write the screenshots; raises DemoEnded and the errors of clusters and of the browser."""
+    record(folder)
     with built_place(read_description(_SCENE).wanted, "embedded") as place:
         cluster = place.cluster
         if cluster is None:
             raise SceneImpossible(f"{_SCENE} has no nodes")
-        for name in dict.fromkeys(one.namespace for one in (*PODS, _GREEDY)):
-            cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "")
-        for one in PODS:
-            _start(cluster, one)
-            wait_for(cluster.api, paths.pod(one.name, one.namespace), _runs)
-        _start(cluster, _GREEDY, count=9)
-        fault = [str(place.programs / "scenario-fault"), "node-0", "xid", str(XID), str(SICK_GPU)]
-        subprocess.run(fault, env={**os.environ, **place.environment}, check=True)
+        # The page is served before anything happens, so that its history is not empty.
         with _served(cluster) as address, chromium() as tab:
+            _play(cluster, place)
             tab.size(*_WINDOW)
-            tab.media("light")
-            tab.open(address)
-            for words in ("gpu.nvidia.com/xid", f"{_GREEDY.namespace}/{_GREEDY.name}"):
-                tab.wait_text(words)
-            tab.picture(folder / "page.png")
+            for scheme, name in (("light", "page.png"), ("dark", "page-dark.png")):
+                tab.media(scheme)
+                tab.open(address)
+                for part, words in _AWAITED:
+                    tab.wait_text(words, f"[data-part={part}]")
+                tab.wait(lambda: "so far" not in tab.text("[data-part=tiers]"), "all classes to be counted")
+                tab.picture(folder / name)
         view = ClusterView.connect(cluster.admin, None)
         (folder / "status-watch.svg").write_text(exported(view.slices(), view.claims()))
+
+
+def _play(cluster: Cluster, place: Place) -> None:
+    """Start the pods, and have a GPU fall sick."""
+    for name in dict.fromkeys(one.namespace for one in (*PODS, _GREEDY)):
+        cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "")
+    for one in PODS:
+        _start(cluster, one)
+        wait_for(cluster.api, paths.pod(one.name, one.namespace), _runs)
+    _start(cluster, _GREEDY, count=9)
+    fault = [str(place.programs / "scenario-fault"), "node-0", "xid", str(XID), str(SICK_GPU)]
+    subprocess.run(fault, env={**os.environ, **place.environment}, check=True)
 
 
 def _start(cluster: Cluster, one: Wanted, count: int = 1) -> None:

@@ -38,11 +38,11 @@ def test_a_claim_that_gets_a_gpu_is_shown_with_its_pods_and_its_class_and_told_i
 
     give(page, "train", FIRST, users=("trainer",))
 
-    page.wait_words("/", "8 GPUs: 7 free, 1 whole", f"default/train was given node-a/gpu.nvidia.com/{FIRST}")
-    shown = page.wait_words("/node/node-a", "whole, 100 % given to 1 claim", "default/train", "trainer")
+    page.wait_words("/", "8 GPUs: 7 free, 1 whole", f"default/train got node-a/gpu.nvidia.com/{FIRST}")
+    shown = page.wait_words("/node/node-a", "whole, 100 % held by 1 claim", "default/train", "trainer")
     assert "gpu.nvidia.com trainer" in shown
     give(page, "train", None)
-    page.wait_words("/", "8 GPUs: 8 free", "default/train gave back")
+    page.wait_words("/", "8 GPUs: 8 free", "default/train released")
 
 
 def test_a_tier_counts_devices_claims_and_pods_that_wait(page: Page) -> None:
@@ -67,9 +67,9 @@ def test_a_taint_makes_a_gpu_sick_until_it_is_gone(page: Page) -> None:
     del stored["spec"]["devices"][0]["taints"]
     page.api.replace(path, stored)
 
-    well = page.wait_words("/", "Nothing is tainted", "8 GPUs: 8 free")
-    assert "is tainted gpu.nvidia.com/xid=79:NoSchedule no more" in well
-    assert "is tainted gpu.nvidia.com/xid=79:NoSchedule no more" in words(page.get("/history").text)
+    well = page.wait_words("/", "No device is tainted", "8 GPUs: 8 free")
+    assert "taint gpu.nvidia.com/xid=79:NoSchedule removed" in well
+    assert "taint gpu.nvidia.com/xid=79:NoSchedule removed" in words(page.get("/history").text)
 
 
 def test_a_pod_that_waits_is_shown_with_the_answer_of_explain(page: Page) -> None:
@@ -78,11 +78,11 @@ def test_a_pod_that_waits_is_shown_with_the_answer_of_explain(page: Page) -> Non
     overview = page.wait_words(
         "/", "default/lonely", "the claim missing that the pod names as gpu does not exist"
     )
-    assert "Pods that wait 1" in overview
+    assert "Waiting pods 1" in overview
     page.wait_words("/pod/default/lonely", "waits", "What helps: create it, or end the pod")
     page.api.delete(paths.pod("lonely"))
     page.wait_words("/pod/default/lonely", "This pod does not wait for devices")
-    page.wait_words("/", "No pod waits for devices", "default/lonely waits no more")
+    page.wait_words("/", "No pod waits for devices", "default/lonely no longer waits")
 
 
 def test_the_answer_follows_the_cluster(page: Page) -> None:
@@ -207,7 +207,7 @@ def test_what_is_not_there_is_not_served(still: Page, path: str, status: int) ->
 def test_a_query_without_sense_shows_the_page(still: Page, query: str) -> None:
     assert (
         "8 free" in words(still.get(f"/?{query}").text)
-        or "No node is like that" in still.get(f"/?{query}").text
+        or "No node matches the filter" in still.get(f"/?{query}").text
     )
 
 
@@ -228,7 +228,7 @@ def test_long_lists_come_in_pages_with_the_sick_first(tmp_path: Path) -> None:
     assert nodes(first)[1:4] == ["node-59", "node-00", "node-01"]
     assert (len(nodes(first)), len(nodes(second))) == (51, 11)
     assert nodes(found)[1:] == ["node-07"]
-    assert "page 1 of 2, 60 in all" in words(first)
+    assert "page 1 of 2, 60 in total" in words(first)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", ":x", "127.0.0.1:70000", "no such host:1"])
@@ -240,7 +240,7 @@ def test_a_wrong_address_is_told(address: str) -> None:
 def test_what_only_this_machine_reaches_is_known() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1:1", "localhost:1", "[::1]:1")] == [True] * 3
     assert [is_loopback(one) for one in (":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1")] == [False] * 4
-    with pytest.raises(ConfigError, match="'foo' is no address: write host:port"):
+    with pytest.raises(ConfigError, match="'foo' is not an address: write host:port"):
         is_loopback("foo")
     assert [host_name(one) for one in ("a:1", "[::1]:2", "A", "::1")] == ["a", "::1", "a", ":"]
 
@@ -250,7 +250,9 @@ def test_what_this_user_may_not_read_is_named_and_the_rest_is_shown(tmp_path: Pa
         publish(api_server)
         api_server.fail("list", "/api/v1/nodes", code=403, times=ALWAYS)
         with page_of(api_server, tmp_path / "config") as page:
-            text = page.wait_words("/", "Not shown, for want of rights: nodes", "8 GPUs: 8 free")
+            text = page.wait_words(
+                "/", "Not shown, because this user may not read them: nodes", "8 GPUs: 8 free"
+            )
 
     assert "Not up to date" not in text
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.web.serve.rendering import percent, with_commands
+from gpuctl.explain.findings import Explanation, Verdict
+from gpuctl.web.serve.rendering import percent, summary_words, with_commands
 
 
 def test_what_stands_between_backticks_is_shown_as_code() -> None:
@@ -26,3 +27,15 @@ def test_no_meaning_of_a_taint_shows_backticks(meaning: str) -> None:
 )
 def test_a_little_is_not_nothing_and_nearly_all_is_not_all(part: float, said: str) -> None:
     assert percent(part) == said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "summary", "said"),
+    [
+        ("waits", "it waits", ""),
+        ("waits", "it waits, and no node can ever serve it as it is", "no node can ever serve it as it is"),
+        ("fits", "it would fit on node-a", "it would fit on node-a"),
+    ],
+)
+def test_the_summary_does_not_repeat_the_verdict(verdict: Verdict, summary: str, said: str) -> None:
+    assert summary_words(Explanation("pod", "team", "train", verdict, summary)) == said

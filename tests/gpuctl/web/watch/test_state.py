@@ -78,6 +78,68 @@ def test_only_the_parts_that_changed_have_another_version() -> None:
     assert texts(after)[0] == "node-a: GpuWithheld: "
 
 
+def failure(message: str, name: str = "train") -> Object:
+    about = {"kind": "Pod", "namespace": "team", "name": name}
+    return {"type": "Warning", "reason": "PrepareFailed", "message": message, "involvedObject": about}
+
+
+def test_a_failure_that_is_repeated_is_one_change_with_its_number_and_first_time() -> None:
+    state = ClusterState()
+    take(state, "event", failure("the GPU hangs"))
+    take(state, "event", failure("the GPU hangs", "other"), now=NOW + timedelta(seconds=30))
+    for minute in range(1, 5):
+        take(state, "event", failure("the GPU hangs"), now=NOW + timedelta(minutes=minute))
+
+    view = refreshed(state, NOW + timedelta(minutes=5))
+
+    assert texts(view) == [
+        "team/train: PrepareFailed: the GPU hangs",
+        "team/other: PrepareFailed: the GPU hangs",
+    ]
+    assert [(one.times, one.first, one.at) for one in view.history] == [
+        (5, "2026-01-02T03:04:05Z", "2026-01-02T03:08:05Z"),
+        (1, "", "2026-01-02T03:04:35Z"),
+    ]
+    assert len(refreshed(state, NOW + timedelta(minutes=63)).history) == 1
+
+
+def test_a_claim_that_gets_the_same_device_twice_changed_twice() -> None:
+    state, held = ClusterState(), claim("train", DEVICES[""][0])
+    for gone in (False, True, False):
+        take(state, "claim", held, gone=gone)
+
+    assert [one.text.split()[0] for one in refreshed(state).history] == ["got", "released", "got"]
+
+
+def test_a_pod_that_asks_by_limits_shows_the_resource_and_its_class_even_if_the_class_comes_later() -> None:
+    state = ClusterState()
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "4"}}}
+    pod = {"metadata": {"namespace": "team", "name": "old"}, "spec": {"containers": [container]}}
+    take(state, "pod", pod)
+    assert [one.asks for one in refreshed(state).waiting] == [("nvidia.com/gpu: 2",)]
+
+    spec = {"extendedResourceName": "nvidia.com/gpu", "selectors": []}
+    take(state, "class", {"metadata": {"name": "whole"}, "spec": spec})
+
+    view = refreshed(state)
+    assert [one.asks for one in view.waiting] == [("whole", "nvidia.com/gpu: 2")]
+    assert [(one.name, one.waiting) for one in view.tiers] == [("whole", 1)]
+    assert texts(view)[-1] == "team/old: asks for nvidia.com/gpu: 2"
+
+
+def test_every_gpu_is_free_in_use_or_unavailable() -> None:
+    state = ClusterState()
+    (item,) = slices("")
+    for number in (0, 1):
+        item["spec"]["devices"][number]["taints"] = [{"key": "example.com/sick", "effect": "NoSchedule"}]
+    take(state, "slice", item)
+    take(state, "claim", claim("train", DEVICES[""][0]))
+
+    found = refreshed(state).summary
+
+    assert (found.gpus, found.free, found.in_use, found.unavailable, found.sick) == (8, 6, 1, 1, 2)
+
+
 def test_a_claim_that_is_deleted_gives_its_device_back() -> None:
     state, held = ClusterState(), claim("train", DEVICES[""][0])
     take(state, "slice", *slices(""))
@@ -88,7 +150,7 @@ def test_a_claim_that_is_deleted_gives_its_device_back() -> None:
 
     view = refreshed(state)
     assert view.summary.free == 8
-    assert texts(view)[0] == f"team/train: gave back node-a/gpu.nvidia.com/{DEVICES[''][0]}"
+    assert texts(view)[0] == f"team/train: released node-a/gpu.nvidia.com/{DEVICES[''][0]}"
 
 
 def test_a_node_without_slices_is_gone() -> None:
@@ -100,7 +162,7 @@ def test_a_node_without_slices_is_gone() -> None:
 
     view = refreshed(state)
     assert view.nodes == {}
-    assert texts(view)[0] == "node-a: publishes no GPUs any more"
+    assert texts(view)[0] == "node-a: no longer publishes GPUs"
 
 
 def test_slices_of_other_drivers_are_none_of_ours() -> None:

@@ -1,0 +1,115 @@
+"""A cluster on which the page has something of everything to show, with names as long as they get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envtest.client import paths
+from tests.gpuctl.web.pages import DRA, POOL, Page, add_claim, add_class, give, publish, waiting_pod
+
+Object = dict[str, Any]
+
+LONG_NODE = "gpu-worker-17.pool-of-inference-servers.eu-central-1.example.internal"
+NODE = "node-a"
+BROKEN_NODE = "node-c"
+FIRST = "gpu-0000-1b-00-0"
+WAITING = "default/waits-for-a-claim-that-does-not-exist"
+BY_LIMIT = "by-limit"
+FAILING = "failing"
+RESOURCE = "nvidia.com/gpu"
+
+
+def add_everything(page: Page) -> None:
+    """Have it show GPUs of each use, problems of each kind, pods that wait and fail, and a history.
+
+    The page has the node ``node-a`` with all tiers already.
+    """
+    _nodes(page)
+    _claims(page)
+    _taints(page)
+    page.api.create(waiting_pod(WAITING.partition("/")[2], "missing"))
+    page.api.create(pod_by_limit(BY_LIMIT))
+    add_claim(page, "many", "large")
+    page.api.create(waiting_pod("fits-later", "many"))
+    _failing_pod(page)
+    for _ in range(3):
+        page.api.create(event("Pod", FAILING, "PrepareFailed", "claim default/failing: the GPU hangs"))
+    page.wait_words("/", LONG_NODE, WAITING, "fails", "3 times", RESOURCE, "not ready", "1 unavailable")
+
+
+def _nodes(page: Page) -> None:
+    publish(page.api_server, LONG_NODE)
+    page.api.patch(paths.node(LONG_NODE), {"spec": {"unschedulable": True}})
+    (stored,) = publish(page.api_server, BROKEN_NODE)
+    stored["spec"]["pool"]["resourceSliceCount"] = 2
+    page.api.replace(f"{DRA}/resourceslices/{stored['metadata']['name']}", stored)
+
+
+def _claims(page: Page) -> None:
+    add_class(page.api_server, "large")
+    add_class(page.api_server, "mig-of-any-size-for-the-team-of-research", "mig")
+    held = {
+        "whole": (FIRST, ("trainer",)),
+        "part": ("gpu-0000-43-00-0-mig-3g-40gb-0", ("tuning-with-a-long-name-of-a-stateful-set-0",)),
+        "share": ("gpu-0000-52-00-0-mps-4", ()),
+    }
+    for name, (device, users) in held.items():
+        add_claim(page, name, "large")
+        give(page, name, device, users=users)
+    said = {"reason": "GpuLost", "message": "the GPU fell off the bus"}
+    sick = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z", **said}
+    device_status = {"driver": "gpu.nvidia.com", "pool": POOL, "device": FIRST, "conditions": [sick]}
+    path = f"{DRA}/namespaces/default/resourceclaims/whole/status"
+    page.api.patch(path, {"status": {"devices": [device_status]}})
+
+
+def _taints(page: Page) -> None:
+    """A GPU is tainted in all of its forms, another one in some."""
+    xid = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+    changing = {"key": "gpu.nvidia.com/changing", "effect": "NoSchedule"}
+    for stored in page.api.list_objects(f"{DRA}/resourceslices"):
+        if stored["spec"]["pool"]["name"] != POOL or not stored["spec"].get("devices"):
+            continue
+        for device in stored["spec"]["devices"]:
+            if device["name"].startswith("gpu-0000-df-00-0"):
+                device["taints"] = [xid]
+            elif device["name"].startswith("gpu-0000-43-00-0-mig-1g"):
+                device["taints"] = [changing]
+        page.api.replace(f"{DRA}/resourceslices/{stored['metadata']['name']}", stored)
+
+
+def _failing_pod(page: Page) -> None:
+    """A pod whose node cannot prepare its claim, as the kubelet's event says."""
+    pod = page.api.create({**waiting_pod(FAILING, "whole"), "spec": {**_spec("whole"), "nodeName": NODE}})
+    failed = event("Pod", FAILING, "FailedPrepareDynamicResources", "prepare claim: the GPU hangs")
+    failed["involvedObject"]["uid"] = pod["metadata"]["uid"]
+    page.api.create({**failed, "reportingComponent": "kubelet", "source": {"component": "kubelet"}})
+
+
+def _spec(claim: str) -> Object:
+    return dict(waiting_pod("any", claim)["spec"])
+
+
+def pod_by_limit(name: str) -> Object:
+    """A pod that asks for a GPU by an extended resource in its limits."""
+    container = {"name": "main", "image": "train", "resources": {"limits": {RESOURCE: "2"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container]},
+    }
+
+
+def event(kind: str, name: str, reason: str, message: str) -> Object:
+    """A warning of the plugin about an object, as a new event."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "event-"},
+        "involvedObject": {"kind": kind, "namespace": "default", "name": name},
+        "reportingComponent": "gpu-dra-kubeletplugin",
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+    }
