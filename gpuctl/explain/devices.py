@@ -40,7 +40,7 @@ def outcomes(
     for device in view.devices:
         refused = refusal(allocator, view, request, device, constraints)
         if refused is None:
-            where = (FITS, "nothing rules these out")
+            where = (FITS, "available")
         elif refused.gate is Gate.OTHER_NODE:
             continue
         else:

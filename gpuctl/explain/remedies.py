@@ -190,7 +190,8 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
         yield Finding("pool", f"{node.node}: {problem}", "see the driver's log there")
     for one in node.outcomes:
         number = len(one.devices)
-        count, verb = f"{node.node}: {number} of the devices in question", "is" if number == 1 else "are"
+        plural, verb = ("", "is") if number == 1 else ("s", "are")
+        count = f"{node.node}: {number} matching device{plural}"
         if one.gate == "in-use":
             holders = ", ".join(sorted(set(one.claims)))
             yield Finding("in-use", f"{count} {verb} in use by claim {holders}", _frees(one))

@@ -84,7 +84,7 @@ def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
     assert f"memory slice 0 is held by claim default/b ({GPU}-mig-1g-10gb-0)" in reason
     assert f"memory slices 4-7 are held by claim default/a ({GPU}-mig-3g-40gb-4)" in reason
     (finding,) = [one for one in told.findings if one.kind == "counters"]
-    assert "1 of the devices in question cannot be allocated: its GPU is cut" in finding.message
+    assert "1 matching device cannot be allocated: its GPU is cut" in finding.message
     assert finding.remedy == "wait until claims default/a, default/b end"
 
 
