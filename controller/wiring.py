@@ -289,7 +289,7 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
         deadline=None,
         stop=service.stop_event,
         on_failure=lambda error, wait_seconds: _log.warning(
-            "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
+            "cannot read the node", error=str(error), again_in_seconds=round(wait_seconds, 2)
         ),
     )
 
@@ -321,7 +321,7 @@ def _several_plugins(service: Service, events: NodeEvents, intervals: Intervals)
     from controller.plugin.serving import SeveralPlugins
 
     def report(sentence: str) -> None:
-        _log.warning("several kubelet plugins serve", error=sentence)
+        _log.warning("several kubelet plugins serve on this node", error=sentence)
         events.post(EventReason.TWO_INSTALLATIONS, sentence)
 
     several_plugins = SeveralPlugins(report, intervals.companion_seconds)
@@ -350,7 +350,7 @@ def _virtual_functions(
     from controller.plugin.virtual_functions import VirtualFunctionRequests
 
     def failed(pci: PciAddress, why: str) -> None:
-        _log.warning("virtual functions not turned on", gpu=str(pci), error=why)
+        _log.warning("cannot turn on virtual functions", gpu=str(pci), error=why)
         events.post(EventReason.GPU_WITHHELD, f"GPU {pci} is not offered as vGPUs: {why}")
 
     return VirtualFunctionRequests(state.plugins, failed, check_now, intervals.virtual_again_seconds)
@@ -394,7 +394,7 @@ class _Readiness:
 
     def __init__(self, published: Question) -> None:
         """``published`` answers why the offers are not published."""
-        self._waits_for = "the API server has not told of the node yet"
+        self._waits_for = "the node has not been read from the API server yet"
         self._published = published
 
     def wait_for(self, sentence: str) -> None:

@@ -65,7 +65,7 @@ class LateClaims:
                 self._ready.wait(end - time.monotonic())
             if self._claims is None:
                 raise ClaimBlocked(
-                    f"claim {claim} came before the plugin was ready", "nothing: the kubelet asks again"
+                    f"claim {claim} came before the plugin was ready", "nothing to do: the kubelet asks again"
                 )
             return self._claims
 

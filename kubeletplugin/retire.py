@@ -58,7 +58,7 @@ def retire_node(settings: Settings, given: Given) -> None:
     """
     service = Service()
     service.catch_signals()
-    why_not = ["it has not been looked at yet"]
+    why_not = ["the node has not been checked yet"]
     probes.serve(service, settings.health_addr, Probes(lambda: "", lambda: "", lambda: why_not[0]))
     # Connects when it is used; a node without MPS has no supervisor.
     mps = MpsClient(settings.mps_socket)
@@ -142,7 +142,7 @@ def _refuse_records(folder: Path, what: str) -> None:
     """Raise NotRetired if a record is left, which says what could not be undone."""
     names = sorted(path.stem for path in folder.glob("*.json"))
     if names:
-        raise NotRetired(what.format(_named(names)), "the lines before this one say why")
+        raise NotRetired(what.format(_named(names)), "see the log lines before this one")
 
 
 def _end_daemons(mps: MpsClient, folder: Path) -> None:
@@ -172,7 +172,7 @@ def _remove_files(left: Left) -> None:
         return
     except OSError as error:
         raise StorageError(
-            f"removing {left.data} failed: {error.strerror}", "see what keeps it, and remove it"
+            f"removing {left.data} failed: {error.strerror}", "check what keeps it, and remove it"
         ) from error
 
 
@@ -226,7 +226,7 @@ def until_retired(
             attempt()
         except DriverError as error:
             tell(str(error))
-            _log.warning("not retired yet", error=error.logged)
+            _log.warning("cannot clean the node yet", error=error.logged)
             if left == 0:
                 raise
             wait(again_seconds)

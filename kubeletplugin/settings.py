@@ -71,8 +71,8 @@ class Settings:
         checked_node_name(settings.node_name)
         if settings.pod_uid and not is_safe_uid(settings.pod_uid):
             raise ConfigError(
-                f"--pod-uid {settings.pod_uid[:_SHOWN_CHARACTERS]!r} is no UID",
-                "give metadata.uid of the pod, or leave it out",
+                f"--pod-uid {settings.pod_uid[:_SHOWN_CHARACTERS]!r} is not a valid UID",
+                "use metadata.uid of the pod, or leave it out",
             )
         # The address of a unix socket has room for 108 bytes (sun_path). Better to fail at the start.
         sockets.checked_socket_path(settings.service_socket)

@@ -75,7 +75,7 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
 
 
 _POST_SECONDS = 2.0
-_LOOKS = "what NVIDIA's driver has left is being looked at"
+_LOOKS = "the state of NVIDIA's driver on this node is being checked"
 
 
 def _other(settings: Settings) -> Path | None:
@@ -143,7 +143,7 @@ class _Node:
         try:
             return claims_in_use(self._settings.pod_resources_socket, DRIVER_NAME)
         except PodResourcesUnavailable as error:
-            get_logger("predecessor").warning("pods of claims are not known", error=str(error))
+            get_logger("predecessor").warning("cannot read which pods use claims", error=str(error))
             return ()
 
 

@@ -82,7 +82,7 @@ def claim_reader(client: KubeClient, saw: Callable[[Mapping[str, Any]], None]) -
             stored = client.get(claim_path(namespace, name), timeout_seconds=_CLAIM_SECONDS)
         except NotFound as error:
             raise ClaimRefused(
-                f"claim {namespace}/{name} does not exist", "delete the pod, so that it is made anew"
+                f"claim {namespace}/{name} does not exist", "delete the pod, so that it is created again"
             ) from error
         saw(stored)
         return stored
@@ -197,16 +197,16 @@ class _OtherDriverCheck:
             return
         self._was = found
         if found is None:
-            _log.info("no other driver of this name answers on the node any more")
+            _log.info("no other driver with this name answers on the node any more")
             self._serving.up(ALONE_PART)
             return
         # The controller writes no slices while the plugin does not serve.
         self._serving.down(ALONE_PART)
         text = (
-            f"another driver of the name {DRIVER_NAME} answers at {found}: the kubelet may ask either "
-            "for a claim, so no slices are written meanwhile; remove one of the two from the node"
+            f"another driver with the name {DRIVER_NAME} answers at {found}: the kubelet may ask either of "
+            "them for a claim, so no slices are written; remove one of the two from the node"
         )
-        _log.error("two drivers of one name", socket=str(found))
+        _log.error("two drivers have the same name", socket=str(found))
         about = Reference("v1", "Node", settings.node_name, settings.node_name)
         self._node.events.post(about, EventReason.OTHER_DRIVER, text)
 
@@ -249,7 +249,7 @@ def _claims(
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
+            f"cannot make the folder {settings.data_dir}: {error.strerror}", "make --plugins-dir writable"
         ) from error
     writer = StatusWriter(node.client, node.events.post)
     folders = Folders(settings.data_dir, settings.cdi_dir)
@@ -365,15 +365,13 @@ def _log_recovered(parts: Parts) -> None:
     recovered = parts.recovered
     for aside in parts.journal.take_set_aside():
         _log.error(
-            "journal file put aside, it cannot be read",
+            "journal file cannot be read and was put aside",
             uid=aside.uid,
             file=str(aside.path),
             reason=aside.reason,
             rebuilt=aside.uid in recovered.rebuilt,
         )
     for uid, error in recovered.failed:
-        _log.error("CDI spec left as it is", uid=uid, error=error)
+        _log.error("cannot replace the CDI spec", uid=uid, error=error)
     if recovered.rebuilt or recovered.removed:
-        _log.warning(
-            "journal and CDI specs brought together", rebuilt=recovered.rebuilt, removed=recovered.removed
-        )
+        _log.warning("journal and CDI specs compared", rebuilt=recovered.rebuilt, removed=recovered.removed)

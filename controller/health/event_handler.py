@@ -99,7 +99,7 @@ class EventHandler:
         """Log an event of a GPU that is not known, once until the next check."""
         if event.uuid not in self._unknown_uuids:
             self._unknown_uuids.add(event.uuid)
-            _log.warning("event of a GPU that is not known", uuid=event.uuid, xid=event.xid)
+            _log.warning("an event of an unknown GPU", uuid=event.uuid, xid=event.xid)
 
     def _judge(self, gpu: Gpu, event: GpuEvent) -> None:
         reported, rules = reported_class(event), self._incidents.rules
@@ -124,7 +124,8 @@ class EventHandler:
         if last_at is None or now - last_at >= PROGRAM_AGAIN_SECONDS:
             self._reported_at[what] = now
             self._report(
-                f"GPU {gpu.pci} is well, a program on it is not: {described(event.xid)}; see its log"
+                f"GPU {gpu.pci} is healthy, but a program on it failed: {described(event.xid)}; see the "
+                "program's log"
             )
 
     def _gpu(self, event: GpuEvent) -> Gpu | None:
@@ -153,7 +154,7 @@ class EventHandler:
             try:
                 fresh = self._instances(gpu.pci)
             except NvmlError as error:
-                _log.warning("instances not listed", gpu=str(gpu.pci), error=str(error))
+                _log.warning("cannot list the GPU instances", gpu=str(gpu.pci), error=str(error))
                 fresh = ()
             known = now, {one.id: one.placement for one in (*before, *fresh)}
             self._places[gpu.pci] = known

@@ -34,7 +34,7 @@ from driver.process.metrics import Metrics
 _POSTED_ELSEWHERE = frozenset({"unlicensed", "unmonitored"})
 
 _MEANINGS = {
-    "None": "pods may go on",
+    "None": "running pods continue",
     "NoSchedule": "no new pod gets it",
     "NoExecute": "no new pod gets it, and pods that have it are evicted",
 }
@@ -109,7 +109,7 @@ class FaultEvents:
                     self._events.post(EventReason.GPU_SICK, sentence)
             for fault in self._posted.keys() - now.keys():
                 region, message = fault
-                self._events.post(EventReason.GPU_WELL, f"GPU {region.pci}: this is over: {message}")
+                self._events.post(EventReason.GPU_WELL, f"GPU {region.pci}: no longer true: {message}")
             self._posted = now
 
 
@@ -189,7 +189,7 @@ class EventListener:
                 self._pause(error)
                 continue
             if self._replace_set(events, wanted):
-                self._log_once(f"events of {len(events.watched())} of {len(wanted)} GPUs are heard")
+                self._log_once(f"receiving events of {len(events.watched())} of {len(wanted)} GPUs")
                 # For what happened before the set was there.
                 self._check_now()
                 self._listen(events)
@@ -244,7 +244,7 @@ class EventListener:
         """Wait before the next try, but not longer than until another GPU comes."""
         # These are normal: the session was closed for the kubelet plugin, or the driver is being upgraded.
         if not isinstance(error, (SessionLost, LetGo, DriverNotLoaded)):
-            self._log_once(f"events are not heard: {error}")
+            self._log_once(f"cannot receive events of GPUs: {error}")
         wait_seconds = self._backoff.next_seconds()
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or not self._wanted <= self._tried, wait_seconds)

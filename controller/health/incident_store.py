@@ -175,7 +175,9 @@ class IncidentStore:
                 if age_seconds < uptime_seconds:
                     self._learn(Faults({incident: now - age_seconds}))
             for incident in self._faults.reported_at.keys() - before.keys():
-                _log.info("fault taken over", gpu=str(incident.scope.pci), xid=incident.xid)
+                _log.info(
+                    "fault of an earlier process is kept", gpu=str(incident.scope.pci), xid=incident.xid
+                )
                 self._damping.note_bad(incident, now)
             changed = self._judge()
         if changed:
@@ -192,7 +194,7 @@ class IncidentStore:
             quiet = began_at - last_at >= self._quiet_seconds
             if quiet and self._damping.note_well(incident, began_at):
                 over[incident] = began_at
-        self._learn(Faults(over_at=over), "NVML recommends nothing any more")
+        self._learn(Faults(over_at=over), "NVML no longer recommends an action")
 
     def _learn(self, found: Faults, why: str = "") -> None:
         """Merge what is known now; ``why`` is the reason that faults are over. The lock is held."""

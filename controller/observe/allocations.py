@@ -141,4 +141,4 @@ class ClaimWatch:
             self._on_change(names)
 
     def _failed(self, error: ApiError, wait_seconds: float) -> None:
-        _log.warning("claims not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+        _log.warning("cannot follow the claims", error=str(error), again_in_seconds=round(wait_seconds, 2))

@@ -22,7 +22,10 @@ _RESOURCE = re.compile(r"nvidia\.com/(?P<name>(?:gpu|mig-[A-Za-z0-9._-]{1,48})(?
 """The resource names of NVIDIA's device plugin."""
 
 Consequence = Literal["taint", "withhold"]
-_WORDS: dict[Consequence, str] = {"taint": "they are offered with a taint", "withhold": "none is offered"}
+_WORDS: dict[Consequence, str] = {
+    "taint": "they are offered with a taint",
+    "withhold": "they are not offered",
+}
 
 # The API writes every quantity of zero like this. When a device plugin ends, its resources stay in the
 # capacity for five minutes and are 0 then (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager). A
@@ -70,10 +73,10 @@ class DevicePlugin:
         if offered:
             names = ", ".join(f"nvidia.com/{name}" for name in offered)
             text = (
-                f"a device plugin offers {names} on this node, which are the GPUs of this driver as well: "
+                f"a device plugin also offers the GPUs of this node, as {names}: "
                 f"{_WORDS[self._consequence]} until it is gone; remove it from the node"
             )
-            _log.warning("device plugin on this node", resources=offered)
+            _log.warning("a device plugin also offers GPUs on this node", resources=offered)
             self._events.post(EventReason.DEVICE_PLUGIN_BESIDE, text)
         else:
             _log.info("no device plugin on this node any more")

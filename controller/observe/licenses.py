@@ -65,8 +65,8 @@ class Licenses:
         _log.warning("license of a vGPU ends soon", gpu=str(gpu.pci), product=found.product)
         self._events.post(
             EventReason.VGPU_LICENSE_ENDS,
-            f"the license of vGPU {gpu.pci} ({found.product}) ends at {found.expires:%Y-%m-%dT%H:%M:%SZ} and "
-            "was not renewed yet: see whether nvidia-gridd reaches the license server",
+            f"the license of vGPU {gpu.pci} ({found.product}) ends at {found.expires:%Y-%m-%dT%H:%M:%SZ} "
+            "and was not renewed yet: check whether nvidia-gridd reaches the license server",
         )
         return _Known(found, former.since, warned=True)
 
@@ -74,8 +74,8 @@ class Licenses:
         had = None if former is None else former.license.licensed
         if not found.licensed and had is not False:
             text = (
-                f"vGPU {gpu.pci} has no license ({found.product}), so no new pod gets it: see that "
-                "nvidia-gridd runs, and what it logs"
+                f"vGPU {gpu.pci} has no license ({found.product}), so no new pod gets it: check that "
+                "nvidia-gridd runs, and see its log"
             )
             self._events.post(EventReason.VGPU_UNLICENSED, text)
         elif found.licensed and had is False:

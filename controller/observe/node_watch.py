@@ -45,7 +45,7 @@ class NodeWatch:
             self._on_node(item)
 
     def _failed(self, error: ApiError, wait_seconds: float) -> None:
-        _log.warning("node not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+        _log.warning("cannot follow the node", error=str(error), again_in_seconds=round(wait_seconds, 2))
 
 
 class NodeLabels:

@@ -131,7 +131,9 @@ class Observer:
                     self._pass_on()
                 raise
             if not self._driver_missing:
-                _log.warning("no NVIDIA driver on this node, containers get nothing new", error=str(error))
+                _log.warning(
+                    "there is no NVIDIA driver on this node, so new containers get no GPU", error=str(error)
+                )
         self._driver_missing = missing is not None
         virtual_off = virtual_to_enable(inventory, rules)
         with self._lock:

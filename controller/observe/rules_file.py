@@ -93,11 +93,15 @@ class RulesFile:
         if str(error) == self._reported.get(about):
             return
         self._reported[about] = str(error)
-        then = "nothing is offered before it is right" if self._pool is None else "the rules before it stay"
+        then = (
+            "nothing is offered until it is correct"
+            if self._pool is None
+            else "the former rules stay in effect"
+        )
         _log.error(f"node configuration not loaded, {then}", error=str(error))
         self._events.post(EventReason.NODE_CONFIGURATION_WRONG, f"{error.what}: {then}; {error.way_out}")
 
     def _log_elsewhere(self, wrong: str) -> None:
         if wrong and wrong != self._reported.get("elsewhere"):
-            _log.warning("node configuration is wrong for other nodes", error=wrong)
+            _log.warning("node configuration has mistakes that concern other nodes", error=wrong)
         self._reported["elsewhere"] = wrong

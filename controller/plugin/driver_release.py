@@ -62,10 +62,10 @@ class DriverRelease:
         while self._wait_for_a_plugin():
             try:
                 with self._discovery.let_go():
-                    _log.info("NVML let go of for the kubelet plugin")
+                    _log.info("closed NVML for the kubelet plugin")
                     self._stay_released()
             except NvmlError as error:
-                _log.warning("NVML cannot be let go of", error=str(error))
+                _log.warning("cannot close NVML", error=str(error))
                 # A call that hangs keeps the session open. The plugin has to know, or it would wait in vain.
                 with self._changed:
                     requests = self._open_requests()
@@ -100,7 +100,7 @@ class DriverRelease:
                 if not requests or self._stopped:
                     return
                 if time.monotonic() > end:
-                    _log.warning("a kubelet plugin has asked too long to let go of NVML")
+                    _log.warning("a kubelet plugin has kept NVML closed for too long")
                     self._ignored.update(requests)
                     return
             for path, number in requests.items():
@@ -125,6 +125,6 @@ class DriverRelease:
                 call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_HAS_LET_GO)
                 call(request.SerializeToString(), timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            _log.warning("kubelet plugin not told", socket=str(path), code=error.code().name)
+            _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code().name)
             return False
         return True

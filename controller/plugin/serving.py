@@ -103,6 +103,6 @@ class SeveralPlugins:
             count, minutes = self._count, (self._clock() - self._since) / 60
         self._report(
             f"{count} kubelet plugins have served on this node for {minutes:.0f} minutes: two releases of "
-            "the driver are installed, or an update hangs half-way; look for pods of gpu-dra-kubeletplugin "
-            "in all namespaces, and keep one release"
+            "the driver are installed, or an update hangs; look for pods of gpu-dra-kubeletplugin in all "
+            "namespaces, and keep one release"
         )

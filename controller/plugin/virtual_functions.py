@@ -28,8 +28,8 @@ _ANSWER_SECONDS = 180.0
 _NOBODY_SECONDS = 1.0
 
 TOO_OLD = (
-    "its virtual functions are off, and the kubelet plugin of this node is of a version that cannot turn "
-    "them on; update it, or run NVIDIA's sriov-manage -e"
+    "its virtual functions are off, and this node's kubelet plugin is too old to turn them on; update it, "
+    "or run NVIDIA's sriov-manage -e"
 )
 
 
@@ -119,7 +119,9 @@ class VirtualFunctionRequests:
                     return (
                         f"the kubelet plugin did not turn them on within {_ANSWER_SECONDS:.0f} s; see its log"
                     )
-                _log.info("kubelet plugin turns no virtual functions on", socket=str(path), code=code.name)
+                _log.info(
+                    "the kubelet plugin does not turn on virtual functions", socket=str(path), code=code.name
+                )
         return TOO_OLD if too_old else None
 
     def _ask_one(self, path: Path, pci: PciAddress) -> str:

@@ -169,5 +169,5 @@ class PluginWatch:
         with self._lock:
             self._calls.pop(key, None)
         if code != self._codes.get(key) and not self._stop_event.is_set():
-            _log.info("kubelet plugin not heard", socket=str(key[0]), call=key[1], code=code)
+            _log.info("cannot follow the kubelet plugin", socket=str(key[0]), call=key[1], code=code)
         self._codes[key] = code

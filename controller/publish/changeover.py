@@ -132,7 +132,7 @@ class Changeover:
         wait_seconds = self.backoff.next_seconds(failure)
         if failure is not None:
             _log.warning(
-                "claims not listed, devices stay as they are",
+                "cannot list claims, so devices stay as they are",
                 error=str(failure),
                 again_in_seconds=round(wait_seconds, 2),
             )
@@ -140,7 +140,7 @@ class Changeover:
             _stepped(known, seen, allocated, self.pool, self.kinds),
             waiting=waiting,
             list_at=time.monotonic() + wait_seconds,
-            list_failure="" if failure is None else f"claims not listed: {failure}",
+            list_failure="" if failure is None else f"cannot list claims: {failure}",
         )
 
 
@@ -198,7 +198,7 @@ def _log_changes(before: Known, after: Known) -> None:
         for known in (before, after)
     )
     if now != then:
-        _log.info("GPUs whose devices are about to change, with those in the way", gpus=now)
+        _log.info("devices of GPUs will change when the named devices are free", gpus=now)
 
 
 def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:

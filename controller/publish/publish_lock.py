@@ -69,13 +69,11 @@ class PublishLock:
             # Without the folder there is no plugin, and nothing to publish.
             return False
         except BlockingIOError:
-            self._log_once(_log.info, "another controller of this node publishes: this one stands by")
+            self._log_once(_log.info, "another controller of this node publishes, so this one waits")
             self._on_busy()
             return False
         except OSError as error:
-            text = (
-                f"nothing is published: {self._folder} cannot be locked ({error.strerror}); make it readable"
-            )
+            text = f"nothing is published: cannot lock {self._folder} ({error.strerror}); make it readable"
             self._log_once(_log.error, text)
             return False
         self._descriptor = descriptor

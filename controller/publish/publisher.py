@@ -173,7 +173,10 @@ class Publisher:
         if not self._serving:
             return "no kubelet plugin of this node serves"
         if self._wanted is None:
-            return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
+            return (
+                "the GPUs have not been read yet, or the kubelet plugin has not reported which devices "
+                "are held"
+            )
         # A controller that waits for another one is ready: in a rolling update Kubernetes ends the other one
         # only when this one is. Without another one the lock is taken soon, and until then nothing is
         # published.
@@ -210,7 +213,7 @@ class Publisher:
                 self._why_not = str(error)
                 self._falls_behind()
                 wait_seconds = self._backoff.next_seconds(error)
-                _log.warning("publishing failed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+                _log.warning("cannot publish", error=str(error), again_in_seconds=round(wait_seconds, 2))
                 with self._changed:
                     self._not_before = time.monotonic() + wait_seconds
                     self._wake(wait_seconds)
@@ -230,7 +233,7 @@ class Publisher:
             self._wake(0.0)
 
     def _reflector_failed(self, error: ApiError, wait_seconds: float) -> None:
-        _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+        _log.warning("cannot follow the slices", error=str(error), again_in_seconds=round(wait_seconds, 2))
 
     def _falls_behind(self) -> None:
         """Note that something has to be published."""

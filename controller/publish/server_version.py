@@ -56,7 +56,7 @@ class SupportedServer:
         is_reported = False
         while (why_not := self._too_old()) and not self._stop_event.is_set():
             if not is_reported:
-                _log.error("the API server is too old, nothing is published", error=why_not)
+                _log.error("the API server is too old, so nothing is published", error=why_not)
                 self._events.post(EventReason.KUBERNETES_TOO_OLD, why_not)
                 self._waits(why_not)
                 is_reported = True
@@ -71,13 +71,13 @@ class SupportedServer:
             version = server_version(self._client)
         except ApiError as error:
             # An unknown version does not stop the node; a hardened cluster may forbid /version.
-            _log.info("the API server's version is not known", error=str(error))
+            _log.info("cannot read the API server's version", error=str(error))
             return ""
         if version is None or version >= OLDEST:
             return ""
         return (
-            f"the API server is of Kubernetes {version}, and {OLDEST} is the oldest that is supported: "
-            f"nothing is published of this node; upgrade the control plane to {OLDEST} or later"
+            f"the API server has Kubernetes {version}, but {OLDEST} is the oldest supported version, so "
+            f"nothing is published for this node; upgrade the control plane to {OLDEST} or later"
         )
 
 

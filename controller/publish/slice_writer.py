@@ -98,10 +98,10 @@ class SliceWriter:
             self._version, self._ask_at = version, now + self._backoff.next_seconds()
             still = {field for spec in self._lost.values() for field in _dropped(spec, self._dry_run(spec))}
         except ApiError as error:
-            _log.info("whether the API server stores what it dropped is not known", error=str(error))
+            _log.info("cannot check whether the API server stores the dropped fields now", error=str(error))
             return
         if back := sorted(self._lost.keys() - still):
-            _log.info("the API server stores fields that it dropped before", fields=back)
+            _log.info("the API server now stores fields that it dropped before", fields=back)
             for field in back:
                 del self._lost[field]
             self._accepted.clear()
@@ -123,8 +123,8 @@ class SliceWriter:
             node = self._client.get(object_path(NODES, self._node))
         except NotFound as error:
             raise ConfigError(
-                f"there is no node {self._node!r} in the cluster",
-                "give --node-name the name that kubectl get nodes shows",
+                f"the node {self._node!r} does not exist in the cluster",
+                "set --node-name to a name that kubectl get nodes shows",
             ) from error
         self._events.uid = node["metadata"]["uid"]
         self._on_node(node)
@@ -186,7 +186,7 @@ class SliceWriter:
     def report_rejected(self, rejected: Rejected) -> None:
         """Report once, in the log and as an event of the Node, why a device is not published."""
         name, reasons = rejected.device.name, "; ".join(rejected.reasons)
-        message = f"device {name} is not published, the API would refuse it: {reasons}"
+        message = f"device {name} is not published, because the API would refuse it: {reasons}"
         self._report(EventReason.DEVICE_NOT_PUBLISHED, message)
 
     def _compare(self, index: int, sent: Mapping[str, Any], stored: Object) -> None:

@@ -98,8 +98,8 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
         # The kubelet names a claim by namespace, name and UID; a claim of the same name may be a later one.
         if metadata["uid"] != uid:
             raise ClaimRefused(
-                f"claim {name} has UID {metadata['uid']}, but UID {uid} was asked for: it was replaced",
-                "delete the pod, so that it is made anew with the claim that exists now",
+                f"claim {name} has UID {metadata['uid']}, not UID {uid}: it was deleted and created again",
+                "delete the pod, so that a new one uses the claim that exists now",
             )
         allocation = stored.get("status", {}).get("allocation")
         if allocation is None:
@@ -123,7 +123,7 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
     except (KeyError, TypeError, AttributeError) as error:
         raise ClaimRefused(
             f"the claim with UID {uid} is not a resource.k8s.io/v1 ResourceClaim: {error!r}",
-            "create the claim anew",
+            "delete the claim and create it again",
         ) from error
 
 
@@ -155,7 +155,7 @@ def _share_id(value: Any) -> str | None:
     # It becomes part of the name of a CDI device, so nothing else may get through.
     if value is None or (isinstance(value, str) and _UUID.fullmatch(value)):
         return value
-    raise TypeError("shareID is no UUID")
+    raise TypeError("shareID is not a UUID")
 
 
 def _configs(entries: Any, driver: str) -> list[ClaimConfig]:

@@ -145,7 +145,7 @@ def _read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
     named = fields.nested("parts")
     for name in named.values:
         if not _CONTAINER.fullmatch(name):
-            named.wrong(name[:64], "is no name that a container can have")
+            named.wrong(name[:64], "cannot be the name of a container")
     parts = tuple(
         (name, part_bytes)
         for name, value in named.values.items()
@@ -163,7 +163,7 @@ def _burst(memory: Fields, *, of_class: bool) -> Burst | None:
     if value is None:
         return None
     if not of_class:
-        memory.wrong("burst", "counts in a DeviceClass alone: use a class that allows it, or leave it out")
+        memory.wrong("burst", "is allowed only in a DeviceClass: use a class that sets it, or leave it out")
     # True if both fields are given, or neither.
     is_empty_or_twice = (fields.values.get("factor") is not None) == (fields.values.get("toFree") is True)
     if isinstance(value, Mapping) and is_empty_or_twice:
@@ -244,7 +244,7 @@ class MalformedConfig(ClaimRefused):
         self.errors = tuple(errors)
         super().__init__(
             "the opaque configuration is malformed: " + "; ".join(self.errors),
-            "correct the claim or the DeviceClass that carries it, then create the claim anew",
+            "correct the claim or the DeviceClass that contains it, then create the claim again",
         )
 
 
@@ -262,8 +262,8 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
     """
     if not wanted:
         raise ClaimRefused(
-            f"an opaque configuration applies to {device}, which takes none",
-            "remove it, or name the `requests` that it is meant for",
+            f"an opaque configuration applies to {device}, which has no configuration",
+            "remove it, or name the `requests` that it is for",
         )
     fields = Fields(parameters, "", [])
     kind = _head(fields, wanted)
@@ -271,7 +271,7 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
         why = ", whose memory it cannot divide" if fields.values.get("memory") is not None else ""
         raise ClaimRefused(
             f"the opaque configuration is a {kind}, but the device it applies to is {device}{why}",
-            f"use kind {wanted}, or name the `requests` that it is meant for",
+            f"use kind {wanted}, or name the `requests` that it is for",
         )
     config = _READERS[kind or wanted](fields, of_class)
     _end(fields)
@@ -331,7 +331,7 @@ def _gpu_sharing(fields: Fields) -> GpuConfig:
         return GpuConfig()
     strategy = _strategy(fields)
     if strategy != "TimeSlicing" and "timeSlicingConfig" in fields.values:
-        fields.wrong("timeSlicingConfig", "goes with strategy TimeSlicing only")
+        fields.wrong("timeSlicingConfig", "is allowed only with strategy TimeSlicing")
     slicing = fields.nested("timeSlicingConfig")
     interval = slicing.choice("interval", _INTERVALS) or ""
     slicing.end()
@@ -361,7 +361,7 @@ def _strategy(fields: Fields) -> Literal["TimeSlicing", "MPS"] | None:
     if strategy is None:
         fields.missing("strategy", "TimeSlicing or MPS")
     if strategy != "MPS" and "mpsConfig" in fields.values:
-        fields.wrong("mpsConfig", "goes with strategy MPS only")
+        fields.wrong("mpsConfig", "is allowed only with strategy MPS")
     if strategy == "MPS":
         return "MPS"
     return "TimeSlicing" if strategy == "TimeSlicing" else None

@@ -49,20 +49,20 @@ def device_faults(device: Device, driver: str) -> tuple[str, ...]:
 
 def _faults(device: Device, driver: str) -> Iterator[str]:
     if not is_dns_label(device.name):
-        yield f"name {device.name!r} is no DNS label of at most {_MAX_LABEL} characters"
+        yield f"name {device.name!r} is not a DNS label of at most {_MAX_LABEL} characters"
     entries = len(device.attributes) + len(device.capacity)
     if entries > MAX_ATTRIBUTES_AND_CAPACITIES:
-        yield f"{entries} attributes and capacities are more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
+        yield f"it has {entries} attributes and capacities, more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
     yield from _name_faults("attribute", device.attributes, driver)
     yield from _name_faults("capacity", device.capacity, driver)
     for name, value in device.attributes.items():
         yield from _value_faults(name, value)
     for name, amount in device.capacity.items():
         if amount not in _INT64:
-            yield f"capacity {name!r} is outside of 64 bits"
+            yield f"capacity {name!r} does not fit in 64 bits"
     yield from _policy_faults(device)
     if len(device.taints) > MAX_TAINTS:
-        yield f"{len(device.taints)} taints are more than {MAX_TAINTS}"
+        yield f"it has {len(device.taints)} taints, more than {MAX_TAINTS}"
     for taint in device.taints:
         yield from _taint_faults(taint)
 
@@ -75,7 +75,7 @@ def _policy_faults(device: Device) -> Iterator[str]:
     for name, policy in device.policies.items():
         amount = device.capacity.get(name)
         if amount is None:
-            yield f"request policy of capacity {name!r}, which the device does not have"
+            yield f"there is a request policy for capacity {name!r}, which the device does not have"
         else:
             where = f"request policy of capacity {name!r}"
             yield from (f"{where}: {fault}" for fault in _request_faults(policy, amount))
@@ -95,13 +95,13 @@ def _request_faults(policy: RequestPolicy, amount: int) -> Iterator[str]:
     if minimum + step > amount:
         yield f"minimum {minimum} and step {step} together are more than {amount}"
     if (policy.default - minimum) % step:
-        yield f"default {policy.default} is no number of steps of {step} above the minimum {minimum}"
+        yield f"default {policy.default} is not the minimum {minimum} plus a multiple of the step {step}"
 
 
 def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:
     """Why the API server would refuse the counter set; empty if nothing is wrong."""
     name = counter_set.name
-    wrong = () if is_dns_label(name) else (f"counter set name {name!r} is no DNS label",)
+    wrong = () if is_dns_label(name) else (f"counter set name {name!r} is not a DNS label",)
     return (*wrong, *_counter_faults(f"counter set {name!r}", counter_set.counters))
 
 
@@ -111,10 +111,10 @@ def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -
     ``counter_sets`` are those of the pool, by name.
     """
     if device.consumes and not device.counter_set:
-        return ("counters are consumed from no counter set",)
+        return ("counters are consumed without a counter set",)
     consumed = device.consumed_sets
     if len(consumed) > MAX_CONSUMED_SETS:
-        return (f"counters of {len(consumed)} sets are consumed, and {MAX_CONSUMED_SETS} can be",)
+        return (f"counters of {len(consumed)} sets are consumed, more than {MAX_CONSUMED_SETS}",)
     return tuple(
         fault for name, taken in consumed.items() for fault in _consumed_faults(name, taken, counter_sets)
     )
@@ -126,7 +126,7 @@ def _consumed_faults(
     found = counter_sets.get(name)
     # The API server stores a reference to a missing counter set, but the scheduler then refuses the pool.
     if found is None:
-        yield f"counter set {name!r} is not there"
+        yield f"counter set {name!r} does not exist"
         return
     yield from _counter_faults("consumption", taken)
     for counter in taken:
@@ -136,39 +136,39 @@ def _consumed_faults(
 
 def _counter_faults(where: str, counters: Mapping[str, int]) -> Iterator[str]:
     if not 1 <= len(counters) <= MAX_COUNTERS:
-        yield f"{where}: {len(counters)} counters are not 1 to {MAX_COUNTERS}"
+        yield f"{where}: {len(counters)} counters, not 1 to {MAX_COUNTERS}"
     for name, amount in counters.items():
         if not is_dns_label(name):
-            yield f"{where}: counter name {name!r} is no DNS label"
+            yield f"{where}: counter name {name!r} is not a DNS label"
         if amount not in _INT64:
-            yield f"{where}: counter {name!r} is outside of 64 bits"
+            yield f"{where}: counter {name!r} does not fit in 64 bits"
 
 
 def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str]:
     for name in names:
         if not _is_qualified_name(name):
-            yield f"{kind} {name!r} is no C identifier, alone or after a domain and a slash"
+            yield f"{kind} {name!r} is not a C identifier, alone or after a domain and a slash"
         # The server stores both, and CEL then sees only one of them, in no fixed order.
         elif "/" not in name and f"{driver}/{name}" in names:
-            yield f"{kind} {name!r} is there twice, with and without the driver's domain"
+            yield f"{kind} {name!r} appears twice, with and without the driver's domain"
 
 
 def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):
-        yield f"attribute {name!r}: {value.text!r} is no semantic version"
+        yield f"attribute {name!r}: {value.text!r} is not a semantic version"
     # The limit is in bytes, not characters.
     if isinstance(text, str) and len(text.encode()) > MAX_VALUE_BYTES:
         yield f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes"
     if isinstance(value, int) and value not in _INT64:
-        yield f"attribute {name!r} is outside of 64 bits"
+        yield f"attribute {name!r} does not fit in 64 bits"
 
 
 def _taint_faults(taint: Taint) -> Iterator[str]:
     if not _is_label_key(taint.key):
-        yield f"taint key {taint.key!r} is no label name"
+        yield f"taint key {taint.key!r} is not a label name"
     if not is_label_value(taint.value):
-        yield f"taint value {taint.value!r} is no label value"
+        yield f"taint value {taint.value!r} is not a label value"
     if taint.effect not in _EFFECTS:
         yield f"taint effect {taint.effect!r} is unknown"
 

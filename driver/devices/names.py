@@ -54,12 +54,13 @@ def checked_node_name(name: str) -> str:
     """The name itself, if a Node (RFC 1123 subdomain) and a pool can have it; raises ConfigError."""
     if len(name) > _MAX_NODE_NAME_CHARACTERS or not _NODE.match(name):
         raise ConfigError(
-            f"--node-name {name[:_MAX_NODE_NAME_CHARACTERS]!r} is no name of a node",
+            f"--node-name {name[:_MAX_NODE_NAME_CHARACTERS]!r} is not the name of a node",
             "give the name that kubectl get nodes shows",
         )
     if len(pool_name(name)) > _MAX_POOL_NAME_CHARACTERS:
         raise ConfigError(
-            f"--node-name {name!r} has {len(name)} characters, and no pool can be named after it",
-            f"a node needs a name of at most {_MAX_POOL_NAME_CHARACTERS - len(pool_name(''))} characters",
+            f"--node-name {name!r} has {len(name)} characters, too many for the name of a pool",
+            f"the name of the node may have at most {_MAX_POOL_NAME_CHARACTERS - len(pool_name(''))} "
+            "characters",
         )
     return name

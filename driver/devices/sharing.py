@@ -80,8 +80,8 @@ def read_share(form: SharedForm, consumed: Mapping[str, str], device: str, domai
     shares = _amount(amounts, SHARES, device) if form.shares is not None else None
     if form.shares is not None and shares is not None and shares > form.shares:
         raise ClaimRefused(
-            f"the claim was given {shares} shares of {device}, which has {form.shares}",
-            "delete the pod, so that it is scheduled anew",
+            f"the claim was given {shares} shares of {device}, which has only {form.shares}",
+            "delete the pod, so that it is scheduled again",
         )
     return Share(shares, _amount(amounts, MEMORY, device) if form.memory else None)
 
@@ -96,8 +96,8 @@ def _amount(amounts: Mapping[str, str], name: str, device: str) -> int:
     else:
         if amount > 0 and amount == int(amount):
             return int(amount)
-        wrong = f"is {amounts[name]}, which is no whole number above zero"
+        wrong = f"is {amounts[name]}, which is not a whole number above zero"
     raise ClaimRefused(
         f"the allocation's consumedCapacity {name} of {device} {wrong}",
-        "delete the pod, so that it is scheduled anew",
+        "delete the pod, so that it is scheduled again",
     )

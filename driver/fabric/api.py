@@ -38,7 +38,7 @@ class FabricCode(IntEnum):
 class FabricError(DriverError):
     """A call of the fabric manager failed. ``code`` is its return code, None if it did not answer."""
 
-    default_way_out: ClassVar[str] = f"look at the log of {SERVICE} on the node"
+    default_way_out: ClassVar[str] = f"see the log of {SERVICE} on the node"
 
     def __init__(self, what: str, way_out: str = "", code: int | None = None) -> None:
         super().__init__(what, way_out or self.default_way_out)
@@ -48,14 +48,14 @@ class FabricError(DriverError):
 class NoFabricManager(FabricError):
     """The fabric manager does not run, or its library is not installed."""
 
-    default_way_out = f"see that {SERVICE} runs on the node; it is noticed by itself"
+    default_way_out = f"check that {SERVICE} runs on the node; no restart of the driver is needed"
 
 
 class NotShared(FabricError):
     """The fabric manager runs but is not in shared NVSwitch mode, so it has no partitions."""
 
     retryable = False
-    default_way_out = "set FABRIC_MODE=1 in its configuration and start it anew"
+    default_way_out = "set FABRIC_MODE=1 in its configuration and restart it"
 
 
 class AlreadyActive(FabricError):
@@ -77,9 +77,9 @@ _ERRORS: dict[int, type[FabricError]] = {
     FabricCode.TIMEOUT: FabricTimeout,
 }
 _WAYS_OUT: dict[int, str] = {
-    FabricCode.NOT_CONFIGURED: "it is still starting: it is asked again",
+    FabricCode.NOT_CONFIGURED: "it is still starting, and is asked again",
     FabricCode.VERSION_MISMATCH: "install the fabric manager and the driver in the same version",
-    FabricCode.NVLINK_ERROR: f"NVLinks did not come up: look at the log of {SERVICE} and at the kernel's",
+    FabricCode.NVLINK_ERROR: f"NVLinks did not come up: see the log of {SERVICE} and the kernel log",
 }
 
 

@@ -73,7 +73,9 @@ class RealFabricManager:
         try:
             found = [_partition(one) for one in answer]
         except (KeyError, TypeError, ValueError) as error:
-            raise FabricError(f"{CALLS['partitions']} gave what cannot be read: {error!r}") from error
+            raise FabricError(
+                f"{CALLS['partitions']} gave an answer that cannot be read: {error!r}"
+            ) from error
         return tuple(sorted(found, key=lambda one: one.number))
 
     def activate(self, partition: int) -> None:
@@ -89,11 +91,12 @@ class RealFabricManager:
         """Make one call; raises FabricError."""
         call, socket, library = CALLS[method], self._socket(), self._library()
         if socket is None:
-            raise NoFabricManager("the fabric manager has no socket for commands on this node")
+            raise NoFabricManager("the fabric manager of this node has no socket for commands")
         if library is None:
             raise NoFabricManager(
-                f"{LIBRARIES[0]} is not on this node, so its fabric manager cannot be asked",
-                "install it in the driver's version: it comes with the fabric manager, or with its headers",
+                f"{LIBRARIES[0]} is not on this node, so its fabric manager cannot be used",
+                "install the library in the driver's version: it comes with the fabric manager, or with "
+                "its headers",
             )
         request = {
             "library": str(library),
@@ -105,7 +108,7 @@ class RealFabricManager:
         subject = " and ".join(f"partition {number}" for number in partitions)
         answer = _run(request, call, subject, seconds)
         if "unusable" in answer:
-            raise NoFabricManager(f"{library.name} cannot be loaded: {answer['unusable']}")
+            raise NoFabricManager(f"cannot load {library.name}: {answer['unusable']}")
         if "failed" in answer:
             raise fabric_failure(str(answer["failed"]), int(answer["code"]), subject)
         return list(answer["partitions"])
@@ -147,8 +150,9 @@ class _Stuck:
             count = len(self._children)
         if count >= _MOST_STUCK:
             raise FabricError(
-                f"{count} calls of the fabric manager wait in the kernel, where nobody can end them",
-                "no other is made meanwhile; look into the kernel log (dmesg), the node may need a restart",
+                f"{count} calls of the fabric manager wait in the kernel and cannot be ended",
+                "no other call is made until they return; look into the kernel log (dmesg), the node may "
+                "need a restart",
             )
 
     def end(self, child: subprocess.Popen[bytes]) -> None:
@@ -179,7 +183,7 @@ def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> di
             program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except OSError as error:
-        raise FabricError(f"{call} could not be made: {error.strerror}", "it is tried again") from error
+        raise FabricError(f"cannot make the call {call}: {error.strerror}", "it is tried again") from error
     try:
         output, _ = child.communicate(json.dumps(request).encode(), seconds)
     except subprocess.TimeoutExpired as error:
@@ -191,7 +195,7 @@ def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> di
     try:
         answer = json.loads(output)
     except ValueError as error:
-        raise FabricError(f"{call} ended its process with {child.returncode}") from error
+        raise FabricError(f"{call} ended its process with exit code {child.returncode}") from error
     if not isinstance(answer, dict):
         raise FabricError(f"{call} gave no answer")
     return answer

@@ -47,7 +47,7 @@ class KnownFabric:
         except FabricError as error:
             if str(error) != self._error:
                 self._error = str(error)
-                _log.warning("fabric partitions are not known", error=str(error))
+                _log.warning("cannot read fabric partitions", error=str(error))
             return self._view or FabricView(unanswered=True)
         self._error = ""
         self._instance = instance

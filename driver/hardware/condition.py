@@ -103,7 +103,7 @@ _ACTIONS: Mapping[RecoveryAction, tuple[Reason, str]] = {
     ),
     "drain-and-reset": (
         "reset-when-free",
-        "NVML says that the GPU wants a reset once the work on it has ended: reset it when it is free",
+        "NVML says that the GPU should be reset when the work on it has ended: reset it when it is free",
     ),
     "node-reboot": (
         "reboot-required",
@@ -130,7 +130,7 @@ def _of_rows(rows: RemappedRows | None) -> Iterator[Problem]:
         return
     # Rows that could not be replaced are worse than rows that wait, and both can be true at once.
     if rows.failed:
-        message = "a bad row of the GPU's memory could not be replaced: have the board looked at"
+        message = "a bad row of the GPU's memory could not be replaced: have the board checked"
         yield _problem("remapped_rows", "memory-broken", "rows-failed", message)
     elif rows.pending:
         message = "a bad row of the GPU's memory is replaced at the next reset: reset it when it is free"
@@ -142,12 +142,12 @@ def _of_fabric(fabric: FabricHealth | None) -> Iterator[Problem]:
         return
     faults = f" ({', '.join(fabric.faults)})" if fabric.faults else ""
     if fabric.summary == "unhealthy":
-        message = f"the GPU's part of the NVLink fabric is not well{faults}: see the fabric manager's log"
+        message = f"the GPU's part of the NVLink fabric is not healthy{faults}: see the fabric manager's log"
         yield _problem("fabric_health", "fabric", "unhealthy", message)
     # A fault without an unhealthy summary: jobs run, but slower.
     elif fabric.summary == "limited-capacity" or fabric.faults:
         value = fabric.faults[0] if fabric.faults else fabric.summary
-        message = f"the NVLink fabric works with less than it has{faults}: see the fabric manager's log"
+        message = f"the NVLink fabric works with reduced capacity{faults}: see the fabric manager's log"
         yield _problem("fabric_health", "fabric-degraded", value, message)
 
 

@@ -13,7 +13,7 @@ class LetGo(NvmlError):
     """NVML cannot be asked while a GPU changes its kernel driver. It says nothing about any GPU."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(what, "nothing: it is tried again")
+        super().__init__(what, "nothing to do: it is tried again")
 
 
 class Gate:
@@ -32,7 +32,7 @@ class Gate:
         """Be inside during the block; raises LetGo if the gate stays closed for ``wait_seconds``."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed == 0, wait_seconds):
-                raise LetGo("NVML is let go of while a GPU changes its kernel driver")
+                raise LetGo("the NVML session is closed while a GPU changes its kernel driver")
             self._inside += 1
         try:
             yield
@@ -53,7 +53,7 @@ class Gate:
         try:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._inside == 0, wait_seconds):
-                    raise LetGo("NVML cannot be let go of: a call is still under way")
+                    raise LetGo("cannot close the NVML session: a call has not returned yet")
             yield
         finally:
             with self._changed:

@@ -43,20 +43,20 @@ _FABRIC_IS_NOT_UP = {
     FABRIC_NOT_STARTED: Problem(
         GPU_CALLS["fabric"],
         "fabric",
-        "nobody has begun to set up the NVLink fabric, and CUDA fails with error 802 before that: start the "
-        "fabric manager",
+        "the NVLink fabric is not set up, and CUDA fails with error 802 until it is: start the fabric "
+        "manager",
         FABRIC_NOT_STARTED,
     ),
     "in-progress": Problem(
         GPU_CALLS["fabric"],
         "fabric",
-        "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
-        "manager runs",
+        "the NVLink fabric is still being set up, and CUDA does not start until it is: check that the "
+        "fabric manager runs",
     ),
 }
 _LICENSE_NEEDED = (
-    "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
-    "and what it logs"
+    "this vGPU has no license, and CUDA stops working after a while without one: check that nvidia-gridd "
+    "runs, and see its log"
 )
 _HARMLESS = frozenset(
     {

@@ -215,7 +215,7 @@ class Discovery:
             # A thread that hangs in a call keeps the session, and the GPU, open, whatever nvmlShutdown says.
             hung = dict.fromkeys((*self._guard.hung(), *self._readers.hung(), *self._workers.unanswered()))
             if hung:
-                raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
+                raise LetGo(f"cannot close the NVML session: a call of {', '.join(hung)} does not return")
             self._end(self._session, strict=True)
             yield
 
@@ -370,7 +370,7 @@ class Discovery:
             # A GPU on vfio, or on no driver, is not NVML's, and is not missed.
             if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
                 continue
-            message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
+            message = f"NVML does not list {pci}, which is bound to the NVIDIA driver"
             before = self._last.get(pci)
             if before is not None:
                 lost = (Problem(_COUNT, "lost", message),)

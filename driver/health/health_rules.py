@@ -60,12 +60,12 @@ class HealthRules:
 
 
 SCHEMA: dict[str, Any] = {
-    "description": "How faults of GPUs are judged: classes of XIDs, and what ends pods that run.",
+    "description": "How faults of GPUs are judged: the classes of XIDs, and the faults that evict pods.",
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "xids": {
-            "description": "XID code to class; a code that is not named is as in the driver's own table.",
+            "description": "XID code to class; other codes have their class from the driver's own table.",
             "type": "object",
             "propertyNames": {"pattern": "^[1-9][0-9]{0,4}$"},
             "additionalProperties": {"enum": list(XID_CLASSES)},
@@ -102,7 +102,7 @@ def _xids(listed: Any, path: str, errors: list[str]) -> dict[int, XidClass]:
         if code is None:
             errors.append(f"{path}.{key}: must be the code of an XID, such as 94")
         elif code in found:
-            errors.append(f"{path}.{key}: stands there twice")
+            errors.append(f"{path}.{key}: appears twice")
         elif not isinstance(word, str) or word not in XID_CLASSES:
             errors.append(f"{path}.{key}: must be one of {', '.join(XID_CLASSES)}")
         else:

@@ -17,7 +17,7 @@ XID_VALUE = "xid-"
 """The prefix of the value of a taint that says what an XID requires, such as a reset."""
 
 _WAYS_OUT: dict[XidClass, str] = {
-    "contained": "pods that run on it go on; reset it when it is free (gpuctl heal)",
+    "contained": "running pods continue; reset it when it is free (gpuctl heal)",
     "needs-reset": "end its pods and reset it (gpuctl heal)",
     "needs-reboot": "drain the node and restart the machine",
 }

@@ -50,8 +50,8 @@ XIDS: Mapping[int, Xid] = {
     # and NVIDIA's DRA driver ignore it. If the GPU itself is hit, the recovery action in NVML says so.
     109: Xid("application", "the program's work did not yield in time (context switch)"),
     174: Xid("application", "a program was ended (silent kill)"),
-    **_all("informational", "nothing to act on", (14, 37, 38, 44, 66, 67, 93, 106, 107, 108)),
-    **_all("informational", "nothing to act on", (137, 141, 152, 153, 157, 160, 161)),
+    **_all("informational", "no action needed", (14, 37, 38, 44, 66, 67, 93, 106, 107, 108)),
+    **_all("informational", "no action needed", (137, 141, 152, 153, 157, 160, 161)),
     **_all("informational", "the state of a spare part of the memory has changed", range(162, 166)),
     **_all("informational", "an error of the encryption of an NVLink", (166, 170)),
     # A row or page that waits for a reset is read from NVML by each check, and has a taint of its own.
@@ -69,8 +69,8 @@ XIDS: Mapping[int, Xid] = {
     # NVLink 5. A sub-code decides how bad it is, which the event does not carry.
     **_all("contained", "an error of an NVLink", range(144, 151)),
     # People have to check these: no restart helps. Whether the GPU can be used is up to NVML's other answers.
-    54: Xid("contained", "its power cable is not connected, or it runs slower for want of power"),
-    142: Xid("contained", "a fault of a media engine, which NVIDIA has to look at"),
+    54: Xid("contained", "its power cable is not connected, or it runs slower because of too little power"),
+    142: Xid("contained", "a fault of a media engine, which NVIDIA has to check"),
     159: Xid("contained", "an error of the link to the CPU, which memory shared with it may have hit"),
     46: Xid("needs-reset", "the GPU stopped processing"),
     48: Xid("needs-reset", "a memory error that cannot be corrected (double-bit ECC)"),

@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 
 Part = Literal["gpu", "whole", "partitions", "shared", "passthrough"]
 
-VGPU_MANAGER = "the vGPU manager has it, so no container can use it"
+VGPU_MANAGER = "the vGPU manager uses it, so no container can"
 
 
 @dataclass(frozen=True, slots=True)

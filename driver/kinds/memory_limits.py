@@ -13,15 +13,15 @@ from driver.kinds.kind import PolicyField
 
 FIELD = "memoryLimits"
 SCHEMA: dict[str, Any] = {
-    "description": "Whether the NVIDIA driver holds containers to memory of the GPU, where it can.",
+    "description": "Whether the NVIDIA driver limits the GPU memory of containers, where it can.",
     "type": "boolean",
 }
 """The JSON schema of the field."""
 
 FORBIDDEN = "the node configuration says memoryLimits: false"
-CGROUP_V1 = "the node has cgroup v1, and NVML takes groups of v2 alone"
+CGROUP_V1 = "the node has cgroup v1, but NVML needs cgroup v2"
 NOT_OF_THIS_GPU = "the NVIDIA driver does not support them for this GPU"
-MEMORY_UNKNOWN = "NVML does not tell the memory of which a share has a part"
+MEMORY_UNKNOWN = "NVML does not report the memory that is to be shared"
 
 
 class MemoryLimitsField(PolicyField):

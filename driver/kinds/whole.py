@@ -31,7 +31,7 @@ _DROPPED_FIRST = (
 """The attributes that are left out, in this order, of a GPU that has too many."""
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
-MIG_MODE_UNKNOWN = "NVML does not tell whether it is in MIG mode"
+MIG_MODE_UNKNOWN = "NVML does not report whether it is in MIG mode"
 
 
 class WholeKind(OfferedKind):

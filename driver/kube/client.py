@@ -270,7 +270,7 @@ class KubeClient:
         except ValueError as error:
             raise Unreachable(
                 # Not JSON: a proxy or another server answered, and the next try may reach the right one.
-                f"{verb} {path} was answered with something else than JSON",
+                f"the answer to {verb} {path} is not JSON",
                 "check that the server of the kubeconfig is a Kubernetes API server",
             ) from error
         return answer if isinstance(answer, dict) else {}
@@ -353,4 +353,4 @@ class _ConnectionWasClosed(Unreachable):
 
 def _no_answer(verb: str, url: str, error: Exception) -> tuple[str, str]:
     """The error's two texts for a request without an answer."""
-    return f"{verb} {url} got no answer, {error}", "check that the API server runs and can be reached"
+    return f"no answer to {verb} {url}, {error}", "check that the API server runs and can be reached"

@@ -90,16 +90,16 @@ class Credentials:
             self._load()
         except ConfigError as error:
             # Go on with the old authority: the file may be half written at the moment.
-            _log.warning("the API server's authority is not read anew", error=str(error))
+            _log.warning("cannot read the API server's certificate authority again", error=str(error))
             return
-        _log.info("the API server's authority was read anew", file=str(authority.path))
+        _log.info("read the API server's certificate authority again", file=str(authority.path))
 
     def _read_token(self) -> None:
         try:
             self._authorization = self._access.authorization()
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"the token for the API server cannot be read: {error}", "check the token file"
+                f"cannot read the token for the API server: {error}", "check the token file"
             ) from error
         self._fresh_until = self._clock() + _TOKEN_SECONDS
 
@@ -119,7 +119,7 @@ def _of_file(kubeconfig: Kubeconfig) -> Access:
         plain = access_of_kubeconfig(content)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the kubeconfig {kubeconfig} cannot be used: {error}", "check its cluster and its certificates"
+            f"cannot use the kubeconfig {kubeconfig}: {error}", "check its cluster and its certificates"
         ) from error
     if plain is not None:
         return plain

@@ -88,8 +88,8 @@ def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
         (folder / "token").read_text()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the pod's service account in {folder} cannot be used: {error}",
-            "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
+            f"cannot use the pod's service account in {folder}: {error}",
+            "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken: true",
         ) from error
     return Endpoint(server, context, lambda: _bearer((folder / "token").read_text()), authority)
 

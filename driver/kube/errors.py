@@ -98,7 +98,7 @@ _BY_STATUS: dict[int, tuple[type[ApiError], str]] = {
     401: (Unauthorized, "check that the token or client certificate is valid"),
     403: (Forbidden, "grant this right to the service account"),
     404: (NotFound, "check the name"),
-    409: (Conflict, "read the object again and repeat"),
+    409: (Conflict, "read the object again and repeat the change"),
     410: (Gone, "list again"),
 }
 
@@ -116,12 +116,12 @@ def error_of_status(
     what = f"{request} was answered {code}" + (f", {message}" if message else "")
     # 409 has two meanings: on create the name is taken, on update the object was changed.
     if code == 409 and status.get("reason") == "AlreadyExists":
-        return AlreadyExists(what, "use the object that is there, or delete it")
+        return AlreadyExists(what, "use the existing object, or delete it")
     # The API server's priority and fairness, or an eviction that a disruption budget forbids.
     if code == 429:
         return TooManyRequests(what, "wait", _retry_after_seconds(status, retry_after))
     if code >= 500:
-        return Unreachable(what, "look at the API server", _retry_after_seconds(status, retry_after))
+        return Unreachable(what, "check the API server", _retry_after_seconds(status, retry_after))
     # All other 4xx are about the object itself. Above all 422: it breaks a rule of validation or admission.
     kind, way_out = _BY_STATUS.get(code, (Invalid, "correct the object"))
     return kind(what, way_out)

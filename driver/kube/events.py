@@ -107,7 +107,7 @@ class EventRecorder:
         try:
             self._queue.put_nowait(event)
         except queue.Full:
-            _log.warning("event dropped, too many wait", reason=reason.word, about=about.name)
+            _log.warning("event dropped, since too many are waiting", reason=reason.word, about=about.name)
 
     def run(self) -> None:
         """Post until ``stop`` is called. Events that wait then are tried once."""
@@ -120,7 +120,7 @@ class EventRecorder:
                 self._post(event)
             except ApiError as error:
                 _log.warning(
-                    "event not posted",
+                    "cannot post an event",
                     reason=event.reason.word,
                     about=event.about.name,
                     message=event.message,
@@ -133,7 +133,7 @@ class EventRecorder:
         try:
             self._queue.put(None, timeout=1.0)
         except queue.Full:
-            _log.warning("events not posted at the end, too many wait")
+            _log.warning("events dropped at the end, since too many are waiting")
 
     def _post(self, event: _Event) -> None:
         known = self._posted.get(event)
@@ -145,7 +145,7 @@ class EventRecorder:
             return
         if not self._allowed(event.about):
             _log.warning(
-                "event dropped, too many were posted", reason=event.reason.word, about=event.about.name
+                "event dropped, since too many were posted", reason=event.reason.word, about=event.about.name
             )
             return
         self._create(event)

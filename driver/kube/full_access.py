@@ -29,7 +29,7 @@ def full_access_of_pod() -> Access:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # has no hints
     except (ConfigException, OSError) as error:
         raise ConfigError(
-            f"no kubeconfig is given and the pod's service account cannot be used: {error}",
+            f"there is no kubeconfig, and the pod's service account cannot be used: {error}",
             "outside a cluster pass --kubeconfig FILE",
         ) from error
     return _access(configuration, None, "the pod's service account")
@@ -48,13 +48,13 @@ def full_access_of_kubeconfig(kubeconfig: str, content: Any) -> Access:
         )
     except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"the kubeconfig {kubeconfig} cannot be used: {error}",
+            f"cannot use the kubeconfig {kubeconfig}: {error}",
             "check its current-context, cluster and user",
         ) from error
     # The package only logs it if an exec plugin fails.
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
         raise ConfigError(
-            f"the exec plugin of the kubeconfig {kubeconfig} gave neither a token nor a certificate",
+            f"the exec plugin of the kubeconfig {kubeconfig} returned neither a token nor a certificate",
             "run the command in its user entry by hand",
         )
     # The package reads the file once. Here it is read for each request, since its owner may replace it.
@@ -78,7 +78,7 @@ def _access(configuration: Configuration, token_file: Path | None, source: str) 
         transport = bounded(RESTClientObject(configuration).pool_manager)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the API server of {source} cannot be used: {error}", "check its server and certificates"
+            f"cannot use the API server of {source}: {error}", "check its server and certificates"
         ) from error
     server = str(configuration.host).rstrip("/")
     return Access(server, transport, _header(configuration, token_file), authority)
@@ -101,7 +101,7 @@ def _header(configuration: Configuration, token_file: Path | None) -> Callable[[
 def _current_user(content: Any) -> dict[str, Any]:
     """The user entry of the current context, empty if it has none; ValueError: it is not a kubeconfig."""
     if not isinstance(content, dict) or "current-context" not in content:
-        raise ValueError("it names no current-context")
+        raise ValueError("it has no current-context")
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or []}
     users = {entry["name"]: entry.get("user") for entry in content.get("users") or []}
     context = contexts.get(content["current-context"])

@@ -43,7 +43,7 @@ class Kubeconfig:
         """
         documents = [(file, _document(file)) for file in self.files if self._is_needed(file)]
         if not documents:
-            raise ConfigError(f"no file of the kubeconfig {self} is there", "check $KUBECONFIG")
+            raise ConfigError(f"the kubeconfig {self} does not exist", "check $KUBECONFIG")
         if any(not isinstance(document, dict) for _, document in documents):
             return next(document for _, document in documents if not isinstance(document, dict))
         merged: dict[str, Any] = {"current-context": _current(documents)}
@@ -82,7 +82,7 @@ def _document(file: Path) -> Any:
         return yaml.safe_load(file.read_bytes())
     except OSError as error:
         raise ConfigError(
-            f"the kubeconfig {file} cannot be read: {error.strerror}", "check --kubeconfig and $KUBECONFIG"
+            f"cannot read the kubeconfig {file}: {error.strerror}", "check --kubeconfig and $KUBECONFIG"
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(
@@ -107,7 +107,7 @@ def _merged(documents: list[tuple[Path, dict[str, Any]]], kind: str) -> list[Any
 def _entries(file: Path, document: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     listed = document.get(kind) or []
     if not isinstance(listed, list) or not all(isinstance(one, dict) and "name" in one for one in listed):
-        raise ConfigError(f"{kind} of the kubeconfig {file} is no list of named entries", "correct it")
+        raise ConfigError(f"{kind} of the kubeconfig {file} is not a list of named entries", "correct it")
     for one in listed:
         value = one.get(_KINDS[kind])
         yield str(one["name"]), {**one, _KINDS[kind]: _with_paths(value, kind, file.absolute().parent)}

@@ -51,11 +51,11 @@ class WatchStream:
                     raise error_of_status(self._request, int(status.get("code") or 500), status)
                 yield event["type"], event["object"]
         except urllib3.exceptions.ReadTimeoutError as error:
-            raise Silent(f"nothing came on {self._request} for too long", "watch again") from error
+            raise Silent(f"the watch {self._request} was silent for too long", "watch again") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
             # ValueError and the like also come from a socket that close() has shut down.
             if not self._closed:
-                raise Unreachable(f"{self._request} broke off, {error}", "watch again") from error
+                raise Unreachable(f"the watch {self._request} ended early, {error}", "watch again") from error
         finally:
             self._response.close()
             self._on_close(self)

@@ -81,7 +81,7 @@ class NotSupported(NvmlCallFailed):
 class GpuLost(NvmlCallFailed):
     """The GPU fell off the bus or is not reachable (XID 79)."""
 
-    default_way_out = "restart the machine, or reset the GPU; its pods have to go first"
+    default_way_out = "restart the machine, or reset the GPU; end its pods first"
 
 
 class NotFound(NvmlCallFailed):
@@ -93,19 +93,21 @@ class NotFound(NvmlCallFailed):
 class InstanceNotFound(NotFound):
     """The GPU has no GPU instance or compute instance of that id."""
 
-    default_way_out = "a reset, a reboot or somebody else destroyed it: list the instances again"
+    default_way_out = "it was destroyed by a reset, a reboot or another program: list the instances again"
 
 
 class NoMemoryLimits(NotFound):
     """The control group has no memory limits on the GPU."""
 
-    default_way_out = "set them; whoever removes the group, resets the GPU or loads the driver clears them"
+    default_way_out = (
+        "set them; they are gone when the group is removed, the GPU is reset or the driver is loaded"
+    )
 
 
 class DriverNotLoaded(NvmlCallFailed):
     """The NVML library or the NVIDIA kernel driver is not installed or not loaded (yet)."""
 
-    default_way_out = "install or load the NVIDIA driver; it is noticed without a restart"
+    default_way_out = "install or load the NVIDIA driver; this needs no restart of this process"
 
 
 class SessionLost(NvmlCallFailed):
@@ -117,7 +119,7 @@ class SessionLost(NvmlCallFailed):
 class NvmlTimeout(NvmlCallFailed):
     """The call did not return within its deadline and is still running in the kernel."""
 
-    default_way_out = "the GPU or its driver hangs; it is used again as soon as the call returns"
+    default_way_out = "the GPU or its driver hangs; it is used again when the call returns"
 
     def __init__(self, call: str, subject: str, deadline_seconds: float) -> None:
         super().__init__(call, Code.TIMEOUT, subject)
@@ -138,13 +140,15 @@ _ERRORS: dict[int, type[NvmlCallFailed]] = {
 }
 _NAMES: dict[int, str] = {code.value: code.name for code in Code}
 _WAYS_OUT: dict[int, str] = {
-    Code.LIB_RM_VERSION_MISMATCH: "the NVIDIA libraries were changed under a loaded kernel driver: "
-    "reload the kernel modules or restart the machine, then restart this process",
+    Code.LIB_RM_VERSION_MISMATCH: (
+        "the NVIDIA libraries and the loaded kernel driver have different versions: reload the kernel "
+        "modules or restart the machine, then restart this process"
+    ),
     Code.NO_PERMISSION: "give the container the NVIDIA device nodes; changes of a GPU need root",
     Code.IN_USE: "end the processes that use the GPU",
     Code.INSUFFICIENT_RESOURCES: "other instances hold the slices or the engines: wait until they are gone",
     Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
-    Code.OPERATING_SYSTEM: "the operating system refused it: look whether the file that it is about is there",
+    Code.OPERATING_SYSTEM: "the operating system refused it: check whether the file that it is about exists",
 }
 _INSTANCE_CALLS = frozenset(
     MIG_CALLS[method]

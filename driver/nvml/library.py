@@ -28,12 +28,13 @@ class LibraryUnusable(DriverNotLoaded):
     """NVML's library exists, but the dynamic linker refuses it; ``words`` is the linker's message."""
 
     default_way_out = (
-        "install the NVIDIA driver anew, for this machine's architecture; it is noticed by itself"
+        "install the NVIDIA driver again, for this machine's architecture; this needs no restart of this "
+        "process"
     )
 
     def __init__(self, words: str) -> None:
         super().__init__(f"loading {SONAME}", Code.LIBRARY_NOT_FOUND)
-        self.what = f"NVML's library cannot be loaded, {words}"
+        self.what = f"cannot load NVML's library, {words}"
 
 
 class NoDriverToLoad(DriverNotLoaded):

@@ -168,7 +168,7 @@ def _handles_and_uuids(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str
     """The handle and the UUID of each GPU; a GPU whose UUID cannot be read is left out."""
     for device in devices:
         if not isinstance(device, RealDevice):
-            raise TypeError(f"{device!r} is no GPU of the real NVML")
+            raise TypeError(f"{device!r} is not a GPU of the real NVML")
         try:
             yield device.handle, device.uuid()
         except (SessionLost, DriverNotLoaded):
@@ -307,7 +307,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
         # The status is one of NVML's return codes, but says nothing about this session: 1 does not mean that
         # it is lost, nor 15 that the GPU is. So it must not become SessionLost or GpuLost.
         error = NvmlCallFailed(
-            GPU_CALLS["fabric"], status, self._subject, "look at the log of nvidia-fabricmanager"
+            GPU_CALLS["fabric"], status, self._subject, "see the log of nvidia-fabricmanager"
         )
         error.what = f"the NVLink fabric of {self._subject} failed with {code_name(status)} ({status})"
         return error

@@ -113,7 +113,7 @@ def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"the node configuration {path} cannot be read: {error.strerror}", "check --config"
+            f"cannot read the node configuration {path}: {error.strerror}", "check --config"
         ) from error
     return parse_file(text, str(path), kinds)
 
@@ -123,7 +123,7 @@ def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile
     try:
         document = load_strictly(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the node configuration {name} is no YAML: {error}", _EXPLAINED) from error
+        raise ConfigError(f"the node configuration {name} is not YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []
     entries = tuple(_entries(document, kinds, errors))
     if errors or (len(entries) == 1 and entries[0].errors):
@@ -164,9 +164,9 @@ def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
     unknown_fields(entry, {"name", "nodeSelector", "rules"}, f"{path}.", errors)
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        errors.append(f"{path}.name: must be a text")
+        errors.append(f"{path}.name: must be a string")
     elif name in names:
-        errors.append(f"{path}.name: another pool is called {name}")
+        errors.append(f"{path}.name: another pool has the name {name}")
     selector = entry.get("nodeSelector")
     wrong = label_selector_errors(selector, f"{path}.nodeSelector")
     rules = read_rules(entry.get("rules", []), kinds, f"{path}.rules", errors)
@@ -177,8 +177,8 @@ def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
 def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
     if labels is None and file.has_pools:
         raise ConfigError(
-            f"the node configuration {file.name} has pools of nodes, and the node's labels are not known",
-            "give the node's labels, to gpuctl with --node-labels",
+            f"the node configuration {file.name} has pools of nodes, but the node's labels are not known",
+            "give the node's labels; for gpuctl with --node-labels",
         )
     return file.pool_of(labels or {}).rules
 

@@ -261,8 +261,8 @@ def without_nvidia_driver(inventory: Inventory) -> tuple[PciFunction, ...]:
 def why_without_driver(function: PciFunction) -> str:
     """Why a GPU that is not bound to the NVIDIA driver cannot be offered to containers."""
     if function.driver is None:
-        return "no kernel driver has it"
-    return f"the kernel driver {function.driver} has it, and not the NVIDIA driver"
+        return "it has no kernel driver"
+    return f"its kernel driver is {function.driver}, not the NVIDIA driver"
 
 
 def expected_back(

@@ -24,7 +24,8 @@ def compile_predicate(expression: str, variable: str = "gpu") -> Program:
     """Compile an expression over one variable; raises ConfigError with what is wrong in it."""
     if len(expression) > MAX_EXPRESSION_CHARACTERS:
         raise ConfigError(
-            f"a CEL expression has {len(expression)} characters", f"use at most {MAX_EXPRESSION_CHARACTERS}"
+            f"a CEL expression has {len(expression)} characters, which is too long",
+            f"use at most {MAX_EXPRESSION_CHARACTERS}",
         )
     # Imported on first use, so that a node without rules does not load the compiler.
     from kubernetes_rules.cel.lexer import SyntaxInvalid
@@ -34,7 +35,7 @@ def compile_predicate(expression: str, variable: str = "gpu") -> Program:
     try:
         return compile_program(expression, variable, DYN)
     except ValueError as error:
-        problem = "cannot be parsed" if isinstance(error, SyntaxInvalid) else "cannot be right"
+        problem = "cannot be parsed" if isinstance(error, SyntaxInvalid) else "has an error"
         raise ConfigError(
             f"the CEL expression {expression!r} {problem}: {error}", "correct the expression"
         ) from error
@@ -54,7 +55,7 @@ def holds(expression: str, variable: str, values: Mapping[str, bool | int | str]
     except NoValue as error:
         raise ConfigError(
             f"the CEL expression {expression!r} cannot be evaluated: {error}",
-            f"test for what may be absent, with has({variable}.field)",
+            f"test whether it exists, with has({variable}.field)",
         ) from error
     if result is True or result is False:
         return bool(result)

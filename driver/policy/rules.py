@@ -75,7 +75,7 @@ class NodeConfig:
         values = selectable(gpu)
         unanswered = {name for name, call in _NVML_CALLS.items() if call in gpu.unanswered}
         missing = unanswered.difference(values)
-        return self._policy(values, missing, "NVML does not tell")
+        return self._policy(values, missing, "NVML does not report")
 
     def policy_of_function(self, function: PciFunction) -> GpuPolicy:
         """The policy of a GPU that is not bound to the NVIDIA driver; raises as ``policy_of`` does.
@@ -85,7 +85,7 @@ class NodeConfig:
         values = _selectable_function(function)
         missing = {*_NVML_CALLS, *_ALWAYS_FROM_NVML}.difference(values, _FROM_SYSFS)
         return self._policy(
-            values, missing, f"while the NVIDIA driver does not have {function.pci}, nobody tells"
+            values, missing, f"while {function.pci} is not bound to the NVIDIA driver, nothing reports"
         )
 
     def _policy(self, values: Values, missing: Collection[str], why_missing: str) -> GpuPolicy:
@@ -94,7 +94,7 @@ class NodeConfig:
             # expression that only has the name in a string costs one more reading.
             used = sorted(name for name in missing if rule.when is not None and name in rule.when)
             if used:
-                raise ValueUnknown(f"{why_missing} {', '.join(used)}, which the rules ask for")
+                raise ValueUnknown(f"{why_missing} {', '.join(used)}, which the rules use")
             if rule.when is None or holds(rule.when, "gpu", values):
                 return rule.policy
         return GpuPolicy()
@@ -153,11 +153,11 @@ def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
     names = ["offer", *(field.name for field in fields)]
     listed = f"{', '.join(names[:-1])} or {names[-1]}"
     if not isinstance(rule, dict):
-        errors.append(f"{path}: must be a mapping with {listed} and, perhaps, when")
+        errors.append(f"{path}: must be a mapping with {listed}, and optionally when")
         return Rule(None, GpuPolicy(HIDDEN))
     unknown_fields(rule, {"when", *names}, f"{path}.", errors)
     if not rule.keys() & set(names):
-        errors.append(f"{path}: must say {listed}")
+        errors.append(f"{path}: must have {listed}")
     given = [field for field in fields if field.name in rule]
     values = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
     policy = _with_form(_policy(values), rule, given, kinds.forms, path, errors)

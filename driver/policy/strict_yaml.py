@@ -15,7 +15,7 @@ class _StrictLoader(yaml.SafeLoader):
         twice = sorted({str(key) for key in keys if keys.count(key) > 1})
         if twice:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice[0]} stands more than once", node.start_mark
+                None, None, f"the key {twice[0]} appears more than once", node.start_mark
             )
         return super().construct_mapping(node, deep)
 

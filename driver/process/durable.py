@@ -28,7 +28,7 @@ def storage_errors(path: str | Path, doing: str) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"{doing} {path} failed: {error.strerror}",
-            f"see that the folder {Path(path).parent} exists, can be written to and has space",
+            f"check that the folder {Path(path).parent} exists, is writable and has space",
         ) from error
 
 

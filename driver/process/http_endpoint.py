@@ -139,7 +139,7 @@ class Server(HTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a daemon thread of its own."""
         if not self._threads.acquire(blocking=False):
-            _log.warning("connection closed: all threads are at work")
+            _log.warning("connection closed, since all threads are busy")
             self.shutdown_request(request)
             return
         place = self.places.take(str(client_address[0]), request)
@@ -207,6 +207,6 @@ def _host_and_port(address: str, what: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ConfigError(
-            f"{address!r} is no address for {what}", "write host:port, for example 127.0.0.1:9400"
+            f"{address!r} is not an address for {what}", "write host:port, for example 127.0.0.1:9400"
         )
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -105,7 +105,7 @@ def keep_only(capabilities: Iterable[int]) -> None:
     # Ambient capabilities would come back in every program that this process executes.
     _check("clearing ambient capabilities", _prctl(libc, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL))
     # From here on executing a set-user-ID file gains nothing (prctl(2), PR_SET_NO_NEW_PRIVS).
-    _check("giving up to gain rights", _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1))
+    _check("giving up the right to gain more", _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1))
 
 
 def _drop_from_bounding_set(libc: ctypes.CDLL, kept: frozenset[int]) -> None:
@@ -126,4 +126,4 @@ def _prctl(libc: ctypes.CDLL, option: int, argument: int) -> int:
 
 def _check(doing: str, answer: int) -> None:
     if answer < 0:
-        _log.warning("rights are kept", failed=doing, error=os.strerror(ctypes.get_errno()))
+        _log.warning("cannot drop all rights", failed=doing, error=os.strerror(ctypes.get_errno()))

@@ -76,5 +76,5 @@ def serve(service: Service, address: str, probes: Probes) -> None:
     """Answer probes as long as the service lives; with an empty address, none. Raises ConfigError."""
     if address:
         served = endpoint(address, probes)
-        _log.info("probes are answered", port=served.port)
+        _log.info("serving probes", port=served.port)
         service.spawn("probes", served.run, served.stop)

@@ -52,7 +52,7 @@ class Pulse:
         now = self._clock()
         with self._lock:
             late = [
-                f"{name} is at work for {now - since:.0f} s"
+                f"{name} has been running for {now - since:.0f} s"
                 for name, since in self._under_way.values()
                 if now - since > self._hung_seconds
             ]

@@ -25,7 +25,7 @@ class NoDriverRoot(NodeIncomplete):
         reasons = "; ".join(f"{one.path}: {one.reason}" for one in looked)
         super().__init__(
             f"no NVIDIA driver was found on this node ({reasons})",
-            "install the driver, which is noticed by itself, or set --driver-root to where it is",
+            "install the driver, which needs no restart, or set --driver-root to where it is",
         )
 
 

@@ -27,12 +27,13 @@ def roots_from_flags(
         return DriverRoots.fixed(Path(driver_root).absolute(), host_driver_root)
     if host_driver_root is not None:
         raise ConfigError(
-            f"--host-driver-root says nothing while --driver-root is {AUTO}",
+            f"--host-driver-root has no effect while --driver-root is {AUTO}",
             "leave it out, or give --driver-root the path at which this process sees that folder",
         )
     if not host_root.is_dir():
         raise ConfigError(
-            f"--host-root {host_root} is no folder", "mount the host's root there, or name where it is"
+            f"--host-root {host_root} is not a folder",
+            "mount the host's root there, or set it to where that is mounted",
         )
     return DriverRoots.probed(host_root.absolute(), sysfs_root)
 
@@ -40,5 +41,5 @@ def roots_from_flags(
 def checked_folder(driver_root: str) -> str:
     """The flag's value unchanged; raises click.BadParameter for a path that is not a folder."""
     if driver_root != AUTO and not Path(driver_root).is_dir():
-        raise click.BadParameter(f"{driver_root!r} is neither {AUTO} nor a folder that is there")
+        raise click.BadParameter(f"{driver_root!r} is neither {AUTO} nor an existing folder")
     return driver_root

@@ -52,11 +52,11 @@ def probe(places: Sequence[Place], host_root: Path, sysfs_root: Path) -> Probe:
     for place in places:
         here, found = look_at(place, host_root)
         if found is not None and used is not None:
-            here = replace(here, reason=f"{used.path} comes before it")
+            here = replace(here, reason=f"{used.path} is used first")
         # The kernel driver works only with libraries of its own version (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
         # A place with another version is a leftover, or is just being replaced.
         elif found is not None and loaded not in (None, here.version):
-            here = replace(here, reason=f"the kernel has version {loaded} of the driver loaded")
+            here = replace(here, reason=f"version {loaded} of the driver is loaded in the kernel")
         elif found is not None:
             used, result = here, found
         looked.append(here)
@@ -69,7 +69,7 @@ def look_at(place: Place, host_root: Path) -> tuple[ProbedPlace, tuple[Root, Pat
     # Links of the path itself are the host's, also if the place is a root file system of its own.
     real = below(host_root, place.path)
     if real is None or not os.path.isdir(real):  # noqa: PTH112 - raises nothing, as its cousins do
-        return ProbedPlace(place.name, place.path, reason="there is no such folder"), None
+        return ProbedPlace(place.name, place.path, reason="the folder does not exist"), None
     links = real if place.own_links else host_root
     # The place may be a link itself, /opt/nvidia/current for example.
     root = Root(place, real, Path("/") / real.relative_to(host_root), links)
@@ -83,16 +83,16 @@ def prove(root: Root) -> tuple[ProbedPlace, tuple[Root, Path] | None]:
     for path in _paths(root):
         file = root.at(path)
         if file is None:
-            broken.append(f"{path} leads nowhere")
+            broken.append(f"{path} is a broken link")
         # An installer that was interrupted may leave empty files.
         elif not _is_filled(file):
             broken.append(f"{path} is empty")
         elif (version := _VERSION.search(file.name)) is None:
-            broken.append(f"{path} is {file.name}, which names no version")
+            broken.append(f"{path} is {file.name}, which has no version in its name")
         else:
             return replace(here, version=version[1]), (root, file)
     if broken:
-        return replace(here, reason=f"the driver is not whole: {broken[0]}"), None
+        return replace(here, reason=f"the driver is incomplete: {broken[0]}"), None
     return replace(here, reason=_why_none(root)), None
 
 

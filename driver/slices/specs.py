@@ -109,7 +109,7 @@ def _sorted_out(
         reasons = device_faults(device, driver) + consumption_faults(device, counter_sets)
         # The API server compares names only within a slice; the scheduler refuses a pool with a name twice.
         if device.name in accepted:
-            reasons += (f"name {device.name!r} is taken by another device",)
+            reasons += (f"another device has the name {device.name!r}",)
         if reasons:
             rejected.append(Rejected(device, reasons))
         else:

@@ -107,7 +107,7 @@ class FakeFabricManager:
         """The fabric partitions of the machine; raises unless the fabric manager runs in shared mode."""
         fabric = self._store.read().fabric
         if not fabric.running:
-            raise api.NoFabricManager("the fabric manager has no socket for commands on this node")
+            raise api.NoFabricManager("the fabric manager of this node has no socket for commands")
         if self._spec.fabric_manager is None or not fabric.shared:
             raise api.fabric_failure(api.CALLS[method], api.FabricCode.NOT_SUPPORTED)
         return self._spec.fabric_manager

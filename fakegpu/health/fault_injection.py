@@ -78,7 +78,7 @@ class FaultInjection(Controls):
         version = self._store.read().driver_version
         if release(version) < FIRST_WITH_STRUCTURED_EVENTS:
             raise ConfigError(
-                f"the driver {version} tells of no severity, containment or recovery",
+                f"the driver {version} does not report severity, containment or recovery",
                 f"give the machine driver {FIRST_WITH_STRUCTURED_EVENTS} or newer",
             )
 

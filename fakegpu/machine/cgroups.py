@@ -77,7 +77,7 @@ class FakeCgroups:
                 if _inode_of(self._root, _nvml_path(path)) is not None:
                     return self._found(_nvml_path(path))
         raise ClaimBlocked(
-            f"no pretended control group is there for {text.strip()!r}", "the runtime has to make it first"
+            f"there is no pretended control group {text.strip()!r}", "the runtime has to make it first"
         )
 
     def is_there(self, cgroup: Cgroup) -> bool:
@@ -87,13 +87,13 @@ class FakeCgroups:
     def _folder(self, path: str) -> Path:
         folder = _folder_of(self._root, _nvml_path(path))
         if folder is None or folder == self._root:
-            raise ValueError(f"{path} is no control group below the root")
+            raise ValueError(f"{path} is not a control group below the root")
         return folder
 
     def _found(self, path: str) -> Cgroup:
         inode = _inode_of(self._root, path)
         if inode is None:
-            raise ClaimBlocked(f"the control group {path} was removed just now", "try again")
+            raise ClaimBlocked(f"the control group {path} has just been removed", "try again")
         return Cgroup(path, inode)
 
     def _follow(self, path: str) -> None:
@@ -166,7 +166,7 @@ def group_at(state: MachineState, path: str) -> Cgroup | None:
     root = _root(state)
     folder = _folder_of(root, path)
     if folder is None:
-        raise ValueError(f"{path} is no folder below {CGROUP_ROOT}")
+        raise ValueError(f"{path} is not a folder below {CGROUP_ROOT}")
     inode = _inode_of(root, path)
     return None if inode is None else Cgroup(str(Path(CGROUP_ROOT, folder.relative_to(root))), inode)
 

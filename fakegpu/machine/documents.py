@@ -57,7 +57,7 @@ def read_state(kind: type[D], document: Any, schema: int, machine: str, what: st
         head = (document.pop("schema"), document.pop("machine"))
         state: D = _reader(known)(document)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"it is no state of a fake {what} ({error})") from error
+        raise ValueError(f"it is not the state of a fake {what} ({error})") from error
     if head != (schema, machine):
         raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
     return state

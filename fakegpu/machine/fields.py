@@ -40,7 +40,7 @@ class Fields:
         """Add an error for every field that was not read: a misspelled one must not pass silently."""
         for key in self._fields:
             if key not in self._taken:
-                self.refuse(str(key), "is no known field")
+                self.refuse(str(key), "unknown field")
 
     def text(self, key: str, pattern: str = r".+", what: str = "text, in quotes if it is a number") -> str:
         """A required text that matches the whole pattern; ``what`` describes it in the error message."""
@@ -137,7 +137,7 @@ class Fields:
     def fabric(self) -> FabricInfo:
         """This mapping as the machine's place in an NVLink fabric."""
         cluster = self.text(
-            "cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID in small letters"
+            "cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID in lower case"
         )
         info = FabricInfo(
             state=self.choice(

@@ -109,9 +109,9 @@ def load_catalogue(name: str) -> MigCatalogue:
             item.refuse("starts", f"must leave room for the size in {memory_slices} memory slices")
     fields.refuse_unknown()
     if not profiles or len(placements) != len(profiles):
-        fields.refuse("profiles", "needs profiles, each with an id of its own")
+        fields.refuse("profiles", "needs profiles, each with its own id")
     if fields.errors:
-        raise ConfigError(f"the catalogue {path} cannot be used", "; ".join(fields.errors))
+        raise ConfigError(f"cannot use the catalogue {path}", "; ".join(fields.errors))
     by_index = sorted(profiles, key=lambda profile: profile.index)
     return MigCatalogue(name, memory_slices, tuple(by_index), placements)
 

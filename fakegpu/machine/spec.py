@@ -65,7 +65,7 @@ def _iommu_spec(fields: Fields) -> IommuSpec:
         iommufd=fields.flag("iommufd", default=True),
         unsafe_noiommu=fields.flag("unsafe_noiommu", default=False),
         variant_drivers=tuple(
-            (one.text("name", r"[a-z0-9-]+", "name in small letters"), one.numbers("device_ids"))
+            (one.text("name", r"[a-z0-9-]+", "name in lower case"), one.numbers("device_ids"))
             for one in (fields.items("variant_drivers") if "variant_drivers" in fields else ())
         ),
     )
@@ -212,11 +212,11 @@ def _parsed(path: Path, text: str) -> MachineSpec:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"the machine file {path} is no YAML", str(error)) from error
+        raise ConfigError(f"the machine file {path} is not YAML", str(error)) from error
     fields = Fields(document)
     spec = read_machine(path.stem, fields)
     if fields.errors:
-        raise ConfigError(f"the machine file {path} cannot be used", "; ".join(fields.errors))
+        raise ConfigError(f"cannot use the machine file {path}", "; ".join(fields.errors))
     return spec
 
 
@@ -299,7 +299,7 @@ def _product(fields: Fields) -> Product:
         vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )
     if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
-        fields.refuse("vgpu", "goes with virtualization: host-vgpu, and that with it")
+        fields.refuse("vgpu", "must be set if virtualization is host-vgpu, and only then")
     if product.vgpu and product.vgpu.framework == "vfio" and product.sriov is None:
         fields.refuse("sriov", "is needed by the framework vfio of product.vgpu")
     fields.refuse_unknown()

@@ -248,7 +248,7 @@ class FileStore:
                 self.read()
         except OSError as error:
             raise ConfigError(
-                f"the state file {path} cannot be used: {error.strerror}", "name a file in a writable folder"
+                f"cannot use the state file {path}: {error.strerror}", "use a file in a writable folder"
             ) from error
 
     def read(self) -> MachineState:
@@ -257,7 +257,7 @@ class FileStore:
             return self._read(self._file)
         except FileNotFoundError as error:
             raise ConfigError(
-                f"the state file {self._path} was removed", "start all that use it again"
+                f"the state file {self._path} was removed", "restart everything that uses it"
             ) from error
 
     def read_kernel(self, spec: MachineSpec) -> KernelState:
@@ -299,8 +299,8 @@ class FileStore:
                 return file.read()
             except ValueError as error:
                 raise ConfigError(
-                    f"the state file {file.path} cannot be used: {error}",
-                    f"remove it, or start with the machine that it was made for (now {self._machine})",
+                    f"cannot use the state file {file.path}: {error}",
+                    f"remove it, or use the machine that it was made for (now {self._machine})",
                 ) from error
 
     @contextmanager

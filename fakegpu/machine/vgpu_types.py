@@ -61,9 +61,9 @@ def _catalogue(name: str) -> tuple[VgpuType, ...]:
     types = sorted(_types(fields.items("types")), key=lambda one: one.id)
     fields.refuse_unknown()
     if not types or len({one.id for one in types}) != len(types):
-        fields.refuse("types", "needs types, each with an id of its own")
+        fields.refuse("types", "needs types, each with its own id")
     if fields.errors:
-        raise ConfigError(f"the catalogue {path} cannot be used", "; ".join(fields.errors))
+        raise ConfigError(f"cannot use the catalogue {path}", "; ".join(fields.errors))
     return tuple(types)
 
 

@@ -81,7 +81,7 @@ class FakeCudaClient:
 
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
             if less_bytes > client.allocated_bytes:
-                raise ValueError(f"it has {client.allocated_bytes} bytes, and would free {less_bytes}")
+                raise ValueError(f"it has {client.allocated_bytes} bytes, and cannot free {less_bytes}")
             return memory.with_client(replace(client, allocated_bytes=client.allocated_bytes - less_bytes))
 
         self._change(edit)
@@ -108,7 +108,7 @@ class FakeCudaClient:
 
 def _check_not_negative(size_bytes: int) -> None:
     if size_bytes < 0:
-        raise ValueError(f"{size_bytes} bytes are no memory")
+        raise ValueError(f"{size_bytes} bytes cannot be allocated")
 
 
 def _memory(state: MachineState, pci: PciAddress) -> GpuMemory:

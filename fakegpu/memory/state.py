@@ -133,10 +133,10 @@ class GpuMemory:
         if limits is not None and self.used_bytes(limits) + more_bytes > limits.hard_bytes:
             used = self.used_bytes(limits)
             return (
-                f"{limits.cgroup} has {used} of {limits.hard_bytes} bytes, and {more_bytes} more are wanted"
+                f"{limits.cgroup} uses {used} of {limits.hard_bytes} bytes, and cannot get {more_bytes} more"
             )
         free = gpu_bytes - self.allocated_bytes
-        return "" if more_bytes <= free else f"{free} bytes are free, and {more_bytes} are wanted"
+        return "" if more_bytes <= free else f"{free} bytes are free, but {more_bytes} are needed"
 
 
 def _is_within(cgroup: str, other: str) -> bool:

@@ -64,7 +64,7 @@ class FakeNvml:
         watched = {}
         for device in devices:
             if not isinstance(device, FakeDevice):
-                raise TypeError(f"{device!r} is no GPU of a fake machine")
+                raise TypeError(f"{device!r} is not a GPU of a fake machine")
             try:
                 pci, uuid = device.register_events()
             except (api.SessionLost, api.DriverNotLoaded):

@@ -36,7 +36,7 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
     from fakegpu.machine.spec import known_machines
 
     raise ConfigError(
-        f"--nvml {text!r} names no NVML",
+        f"--nvml {text!r} is not an NVML",
         f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file or one of "
         f"{', '.join(known_machines())}",
     )

@@ -77,7 +77,7 @@ class PretendedUse(Controls):
 
     def _use_partition(self, uuid: str, known: Mapping[str, float | int]) -> None:
         if unknown := set(known) - {"compute", "used_bytes"}:
-            raise ConfigError(f"a MIG device has no {', '.join(sorted(unknown))}", "say it of the whole GPU")
+            raise ConfigError(f"a MIG device has no {', '.join(sorted(unknown))}", "set it for the whole GPU")
         pci, gpu_instance, compute_instance = _mig_place(self.spec, self.state, uuid)
 
         def edit(use: GpuUse) -> GpuUse:

@@ -36,7 +36,7 @@ class ClaimsWithEvents:
             _post(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
             raise
         if left is not None:
-            _log.warning("not all of a claim is taken back yet", claim=str(claim), error=left.logged)
+            _log.warning("cannot release all of a claim yet", claim=str(claim), error=left.logged)
             _post(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
 
 
@@ -48,13 +48,17 @@ def _post(events: EventRecorder, reason: EventReason, claim: ClaimRef, text: str
 
 def post_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
     """Log, and post on the claim, that a prepare waits for an error that may pass."""
-    _log.warning("prepare waits", error=error.logged)
+    _log.warning("prepare is waiting", error=error.logged)
     _post(events, EventReason.PREPARE_WAITS, claim, str(error))
 
 
 def post_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
     """Log, and post on the claim, what the GPU cannot do for a claim that is prepared all the same."""
-    _log.warning("prepared without what the GPU cannot do", claim=str(claim), missing=text)
+    _log.warning(
+        "claim prepared without a sharing setting that the GPU does not support",
+        claim=str(claim),
+        missing=text,
+    )
     _post(events, EventReason.SHARING_INCOMPLETE, claim, text)
 
 

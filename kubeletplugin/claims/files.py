@@ -182,8 +182,8 @@ def _access(device: Mapping[str, Any]) -> tuple[Any, ...]:
 def board_changed(device: str, published: str, found: str | None) -> HardwareChanged:
     """The error for a device whose GPU was exchanged since it was published or prepared. Both are UUIDs."""
     return HardwareChanged(
-        f"device {device} was published as {published}, but {found} sits there now: the GPU was exchanged",
-        "delete the pod, so that it is scheduled anew",
+        f"device {device} was published as {published}, but its place now has {found}: the GPU was replaced",
+        "delete the pod, so that it is scheduled again",
     )
 
 

@@ -107,7 +107,7 @@ def sweep(
         store.remove_litter(alone)
         uids = store.uids()
     except DriverError as error:
-        _log.warning("metadata files stay", error=str(error))
+        _log.warning("cannot remove old metadata files", error=str(error))
         return ()
     # Listed before the journal is read: a claim's entry is written before its files, so each file of a claim
     # that is being prepared now finds its entry.
@@ -117,7 +117,7 @@ def sweep(
             if uid not in held and _swept(uid, store, journal, locks):
                 removed.append(uid)
         except DriverError as error:
-            _log.warning("metadata files stay", uid=uid, error=str(error))
+            _log.warning("cannot remove old metadata files", uid=uid, error=str(error))
     return tuple(removed)
 
 

@@ -63,7 +63,9 @@ class Allocations:
         try:
             claim = self.read(ref)
         except ApiError as error:
-            _log.warning("what the claim was allocated is not known", uid=ref.uid, error=error.logged)
+            _log.warning(
+                "cannot check whether a claim has other devices now", uid=ref.uid, error=error.logged
+            )
             return None
         if not has_allocated(prepared, claim):
             return claim
@@ -115,7 +117,7 @@ def _refuse_given_twice(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
         if one.cdi_device in seen:
             raise ClaimRefused(
                 f"claim {claim.namespace}/{claim.name} was given device {one.name.device} twice",
-                "delete the pod, so that it is scheduled anew",
+                "delete the pod, so that it is scheduled again",
             )
         seen.add(one.cdi_device)
 
@@ -132,8 +134,8 @@ def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> N
             continue
         if wanted and not any(is_for(SHARED_GPU, one) for one in wanted):
             raise ClaimRefused(
-                f"claim {claim.namespace}/{claim.name} has a {SHARED_GPU} that divides the memory of a GPU, "
-                f"and was given {' and '.join(sorted(wanted.values()))}, whose memory it cannot divide",
+                f"claim {claim.namespace}/{claim.name} has a {SHARED_GPU} that divides the memory of a "
+                f"GPU, but was given {' and '.join(sorted(wanted.values()))}, whose memory it cannot divide",
                 "leave `memory` out of the configuration, or ask for a GPU or a share of one",
             )
 
@@ -148,14 +150,15 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
     if device.pool != pool:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device} of pool {device.pool}, "
-            f"this node's pool is {pool}",
-            "delete the pod, so that it is scheduled anew",
+            f"but this node's pool is {pool}",
+            "delete the pod, so that it is scheduled again",
         )
     name = kinds.parse(device.device)
     if name is None:
         raise ClaimRefused(
-            f"device {device.device} of claim {claim.namespace}/{claim.name} is none that this node offers",
-            "delete the pod, so that it is scheduled anew with a device that exists",
+            f"claim {claim.namespace}/{claim.name} was given device {device.device}, which this node does "
+            "not offer",
+            "delete the pod, so that it is scheduled again with a device that exists",
         )
     configs = [
         (config.is_of_class, decoded)
@@ -281,7 +284,7 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
                 # may.
                 raise DeviceHeld(
                     f"device {held.device} {how} still held by another claim",
-                    "it is let go when that claim's pod has ended",
+                    "it is released when that claim's pod has ended",
                     for_log=f"held by claim {entry.owner}",
                     holders=(entry.uid,),
                 )

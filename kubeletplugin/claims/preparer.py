@@ -92,7 +92,7 @@ class Preparer:
         """
         if not is_safe_uid(claim.uid):
             raise ClaimRefused(
-                f"the claim's UID {claim.uid[:64]!r} is no UID", "ask with the UID of the API object"
+                f"the claim's UID {claim.uid[:64]!r} is not a valid UID", "use the UID of the API object"
             )
         # Errors that pass by themselves are waited for here: after a failed prepare the kubelet tries again
         # only when it syncs the pod the next time, 60 to 90 s later.
@@ -181,7 +181,11 @@ class Preparer:
                 # container that starts again asks for them.
                 spec = self._specs.spec(entry, self._ports.hardware_now())
             except DriverError as error:
-                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=error.logged)
+                _log.warning(
+                    "cannot replace the CDI spec of a claim that another driver prepared",
+                    uid=entry.uid,
+                    error=error.logged,
+                )
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
@@ -298,7 +302,9 @@ class Preparer:
                 return answer(self._verify(entry).devices)
             if not is_locked:
                 # Taking the missing locks now could deadlock, since all callers lock GPUs in one order.
-                raise NotReady(f"claim {ref.uid} came to other devices meanwhile", "it is tried again")
+                raise NotReady(
+                    f"claim {ref.uid} was given other devices during this call", "it is tried again"
+                )
             _refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
@@ -322,8 +328,8 @@ class Preparer:
             return entry
         if self._ports.is_used(entry):
             raise DeviceHeld(
-                f"claim {entry.uid} was allocated other devices, and a container still has those of before",
-                "they are taken back when that container has ended",
+                f"claim {entry.uid} was allocated other devices, but a container still has the former ones",
+                "they are released when that container has ended",
             )
         with self._ports.releasing(entry.uid):
             self._release.claim(entry.uid, entry)
@@ -420,7 +426,7 @@ class Preparer:
             try:
                 self._release.devices(taken)
             except DriverError as error:
-                _log.warning("what a failed prepare made stays", uid=uid, error=error.logged)
+                _log.warning("cannot undo a failed prepare", uid=uid, error=error.logged)
                 return
         if before is None:
             self._journal.forget(uid)
@@ -467,8 +473,8 @@ def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
     """
     if entry is not None and not entry.holds and _is_newer(entry, call, boot_id):
         raise LateCall(
-            f"claim {entry.uid} was unprepared while this call was waiting",
-            "nothing has to be done: the kubelet asks again if it needs the claim",
+            f"claim {entry.uid} was unprepared while this call waited",
+            "nothing to do: the kubelet asks again if it needs the claim",
         )
     _refuse_given_up(call)
 
@@ -482,8 +488,8 @@ def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> Non
     now = standing(entry, Era(boot_id))
     if entry is not None and now.has_devices and not now.rebuilt and _is_newer(entry, call, boot_id):
         raise LateCall(
-            f"claim {entry.uid} was prepared while this call to unprepare it was waiting",
-            "nothing has to be done: the kubelet asks again if nobody needs the claim",
+            f"claim {entry.uid} was prepared while this call to unprepare it waited",
+            "nothing to do: the kubelet asks again if no pod needs the claim",
         )
     _refuse_given_up(call)
 
@@ -497,5 +503,6 @@ def _is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
 def _refuse_given_up(call: Call) -> None:
     if not call.is_active():
         raise LateCall(
-            "the kubelet gave this call up before anything was done", "nothing: the kubelet asks again"
+            "the kubelet cancelled this call before anything was done",
+            "nothing to do: the kubelet asks again",
         )

@@ -89,12 +89,16 @@ class Reconciler:
         for entry in entries:
             try:
                 if self._preparer.restore(entry):
-                    self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
+                    self._log.warning("CDI spec was lost and has been written again", uid=entry.uid)
                 elif self._may_be_outdated(entry, files) and self._preparer.renew(entry):
-                    self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
+                    self._log.info(
+                        "CDI spec renewed, since files of the NVIDIA driver or a hook changed", uid=entry.uid
+                    )
             except DriverError as error:
                 self._made_of.pop(entry.uid, None)
-                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=error.logged)
+                self._log.warning(
+                    "CDI spec is lost or outdated and cannot be written", uid=entry.uid, error=error.logged
+                )
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
         """Whether the claim's spec might differ if it were made now."""
@@ -137,7 +141,9 @@ class Reconciler:
                 elif self._release(entry):
                     released.append(entry.uid)
             except DriverError as error:
-                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=error.logged)
+                self._log.warning(
+                    "claim kept, since its state is not known", uid=entry.uid, error=error.logged
+                )
         self._suspects = suspects
         with self._asking:
             self._set_deleted(frozenset(deleted))
@@ -163,7 +169,7 @@ class Reconciler:
                 return False
             return self._release(entry, _UNNEEDED_LOCK_SECONDS)
         except DriverError as error:
-            self._log.warning("claim kept, its state is not known", uid=uid, error=error.logged)
+            self._log.warning("claim kept, since its state is not known", uid=uid, error=error.logged)
             return False
 
     def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
@@ -197,7 +203,7 @@ class Reconciler:
                     if self._release(entry):
                         released.append(entry.uid)
                 except DriverError as error:
-                    self._log.warning("claim not let go yet", uid=entry.uid, error=error.logged)
+                    self._log.warning("cannot release the claim yet", uid=entry.uid, error=error.logged)
         return tuple(released)
 
     def _is_gone(self, entry: Entry) -> bool:
@@ -232,7 +238,7 @@ class Reconciler:
         # meanwhile.
         released = self._preparer.release(entry.uid, lambda now: now == entry, lambda: lock_seconds)
         if released:
-            self._log.info("claim let go, nobody uses it any more", uid=entry.uid, claim=entry.owner)
+            self._log.info("claim released, since nothing uses it any more", uid=entry.uid, claim=entry.owner)
         return released
 
     def _forget_if_old(self, entry: Entry) -> None:

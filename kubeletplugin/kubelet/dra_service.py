@@ -91,8 +91,8 @@ class DraService:
                 # The UID becomes part of file names.
                 if not is_safe_uid(claim.uid):
                     raise ClaimRefused(
-                        f"claim {str(claim)[:_MOST_SHOWN]!r} has an unusable UID {claim.uid[:64]!r}",
-                        "ask with the UID of the API object",
+                        f"claim {str(claim)[:_MOST_SHOWN]!r} has an invalid UID {claim.uid[:64]!r}",
+                        "use the UID of the API object",
                     )
                 return work(claim, call)
         except DriverError as error:
@@ -105,7 +105,7 @@ class DraService:
 
 
 def _not_begun(claim: ClaimRef) -> str:
-    return str(ClaimBlocked(f"claim {claim} was not begun, the plugin is stopping"))
+    return str(ClaimBlocked(f"claim {claim} was not started, since the plugin is stopping"))
 
 
 def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grpc.GenericRpcHandler, ...]:

@@ -85,7 +85,7 @@ def handler(serving: Serving, *services: str) -> grpc.GenericRpcHandler:
 
     def check(request: pb.HealthCheckRequest, context: grpc.ServicerContext) -> pb.HealthCheckResponse:
         if request.service not in known:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r} here")
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
         return _answer(known[request.service].value)
 
     def list_all(_request: pb.HealthListRequest, _context: grpc.ServicerContext) -> pb.HealthListResponse:

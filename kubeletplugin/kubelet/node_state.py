@@ -82,7 +82,7 @@ class NodeStateBoard:
         try:
             self._enable_virtual(pci)
         except DriverError as error:
-            _log.warning("virtual functions not turned on", gpu=str(pci), error=error.logged)
+            _log.warning("cannot turn on virtual functions", gpu=str(pci), error=error.logged)
             return str(error)
         return ""
 

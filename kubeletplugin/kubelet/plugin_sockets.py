@@ -161,7 +161,9 @@ def probes_of(sockets: PluginSockets, service_socket: Path, pulse: Pulse) -> Pro
     server = SelfCheck(service_socket, HEALTH_CHECK)
 
     def started() -> str:
-        return "" if sockets.serving.alive.value else f"not up yet: {', '.join(sockets.serving.missing())}"
+        return (
+            "" if sockets.serving.alive.value else f"not started yet: {', '.join(sockets.serving.missing())}"
+        )
 
     def ready() -> str:
         if sockets.serving.state.value:
@@ -169,10 +171,10 @@ def probes_of(sockets: PluginSockets, service_socket: Path, pulse: Pulse) -> Pro
         if why_not := started():
             return why_not
         if sockets.serving.is_down(ALONE_PART):
-            return "another driver of this name answers on the node"
-        return (
-            sockets.registration.why_not()
-            or "the kubelet ended its health stream and has not registered the plugin again: see that it runs"
+            return "another driver with this name answers on the node"
+        return sockets.registration.why_not() or (
+            "the kubelet ended its health stream and has not registered the plugin again: check "
+            "that the kubelet runs"
         )
 
     return Probes(started, lambda: pulse.hung() or server.why_not(), ready)

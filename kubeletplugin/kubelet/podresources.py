@@ -108,7 +108,7 @@ class SharedList:
             self._begun += 1
             number, self._asking, self._begun_at = self._begun, True, self._clock()
         answer: pb.ListPodResourcesResponse | DriverError
-        answer = PodResourcesUnavailable("the kubelet was not asked")
+        answer = PodResourcesUnavailable("cannot ask the kubelet for pod resources")
         try:
             answer = self._ask()
         except DriverError as error:

@@ -105,7 +105,7 @@ class Registration:
         if status.plugin_registered:
             _log.info("registered with the kubelet", driver=self._info.name)
         else:
-            _log.error("refused by the kubelet", driver=self._info.name, reason=status.error)
+            _log.error("the kubelet refused the registration", driver=self._info.name, reason=status.error)
         return pb.RegistrationStatusResponse()
 
     def wait_registered(self, timeout_seconds: float) -> bool:
@@ -138,12 +138,13 @@ class Registration:
         # After GetInfo the kubelet connects to the service socket, and gives up the attempt if that fails.
         if self._asked:
             return (
-                f"the kubelet asked at {self._socket} but never said more: it could not use the service"
-                f" socket {self._info.endpoint}; check that the kubelet sees that path, and its log"
+                f"the kubelet connected to {self._socket} but did not finish the registration: it could "
+                f"not use the service socket {self._info.endpoint}; check that the kubelet sees that path, "
+                "and its log"
             )
         return (
-            f"the kubelet was never seen at {self._socket}: check that this is its plugins_registry folder"
-            " (below --root-dir of the kubelet) and that it is mounted from the host"
+            f"the kubelet never connected to {self._socket}: check that this is its plugins_registry "
+            "folder (below --root-dir of the kubelet) and that it is mounted from the host"
         )
 
 

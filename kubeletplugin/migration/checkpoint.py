@@ -66,7 +66,7 @@ def decode(data: bytes) -> Checkpoint:
         unknown = parts.keys() - _KNOWN
         version = json.loads(parts.get("version", '"v2"'))
         if unknown or version not in _VERSIONS:
-            raise _not_understood(f"is of an unknown layout ({', '.join(sorted(unknown)) or version})")
+            raise _not_understood(f"has an unknown layout ({', '.join(sorted(unknown)) or version})")
         _check(parts)
         # v2 says more. A file without it is from a version that wrote v1 alone.
         layout = json.loads(parts.get("v2") or parts.get("v1") or "{}")
@@ -74,7 +74,7 @@ def decode(data: bytes) -> Checkpoint:
         prepared = tuple(read_claim(str(uid), claims[uid], has_state="v2" in parts) for uid in sorted(claims))
         return Checkpoint(prepared, str(layout.get("nodeBootID") or ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _not_understood(f"is no checkpoint: {str(error)[:200]}") from error
+        raise _not_understood(f"is not a checkpoint: {str(error)[:200]}") from error
 
 
 def checksum(text: str) -> int:
@@ -100,7 +100,7 @@ def _check(parts: Mapping[str, str]) -> None:
 
 def _compare(text: str, expected: str, layout: str) -> None:
     if checksum(text) != json.loads(expected):
-        raise _not_understood(f"is damaged: the checksum of its layout {layout} does not fit its content")
+        raise _not_understood(f"is damaged: the checksum of its layout {layout} does not match its content")
 
 
 def _members(text: str) -> dict[str, str]:
@@ -113,23 +113,24 @@ def _members(text: str) -> dict[str, str]:
             at = _expect(text, at, ",")
         name, at = _decoder.raw_decode(text, at)
         if not isinstance(name, str) or name in found:
-            raise ValueError(f"member {str(name)[:64]!r} stands twice, or is no name")
+            raise ValueError(f"member {str(name)[:64]!r} appears twice, or is not a name")
         start = _expect(text, at, ":")
         _, at = _decoder.raw_decode(text, start)
         found[name] = text[start:at]
     if text[at + 1 :].strip():
-        raise ValueError("something follows the object")
+        raise ValueError("there is more after the object")
     return found
 
 
 def _expect(text: str, at: int, letter: str) -> int:
     if text[at : at + 1] != letter:
-        raise ValueError(f"at {at} stands no {letter}")
+        raise ValueError(f"there is no {letter} at {at}")
     return at + 1
 
 
 def _not_understood(what: str) -> NotUnderstood:
     return NotUnderstood(
         what,
-        "let NVIDIA's driver run on this node until the pods with its GPUs have ended, or restart the node",
+        "let NVIDIA's driver run on this node until the pods that use its GPUs have ended, or restart the "
+        "node",
     )

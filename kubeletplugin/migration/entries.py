@@ -96,7 +96,7 @@ def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
     }
     # Containers that run were given these CDI devices; later specs have to have the same names.
     if not device.cdi_ids or not known.issuperset(device.cdi_ids):
-        raise NotConfirmed(f"its device {result.device} has CDI devices of other names than are known")
+        raise NotConfirmed(f"its device {result.device} has CDI devices with unknown names")
     gpu, name, kind, record = _whole(device, around) if device.kind == "gpu" else _partition(device, around)
     return HeldDevice(
         result.request,
@@ -149,12 +149,12 @@ def _origin(device: PreparedDevice, gpu: Gpu, there: Partition, around: Surround
         owner.profile_id,
         owner.placement.start,
     ):
-        raise NotConfirmed(f"its partition {name} is another one now")
+        raise NotConfirmed(f"its partition {name} is a different one now")
     origin = around.origins.get(name)
     if origin is None:
         raise NotConfirmed(
-            f"whether its partition {name} was made for it is not known, since the slices of NVIDIA's driver "
-            "are gone"
+            f"it is not known whether its partition {name} was made for it, since the slices of NVIDIA's "
+            "driver are gone"
         )
     if origin == "made" and not there.whole_instance:
         raise NotConfirmed(f"its partition {name} is only a part of a GPU instance")

@@ -73,9 +73,9 @@ def read_claim(uid: str, stored: Any, *, has_state: bool) -> PreparedClaim:
     """The claim with this UID; ``has_state`` is whether its layout has a state for each claim."""
     # The UID becomes part of file names.
     if not is_safe_uid(uid):
-        return PreparedClaim(_shown(uid), problem="its UID is none")
+        return PreparedClaim(_shown(uid), problem="its UID is not valid")
     if not isinstance(stored, dict):
-        return PreparedClaim(uid, problem="its entry is no object")
+        return PreparedClaim(uid, problem="its entry is not an object")
     namespace, name = (_text(stored.get(key)) for key in ("namespace", "name"))
     pods = tuple(_pods(stored.get("status")))
     try:
@@ -91,12 +91,12 @@ def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDev
     # Layout v1 has only claims that were prepared to the end.
     state = stored["checkpointState"] if has_state else _STATES[0]
     if state == "PrepareStarted":
-        raise _Unknown("its preparation was begun and not finished")
+        raise _Unknown("its preparation was started and not finished")
     if state not in _STATES:
         raise _Unknown(f"its state is {_shown(state)}")
     allocated = (stored.get("status") or {}).get("allocation")
     if allocated is None:
-        raise _Unknown("its allocation is not known")
+        raise _Unknown("its allocation is missing")
     _refuse_sharing(allocated["devices"].get("config") or ())
     listed = allocated["devices"].get("results") or ()
     # The allocation may have devices of other drivers too.
@@ -108,7 +108,7 @@ def _devices(stored: Mapping[str, Any], *, has_state: bool) -> tuple[PreparedDev
         _device(one, results) for group in stored.get("preparedDevices") or () for one in _members_of(group)
     ]
     if not found or sorted(map(_key, (one.result for one in found))) != sorted(map(_key, results)):
-        raise _Unknown("it was allocated other devices than were prepared")
+        raise _Unknown("its allocation does not match the devices that were prepared")
     return tuple(found)
 
 
@@ -127,16 +127,16 @@ def _refuse_sharing(configs: Sequence[Mapping[str, Any]]) -> None:
         interval = (sharing.get("timeSlicingConfig") or {}).get("interval")
         # Time-slicing with the default interval changes nothing.
         if strategy not in (None, "TimeSlicing"):
-            raise _Unknown(f"its pods share the GPU by {_shown(strategy)}")
+            raise _Unknown(f"its pods share the GPU through {_shown(strategy)}")
         if kind == "GpuConfig" and interval not in _DEFAULT_INTERVALS:
-            raise _Unknown(f"it has a time-slice of its own ({_shown(interval)})")
+            raise _Unknown(f"it sets a time-slice ({_shown(interval)})")
 
 
 def _members_of(group: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     _only(group, _GROUP, "a group of its devices")
     state = group.get("configState") or {}
     if state.get("mpsControlDaemonID"):
-        raise _Unknown("its pods share the GPU by an MPS daemon of that driver")
+        raise _Unknown("its pods share the GPU through an MPS daemon of that driver")
     # Unknown fields that are set mean that something was changed on the GPU.
     if any(state.values()):
         raise _Unknown(f"a group of its devices has {', '.join(map(_shown, state))}")
@@ -154,7 +154,7 @@ def _device(stored: Mapping[str, Any], results: Sequence[Result]) -> PreparedDev
     _only(device, _DEVICE, "a device")
     requests = device["Requests"]
     if len(requests) != 1:
-        raise _Unknown("a device is of several requests")
+        raise _Unknown("a device belongs to several requests")
     result = _one_of(results, str(requests[0]), str(device["PoolName"]), str(device["DeviceName"]))
     cdi_ids = tuple(map(str, device["CDIDeviceIDs"]))
     if kind == "gpu":
@@ -173,7 +173,7 @@ def _one_of(results: Sequence[Result], request: str, pool: str, device: str) -> 
         # The driver reports top-level requests; the allocation may name a sub-request.
         if (one.pool, one.device) == (pool, device) and _top(one.request) == _top(request):
             return one
-    raise _Unknown(f"it was not allocated the device {_shown(device)} that was prepared")
+    raise _Unknown(f"the prepared device {_shown(device)} is not in its allocation")
 
 
 def _result(stored: Mapping[str, Any]) -> Result:
@@ -198,7 +198,7 @@ def _top(request: str) -> str:
 def _only(stored: Mapping[str, Any], known: frozenset[str], what: str) -> None:
     unknown = sorted(key for key in stored if key not in known and stored[key] is not None)
     if unknown:
-        raise _Unknown(f"{what} has {', '.join(map(_shown, unknown))}, which is not known here")
+        raise _Unknown(f"{what} has {', '.join(map(_shown, unknown))}, which this version does not know")
 
 
 def _pods(status: Any) -> Iterator[str]:

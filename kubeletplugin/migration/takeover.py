@@ -69,8 +69,8 @@ def decide(checkpoint: Checkpoint, boot_id: str, surroundings: Callable[[], Surr
         raise CannotTakeOver(
             f"{len(refused)} of {len(checkpoint.claims)} claims that NVIDIA's driver prepared on this node "
             f"cannot be taken over ({'; '.join(sorted(reasons))})",
-            "let NVIDIA's driver run here until the pods have ended that the plugin's log names, or restart "
-            "the node, which ends all",
+            "let NVIDIA's driver run on this node until the pods that the plugin's log names have ended, "
+            "or restart the node, which ends all",
             for_log="; ".join(refused),
         )
     return TakeOver(tuple(entries))
@@ -122,7 +122,7 @@ def take_over_claims(
     # finds in the journal what was done already.
     remove(checkpoint)
     _log.warning(
-        "claims of NVIDIA's driver taken over",
+        "took over claims of NVIDIA's driver",
         claims=[entry.owner for entry in decided.entries],
         ended_with_an_earlier_boot=len(decided.ended),
     )
@@ -206,7 +206,7 @@ class _Waiting:
         reasons = []
         if other is not None:
             reasons.append(
-                f"another driver of the name gpu.nvidia.com answers at {other} on this node, so this one "
+                f"another driver with the name gpu.nvidia.com answers at {other} on this node, so this one "
                 "waits: remove NVIDIA's driver from the node"
             )
         if self._error is not None:
@@ -218,4 +218,6 @@ class _Waiting:
         held = [entry.owner for entry in self._decided.entries] if self._decided else []
         in_the_way = self._error.logged if self._error else ""
         self._ports.tell(text)
-        _log.warning("waits for NVIDIA's driver", reason=text, in_the_way=in_the_way, can_be_taken_over=held)
+        _log.warning(
+            "waiting for NVIDIA's driver", reason=text, in_the_way=in_the_way, can_be_taken_over=held
+        )

@@ -93,7 +93,9 @@ class ClaimStatuses:
                 continue
             pause_seconds = backoff.next_seconds(failure)
             _log.warning(
-                "claim status not written yet", error=str(failure), again_in_seconds=round(pause_seconds, 2)
+                "cannot write the status of a claim yet",
+                error=str(failure),
+                again_in_seconds=round(pause_seconds, 2),
             )
 
     def stop(self) -> None:
@@ -166,14 +168,14 @@ class ClaimStatuses:
             # Deleted since the journal was read.
             except NotFound:
                 is_done = True
-                _log.debug("claim is gone, its status is not written", uid=claim.uid)
+                _log.debug("claim is gone, so its status is not written", uid=claim.uid)
             except Invalid as error:
                 self._failures[claim.uid] += 1
                 if self._failures[claim.uid] < _MOST_REFUSALS:
                     refused = error
                     continue
                 is_done = True
-                _log.warning("claim status cannot be written", uid=claim.uid, error=str(error))
+                _log.warning("cannot write the status of a claim", uid=claim.uid, error=str(error))
             except ApiError as error:
                 self._failures[claim.uid] += 1
                 return error

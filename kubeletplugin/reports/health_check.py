@@ -99,7 +99,7 @@ class HealthCheck:
         for pci in self._seen.keys() - now.keys():
             # NVML no longer lists a GPU that fell off the bus.
             if str(pci) in held:
-                now[pci] = Health("Unhealthy", "the GPU is not there any more", REASONS["lost"])
+                now[pci] = Health("Unhealthy", "the GPU does not exist any more", REASONS["lost"])
         self._log_changes(now)
         self._seen = now
         held_devices = {
@@ -121,7 +121,7 @@ class HealthCheck:
         try:
             given = self._given_elsewhere()
         except DriverError as error:
-            self._log.debug("devices of device plugins are not known", error=str(error))
+            self._log.debug("cannot read the devices of device plugins", error=str(error))
             return
         self._watch.given_elsewhere(_given_by_device_plugin(inventory, given))
 

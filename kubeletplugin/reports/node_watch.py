@@ -182,7 +182,9 @@ class NodeWatch:
                 wait_seconds = None
             except StorageError as error:
                 wait_seconds = self._again_seconds
-                _log.warning("the node's state is not known", error=str(error), again_in_seconds=wait_seconds)
+                _log.warning(
+                    "cannot read the state of the node", error=str(error), again_in_seconds=wait_seconds
+                )
 
     def _wait(self, again_seconds: float | None) -> bool:
         """Wait for a change, but no longer than this; False after ``stop``."""
@@ -241,7 +243,7 @@ def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[Block
             region.pci,
             region.span,
             "held-by-claim",
-            f"claim {entry.owner} has it as {held.published_as} of pool {held.pool}",
+            f"claim {entry.owner} holds it as {held.published_as} of pool {held.pool}",
         )
         for entry in entries
         if entry.holds
@@ -259,7 +261,7 @@ def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlace
             region.pci,
             region.span,
             "deleted-claim",
-            f"{held.device} is in a container's hands from claim {entry.owner}, which is deleted",
+            f"a container still has {held.device} from claim {entry.owner}, which is deleted",
         )
         for entry in entries
         if entry.holds
@@ -276,7 +278,7 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
             region.pci,
             region.span,
             "in-use",
-            f"{held.device} is left from claim {entry.owner} and could not be destroyed yet",
+            f"{held.device} of claim {entry.owner}, which has ended, could not be destroyed yet",
         )
         for entry in entries
         for held in entry.devices
@@ -311,5 +313,5 @@ def _why(group: str, states: Mapping[str, MpsState] | None) -> str:
         return _SILENT
     state = states.get(group)
     if state is None:
-        return "its MPS control daemon is not there"
+        return "its MPS control daemon does not exist"
     return "" if state.running else f"its MPS control daemon does not serve: {state.message}"

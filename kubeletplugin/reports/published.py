@@ -149,4 +149,4 @@ def follow_slices(
 
 
 def _log_failure(error: ApiError, wait_seconds: float) -> None:
-    _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+    _log.warning("cannot follow the slices", error=str(error), again_in_seconds=round(wait_seconds, 2))

@@ -26,7 +26,7 @@ from kubeletplugin.sharing.share_amounts import (
 
 _log = get_logger("sharing")
 
-_UNSEEN = "since its ResourceSlice was not seen"
+_UNSEEN = "since its ResourceSlice was not seen yet"
 _WAIT = "wait for the controller to publish it"
 
 
@@ -69,7 +69,7 @@ class ClaimShares:
         shareables = [self._shareable(*one) for one in both]
         unknown = next((one.device for one in shareables if needs_published_memory(one)), None)
         if unknown is not None:
-            raise NotReady(f"whether the claim has all of {unknown} is not known, {_UNSEEN}", _WAIT)
+            raise NotReady(f"it is not known whether the claim has all of {unknown}, {_UNSEEN}", _WAIT)
         records = share_records(shareables)
         found = tuple(
             replace(one, share=share, memory=memory_record(shareable, share))
@@ -100,7 +100,7 @@ class ClaimShares:
             # The record may be newer than the caller's locks.
             if not locked.issuperset(record.gpus):
                 raise NotReady(
-                    f"GPUs {', '.join(record.gpus)} were shared together just now", "it is retried"
+                    f"GPUs {', '.join(record.gpus)} have just been shared together", "it is tried again"
                 )
             self._sharing.settle(record.group, ())
 
@@ -127,7 +127,9 @@ class ClaimShares:
                     mine = members_of_entry(group, entry, self._kinds)
                     self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
-                _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
+                _log.warning(
+                    "cannot undo the sharing of GPUs yet", group=group, uid=entry.uid, error=str(error)
+                )
 
     def settle(self, group: str, gpus: Iterable[str]) -> None:
         """Set a group up as the journal says, after reading the GPU again; raises DriverError."""
@@ -194,14 +196,13 @@ class ClaimShares:
         if self._limits.supports(held.pci):
             if published:
                 return True
-            raise NotReady(
-                f"whether the NVIDIA driver is to hold the memory of {name} is not known, {_UNSEEN}", _WAIT
-            )
+            raise NotReady(f"it is not known whether the memory of {name} has limits, {_UNSEEN}", _WAIT)
         if published:
             raise NotReady(
-                f"{name} was published with memory limits, and the NVIDIA driver holds none on its GPU",
-                "wait for the controller to publish what there is, then delete the pod, so that it is "
-                "scheduled anew; limits need driver 615 or newer, and cgroup v2",
+                f"{name} was published with memory limits, but the NVIDIA driver does not enforce them on "
+                "its GPU",
+                "wait until the controller has published the change, then delete the pod, so that it is "
+                "scheduled again; limits need driver 615 or newer, and cgroup v2",
             )
         return False
 
@@ -213,8 +214,8 @@ class ClaimShares:
         found = self._kinds.of(held).memory_bytes(held)
         if not found:
             raise ClaimBlocked(
-                f"the memory of {device.allocated.device} is not known, so shares of it have no limit",
-                "see whether nvidia-smi tells it on the node",
+                f"the memory of {device.allocated.device} is not known, so its shares cannot have limits",
+                "check whether nvidia-smi shows it on the node",
             )
         return found
 

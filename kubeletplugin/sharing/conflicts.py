@@ -9,7 +9,7 @@ from driver.errors import DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing.share_amounts import share_bytes
 
-_LET_GO = "it is let go when the pods of the other claims have ended"
+_LET_GO = "it is released when the pods of the other claims have ended"
 _INTERVALS = ("Short", "Medium", "Long")
 
 Taken = Sequence[tuple[Entry | None, HeldDevice]]
@@ -53,8 +53,8 @@ def refuse_overpromised(
         together = sum(_guaranteed_bytes(one, total_bytes) for one in (*own, *(one for _, one in taken)))
         if together > total_bytes:
             raise _held(
-                f"the GPU of {held.device} has {total_bytes} bytes of memory, and with those that are held "
-                f"{together} would be guaranteed",
+                f"the GPU of {held.device} has {total_bytes} bytes of memory, but with this claim "
+                f"{together} bytes would be guaranteed",
                 taken,
             )
 
@@ -83,19 +83,19 @@ def _refuse_overcommit(held: HeldDevice, shares: int | None, memory_bytes: int, 
     alone = any(not _is_part(one) for _, one in taken)
     if taken and (alone or not _is_part(held)):
         whose = "this claim" if all(entry is None for entry, _ in taken) else "another claim"
-        raise _held(f"all of {held.device} is for one claim alone, and {whose} has it, too", taken)
+        raise _held(f"{held.device} can only be used by one claim at a time, and {whose} has it, too", taken)
     records = [one.share for one in (held, *(one for _, one in taken)) if one.share is not None]
     all_shares = sum(record.shares for record in records)
     all_memory = sum(record.memory_bytes for record in records)
     if shares is not None and all_shares > shares:
         raise _held(
-            f"{held.device} has {shares} shares, and with those that are held {all_shares} would be used",
+            f"{held.device} has {shares} shares, but with this claim {all_shares} would be used",
             taken,
         )
     if memory_bytes and all_memory > memory_bytes:
         raise _held(
-            f"{held.device} has {memory_bytes} bytes of memory, and with those that are held {all_memory} "
-            "would be used",
+            f"{held.device} has {memory_bytes} bytes of memory, but with this claim {all_memory} would be "
+            "used",
             taken,
         )
 

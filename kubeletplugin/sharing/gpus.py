@@ -134,7 +134,7 @@ class Sharing:
             return
         changed = [pci for pci in record.gpus if self._is_changed(record, pci)]
         if changed:
-            _log.warning("sharing of a GPU was changed by somebody else", group=group, gpus=changed)
+            _log.warning("the sharing of a GPU was changed by another program", group=group, gpus=changed)
             self._records.put(replace(record, applied=False))
 
     def _is_changed(self, record: SharingRecord, pci: str) -> bool:
@@ -186,7 +186,7 @@ class Sharing:
             return None
         # Only MPS makes groups of several GPUs.
         gpu = whole_gpus[0]
-        unsupported: str | None = "it is a vGPU, whose host decides how long each vGPU computes"
+        unsupported: str | None = "it is a vGPU, and its host decides how long each vGPU computes"
         if not self._discovery.on_gpu(PciAddress.parse(gpu.pci), _reports_vgpu):
             # The record keeps the old time-slice until Default is set: after a crash it still has to be put
             # back.
@@ -244,8 +244,7 @@ class Sharing:
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
             if _reports_vgpu(device, watch):
                 raise ClaimRefused(
-                    f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, without which its "
-                    "sharing would not hold",
+                    f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, which its sharing needs",
                     "offer this GPU in another form",
                 )
             # Read back: a success without the mode would let processes go past the MPS server.
@@ -256,13 +255,13 @@ class Sharing:
             now = self._discovery.on_gpu(PciAddress.parse(pci), job)
         except NotSupported as error:
             raise ClaimRefused(
-                f"GPU {pci} cannot be set to compute mode {mode}, without which its sharing would not hold: "
-                f"{error.what}",
+                f"GPU {pci} cannot be set to compute mode {mode}, which its sharing needs: {error.what}",
                 "offer this GPU in another form",
             ) from error
         if now != mode:
             raise NotReady(
-                f"GPU {pci} was set to compute mode {mode} and is in {now}", "see its driver's log"
+                f"GPU {pci} was set to compute mode {mode} but is in {now}",
+                "see the NVIDIA driver's messages in the kernel log (dmesg)",
             )
 
     def _undo(self, record: SharingRecord) -> None:
@@ -280,9 +279,7 @@ class Sharing:
                 self._put_back(record, pci)
             # Compute mode and time-slice are state of the driver, and go with the GPU.
             except _GONE as error:
-                _log.warning(
-                    "sharing of a GPU that is gone is forgotten", group=record.group, error=str(error)
-                )
+                _log.warning("forgot the sharing of a GPU that is gone", group=record.group, error=str(error))
             except DriverError as error:
                 failure = failure or error
         if failure is not None:
@@ -298,7 +295,7 @@ class Sharing:
             self._records.put(replace(record, applied=False))
         # A full disk must not keep a GPU from being put back.
         except StorageError as error:
-            _log.warning("sharing is put back unnoted", group=record.group, error=str(error))
+            _log.warning("cannot record that sharing is being undone", group=record.group, error=str(error))
 
     def _put_back(self, record: SharingRecord, pci: str) -> None:
         if pci in record.compute_modes:
@@ -306,7 +303,7 @@ class Sharing:
                 self._set_mode(pci, record.compute_modes[pci])
             # If it cannot be set now, it could not be set for the share, either.
             except ClaimRefused as error:
-                _log.warning("compute mode is left as it is", gpu=pci, error=str(error))
+                _log.warning("cannot restore the compute mode", gpu=pci, error=str(error))
             self._step("compute mode restored")
         if record.interval != "Default":
             self._time_slices.set(self._uuid(pci), "Default")
@@ -320,7 +317,7 @@ class Sharing:
                 raise NotReady(error.what, error.way_out) from error
             # The record was lost, so perhaps there is no daemon. If there is one, the reconciler ends it
             # later with end_unrecorded().
-            _log.warning("nobody knows whether an MPS daemon runs", group=record.group, error=str(error))
+            _log.warning("it is not known whether an MPS daemon runs", group=record.group, error=str(error))
         self._step("daemon stopped")
 
     def _uuid(self, pci: str) -> str:

@@ -86,7 +86,7 @@ class MpsClient:
         except grpc.RpcError as error:
             raise self._translated(error) from error
         except StopIteration as error:
-            raise ClaimBlocked("the MPS supervisor told nothing", "see its log") from error
+            raise ClaimBlocked("the MPS supervisor sent no state", "see its log") from error
         return tuple(daemon.name for daemon in first.daemons)
 
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
@@ -112,7 +112,7 @@ class MpsClient:
             if self._stop.is_set():
                 return
             if failures == 0:
-                _log.warning("MPS supervisor does not tell", socket=str(self._socket), error=why)
+                _log.warning("cannot follow the MPS supervisor", socket=str(self._socket), error=why)
                 with self._report_lock:
                     update(None)
             self._stop.wait(min(FIRST_AGAIN_SECONDS * 2 ** min(failures, 30), LAST_AGAIN_SECONDS))
@@ -193,12 +193,12 @@ class MpsClient:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return ClaimBlocked(
                 f"the MPS supervisor did not answer within {self._call_seconds:.0f} s",
-                "it is asked again; its log says what takes so long",
+                "it is tried again; see the supervisor's log",
             )
         if code == grpc.StatusCode.UNAVAILABLE:
             return ClaimBlocked(
                 f"no MPS supervisor answers at {self._socket}",
-                "start it (gpu-dra-mps), and see that both have the same --mps-dir",
+                "start it (gpu-dra-mps), and check that both have the same --mps-dir",
             )
         return ClaimBlocked(
             f"the MPS supervisor failed: {code.name}: {_details(error)}", "see its log and report it"
@@ -206,7 +206,7 @@ class MpsClient:
 
 
 def _stopping() -> ClaimBlocked:
-    return ClaimBlocked("the plugin is stopping", "nothing: the kubelet asks again")
+    return ClaimBlocked("the plugin is stopping", "nothing to do: the kubelet asks again")
 
 
 def _details(error: grpc.RpcError) -> str:

@@ -94,7 +94,7 @@ class SharingRecords:
             return None
         if known.wrong:
             aside = put_aside(path)
-            _log.error("sharing record put aside, it cannot be read", file=str(aside), reason=known.wrong)
+            _log.error("sharing record cannot be read and was put aside", file=str(aside), reason=known.wrong)
             return self.assume(group)
         if known.record is not None and not known.record.is_live(self._era()):
             self.forget(group)
@@ -165,12 +165,12 @@ def _read(group: str, data: bytes) -> SharingRecord:
     body: dict[str, Any] = decode_json(data)
     modes = {str(pci): mode for pci, mode in body["compute_modes"].items()}
     if body["strategy"] not in get_args(Strategy) or not set(modes.values()) <= set(get_args(ComputeMode)):
-        raise ValueError("it names a strategy or a compute mode that there is not")
+        raise ValueError("it names an unknown strategy or compute mode")
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
     if not gpus or not modes.keys() <= set(gpus):
-        raise ValueError("it has modes of GPUs that it does not name")
+        raise ValueError("it has modes of GPUs that are not in it")
     if body["group"] != group:
-        raise ValueError(f"it is of {body['group']}")
+        raise ValueError(f"it belongs to {body['group']}")
     return SharingRecord(
         group,
         str(body["boot_id"]),

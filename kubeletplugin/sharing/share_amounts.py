@@ -23,7 +23,7 @@ from kubeletplugin.claims.journal.entry import MemoryRecord, ShareRecord
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.memory.division import MIB
 
-_RESCHEDULE = "delete the pod, so that it is scheduled anew"
+_RESCHEDULE = "delete the pod, so that it is scheduled again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ def sharing_request(
     strategy, mps = wanted.strategy, wanted.mps
     if mps.active_thread_percentage == 0:
         raise ClaimRefused(
-            f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
+            f"request {allocated.request} limits MPS clients to 0 percent of the threads, so nothing could "
+            "run",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
     memory = wanted.memory if isinstance(wanted, GpuConfig) else None
@@ -79,19 +80,20 @@ def sharing_request(
         return SharingRequest(strategy, interval=_interval(config), mps=mps, memory=memory)
     if strategy not in (None, form.strategy):
         raise ClaimRefused(
-            f"request {allocated.request} asks for sharing by {strategy}, and {allocated.device} is shared "
+            f"request {allocated.request} asks for sharing by {strategy}, but {allocated.device} is shared "
             f"by {form.strategy}",
-            "use a class whose devices are shared so, or remove `sharing` from the opaque configuration",
+            "use a class whose devices are shared by that strategy, or remove `sharing` from the opaque "
+            "configuration",
         )
     if allocated.share_id is None:
         raise ClaimRefused(
-            f"the allocation of {allocated.device}, which is shared, has no shareID", _RESCHEDULE
+            f"the allocation of {allocated.device}, a shared device, has no shareID", _RESCHEDULE
         )
     consumed = dict(allocated.consumed_capacity)
     share = read_share(form, consumed, allocated.device, DRIVER_NAME)
     if share.memory_bytes is not None and share.memory_bytes % MIB:
         raise ClaimRefused(
-            f"the claim was given {share.memory_bytes} bytes of {allocated.device}, whose memory is given in "
+            f"the claim was given {share.memory_bytes} bytes of {allocated.device}, but memory is given in "
             "whole MiB",
             _RESCHEDULE,
         )
@@ -104,8 +106,8 @@ def sharing_request(
 def division_without_sharing(request: str, device: str) -> ClaimRefused:
     """The error for a configuration that divides the memory of a device that is not shared."""
     return ClaimRefused(
-        f"request {request} divides the memory of {device}, and does not have it shared among containers",
-        "say sharing.strategy TimeSlicing beside `memory`, or ask for a share",
+        f"request {request} divides the memory of {device}, but does not share it among containers",
+        "add sharing.strategy TimeSlicing next to `memory`, or ask for a share",
     )
 
 
@@ -144,8 +146,8 @@ def _refuse_two_daemons(devices: Sequence[Shareable], records: Sequence[ShareRec
             group, device = first.setdefault(one.request, (record.group, one.device))
             if group != record.group:
                 raise ClaimRefused(
-                    f"request {one.request} was given {device} and {one.device} to be used by MPS, and a "
-                    "process can use MPS on one of them only",
+                    f"request {one.request} was given {device} and {one.device} for use through MPS, but a "
+                    "process can use MPS on only one of them",
                     "use a request for each, and give each container one of them",
                 )
 
@@ -211,9 +213,9 @@ def _configured_bytes(
     for key, limit_bytes in mps.pinned_memory_bytes_per_device:
         if key not in names:
             raise ClaimRefused(
-                f"defaultPerDevicePinnedMemoryLimit names {key[:64]!r}, and the claim shares "
-                f"{', '.join(sorted(names))} by this configuration",
-                "name a device by its UUID, or by its place among the sorted UUIDs",
+                f"defaultPerDevicePinnedMemoryLimit names {key[:64]!r}, but this configuration applies to "
+                f"{', '.join(sorted(names))}",
+                "name a device by its UUID, or by its index among the sorted UUIDs",
             )
         if names[key] == one.device:
             limit = limit_bytes
@@ -250,7 +252,8 @@ def _limits(one: Shareable, form: SharedForm, share: Share) -> tuple[int, int]:
     """The percentage of threads and the MiB of memory that belong to a share."""
     if share.memory_bytes is not None and share.memory_bytes > one.memory_bytes:
         raise ClaimRefused(
-            f"the claim was given {share.memory_bytes} bytes of {one.device}, which has {one.memory_bytes}",
+            f"the claim was given {share.memory_bytes} bytes of {one.device}, which has only "
+            f"{one.memory_bytes}",
             _RESCHEDULE,
         )
     memory = share.memory_bytes
@@ -272,9 +275,9 @@ def _class_interval(one: Shareable, sharing: SharingRequest) -> str:
     given = sharing.class_interval or "Default"
     if sharing.interval not in ("", given):
         raise ClaimRefused(
-            f"request {one.request} asks for time-slice {sharing.interval} on {one.device}, which is shared, "
-            f"and its class gives {given}",
-            "leave the interval out, or use a class that has it",
+            f"request {one.request} asks for time-slice {sharing.interval} on {one.device}, which is "
+            f"shared, but its class sets {given}",
+            "leave the interval out, or use a class that sets it",
         )
     return sharing.class_interval
 
@@ -285,7 +288,7 @@ def _within_share(one: Shareable, configured: int | None, share: int, unit: str)
         return share
     if configured > share:
         raise ClaimRefused(
-            f"request {one.request} asks for {configured} {unit} of {one.device}, and its share is {share}",
+            f"request {one.request} asks for {configured} {unit} of {one.device}, but its share is {share}",
             "ask for no more than the share, or leave the limit out",
         )
     return configured
@@ -318,9 +321,9 @@ def memory_record(one: Shareable, share: ShareRecord | None) -> MemoryRecord | N
         if division is None and burst is None:
             return None
         raise ClaimBlocked(
-            f"request {one.request} has a configuration for the memory of {one.device}, which the NVIDIA "
-            "driver does not hold anybody to",
-            "use a class that insists on the attribute memoryLimits, or leave `memory` out of the "
+            f"request {one.request} has a configuration for the memory of {one.device}, but the NVIDIA "
+            "driver does not enforce memory limits on it",
+            "use a class that requires the attribute memoryLimits, or leave `memory` out of the "
             "configuration",
         )
     return _limited(one, share, division or MemoryDivision(), burst)
@@ -343,13 +346,14 @@ def _limited(
     guaranteed_bytes = share_bytes(share, form if share.is_part else None, one.shareable_bytes)
     if guaranteed_bytes > one.memory_bytes:
         raise ClaimRefused(
-            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has {one.memory_bytes}",
+            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has only "
+            f"{one.memory_bytes}",
             _RESCHEDULE,
         )
     if guaranteed_bytes < SMALLEST_LIMIT_BYTES:
         raise ClaimRefused(
-            f"request {one.request} was given {guaranteed_bytes // MIB} MiB of {one.device}, and no program "
-            f"starts on a GPU with less than {SMALLEST_LIMIT_BYTES // MIB} MiB",
+            f"request {one.request} was given {guaranteed_bytes // MIB} MiB of {one.device}, but no "
+            f"program starts with less than {SMALLEST_LIMIT_BYTES // MIB} MiB",
             "ask for more memory, or for more shares",
         )
     _refuse_too_much(one, division, guaranteed_bytes)
@@ -365,14 +369,14 @@ def _limited(
 def _refuse_too_much(one: Shareable, division: MemoryDivision, guaranteed_bytes: int) -> None:
     """Raise ClaimRefused if the configured parts of containers exceed what the claim has."""
     named_bytes = sum(part for _, part in division.parts)
-    has = f"and the claim has {guaranteed_bytes // MIB} MiB of {one.device}"
+    has = f"but the claim has {guaranteed_bytes // MIB} MiB of {one.device}"
     if named_bytes > guaranteed_bytes:
         raise ClaimRefused(
-            f"request {one.request} gives its containers parts of {named_bytes // MIB} MiB together, {has}",
+            f"request {one.request} gives its containers {named_bytes // MIB} MiB in total, {has}",
             "give the containers less, or ask for a bigger share",
         )
     if division.each_bytes and named_bytes + division.each_bytes > guaranteed_bytes:
-        beside = f" beside parts of {named_bytes // MIB} MiB" if named_bytes else ""
+        beside = f" in addition to parts of {named_bytes // MIB} MiB" if named_bytes else ""
         raise ClaimRefused(
             f"request {one.request} gives each of its containers {division.each_bytes // MIB} MiB{beside}, "
             f"{has}",

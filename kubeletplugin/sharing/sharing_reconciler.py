@@ -112,7 +112,7 @@ class SharingReconciler:
             with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
                 work()
         except DriverError as error:
-            _log.warning("sharing is not as it has to be yet", group=group, error=str(error))
+            _log.warning("cannot restore the sharing of GPUs yet", group=group, error=str(error))
             found = _hangs(error)
             if found is not None:
                 return tuple(

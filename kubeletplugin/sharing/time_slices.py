@@ -42,8 +42,8 @@ class TimeSlices:
             return result.words
         if result.code != 0:
             raise ClaimBlocked(
-                f"the time-slice {interval} of GPU {uuid} could not be set: {result.words}",
-                f"it is tried again; see whether {SMI} {' '.join(arguments)} works on the node",
+                f"cannot set the time-slice {interval} of GPU {uuid}: {result.words}",
+                f"it is tried again; check whether {SMI} {' '.join(arguments)} works on the node",
             )
         return None
 

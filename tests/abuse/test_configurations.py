@@ -65,7 +65,7 @@ def test_a_claim_with_any_configuration_is_prepared_or_refused_and_leaves_nothin
         try:
             node.prepare(ref)
         except DriverError as error:
-            divided = "does not hold anybody to" in error.what  # limits may come with a newer driver
+            divided = "does not enforce memory limits" in error.what  # limits may come with a newer driver
             assert isinstance(error, ClaimBlocked if divided else ClaimRefused), error
             assert_fit_to_be_shown(str(error))
             entry = node.journal.get(ref.uid)

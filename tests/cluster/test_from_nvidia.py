@@ -132,7 +132,7 @@ def test_a_pod_keeps_its_gpu_while_the_driver_of_its_node_is_exchanged(
         driver.start_controller()
         told = wait_event(driver, "OtherDriver")
         assert (told["involvedObject"]["kind"], told["source"]["host"]) == ("Node", driver.node.name)
-        assert "claims of NVIDIA's driver taken over" not in plugin.log
+        assert "took over claims of NVIDIA's driver" not in plugin.log
 
     driver.wait_serving()
     held = {gpu_device_name(pci): "held-by-claim"}

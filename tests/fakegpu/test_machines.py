@@ -153,10 +153,10 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
         ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.cluster_uuid: must be"),
-        ("gpus:", "colour: green\ngpus:", "colour: is no known field"),
+        ("gpus:", "colour: green\ngpus:", "colour: unknown field"),
         ("minor: 1,", "minor: 1, switches: s0,", "gpus[1].switches: must be a list of texts"),
         (GOOD, "- 1", "the file: must be a mapping"),
-        (GOOD, "{", "is no YAML"),
+        (GOOD, "{", "is not YAML"),
     ],
 )
 def test_a_wrong_field_is_told_with_its_path(tmp_path: Path, old: str, new: str, complaint: str) -> None:

@@ -33,5 +33,5 @@ def test_the_last_share_of_a_full_gpu_has_its_memory_to_the_last_byte(request: p
             limits = limits_of(driver, namespace, pod)
             assert limits is not None
             client.allocate(limits.hard_bytes)
-            with pytest.raises(OutOfMemory, match=r"has \d+ of \d+ bytes"):
+            with pytest.raises(OutOfMemory, match=r"uses \d+ of \d+ bytes"):
                 client.allocate(1)

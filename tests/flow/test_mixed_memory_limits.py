@@ -151,7 +151,7 @@ def test_a_node_that_starts_with_cgroup_v1_promises_nothing_and_says_so(nodes: N
         restart_controller(driver, *flags)
         devices = wait_offered(driver, lambda found: isolation(found) == {(None, "none")})
         withheld = {device["attributes"]["memoryLimitsWithheld"]["string"] for device in devices}
-        assert withheld == {"the node has cgroup v1, and NVML takes groups of v2 alone"}
+        assert withheld == {"the node has cgroup v1, but NVML needs cgroup v2"}
     finally:
         marker.write_text(text)
         restart_controller(driver, *flags)

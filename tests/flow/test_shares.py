@@ -177,7 +177,7 @@ def test_a_tenant_who_wants_another_time_slice_than_the_class_gives_strands_nobo
         cluster.api.create(gpu_pod("greedy", "greedy"), namespace)
         kind, message = wait_told(cluster, namespace, "PrepareFailed")
         assert kind == "ResourceClaim"
-        assert "its class gives Default" in message
+        assert "its class sets Default" in message
         assert message.endswith("(permanent)")
         make_template(cluster, namespace, request(device_class=SHARED))
         start(cluster, namespace, gpu_pod("plain"))

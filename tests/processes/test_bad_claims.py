@@ -49,7 +49,7 @@ def test_a_claim_that_was_replaced_is_told_with_both_uids(node: Node) -> None:
     old = v1.Claim(namespace="team", name="train", uid=str(uuid.uuid4()))
 
     refused_beside_a_good_one(
-        node, old, "claim team/train", old.uid, new.uid, "was replaced", "delete the pod"
+        node, old, "claim team/train", old.uid, new.uid, "was deleted and created again", "delete the pod"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_prepared_claim_whose_board_was_exchanged_is_not_answered_from_memory(
 
         (answer,) = node.prepare(claim)
 
-        assert f"was published as {prepared_as}, but {found} sits there now" in answer.error
+        assert f"was published as {prepared_as}, but its place now has {found}" in answer.error
         assert node.unprepare(claim) == [""]
 
 
@@ -144,7 +144,7 @@ def test_a_board_that_was_exchanged_is_told_with_both_uuids(node: Node) -> None:
 
         error = until_refused(node, claim)
 
-        assert f"device {node.gpus[3]} was published as {published}, but {found} sits there now" in error
+        assert f"device {node.gpus[3]} was published as {published}, but its place now has {found}" in error
         assert "delete the pod" in error
         node.wait_warning(claim, published, found)
         assert node.prepare(kept)[0].error == ""

@@ -131,7 +131,7 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
 def test_a_kubeconfig_that_is_missing_is_named(node: Node, module: str) -> None:
     line = refused(node, module, kubeconfig="/missing/config")
 
-    assert "the kubeconfig /missing/config cannot be read: No such file" in line
+    assert "cannot read the kubeconfig /missing/config: No such file" in line
     assert "check --kubeconfig" in line
 
 
@@ -141,7 +141,7 @@ def test_a_kubeconfig_that_is_none_is_named(node: Node, module: str, content: st
     path = node.folder / "other"
     path.write_text(content)
 
-    assert f"the kubeconfig {path} " in refused(node, module, kubeconfig=str(path))
+    assert f"the kubeconfig {path}" in refused(node, module, kubeconfig=str(path))
 
 
 @both
@@ -187,8 +187,8 @@ def test_an_empty_node_name_is_refused(node: Node, module: str) -> None:
 def test_a_node_that_does_not_exist_ends_the_controller_with_its_name(node: Node) -> None:
     line = refused(node, "controller", node_name="nobody")
 
-    assert "there is no node 'nobody'" in line
-    assert "give --node-name the name that kubectl get nodes shows" in line
+    assert "the node 'nobody' does not exist" in line
+    assert "set --node-name to a name that kubectl get nodes shows" in line
     assert node.slices() == []
 
 
@@ -225,7 +225,7 @@ def test_a_pod_uid_that_is_none_is_refused(node: Node) -> None:
 
 
 def test_a_hook_that_is_no_absolute_path_is_refused(node: Node) -> None:
-    assert "--cdi-hook 'nvidia-cdi-hook' is no absolute path" in refused(
+    assert "--cdi-hook 'nvidia-cdi-hook' is not an absolute path" in refused(
         node, "kubeletplugin", cdi_hook="nvidia-cdi-hook"
     )
 
@@ -271,5 +271,5 @@ def test_a_file_in_the_way_of_a_socket_is_left_alone(node: Node) -> None:
     code, lines = failed("kubeletplugin", *node.plugin_flags())
 
     assert (code, len(lines)) == (1, 1)
-    assert f"{node.service_socket} is there and is no socket" in lines[0]
+    assert f"{node.service_socket} exists and is not a socket" in lines[0]
     assert Path(node.service_socket).read_text() == "not a socket"

@@ -58,7 +58,7 @@ def test_the_next_controller_hears_the_plugin_and_keeps_the_slices() -> None:
         uuid = both.entry(claim.uid)["devices"][0]["record"]["uuid"]
         node.machine.set_processes(uuid, (4_000_001,))
         both.unprepare(EARLIER, claim)
-        hears(later, [device], "is left from claim team/partition")
+        hears(later, [device], "of claim team/partition")
         eventually(f"{device} has a taint", lambda: tainted(both), lambda names: device in names)
         node.machine.set_processes(uuid, ())
         both.unprepare(EARLIER, claim)
@@ -79,7 +79,7 @@ def test_two_controllers_with_other_rules_do_not_write_against_each_other() -> N
         published = node.devices()
 
         second = started.enter_context(node.controller())
-        second.wait_for("another controller of this node publishes: this one stands by")
+        second.wait_for("another controller of this node publishes, so this one waits")
         second.wait_for("GPUs of the node")
         assert node.devices() == published
         assert first.stop() == 0

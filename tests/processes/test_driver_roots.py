@@ -39,8 +39,8 @@ def test_a_driver_that_comes_late_is_published_and_prepared_with_the_hosts_paths
     with node.plugin(**probed) as plugin, node.controller(**probed) as controller:
         for process in (plugin, controller):
             told = process.wait_for("driver root", used=None)
-            assert told["passed_over"][ROOT] == "there is no such folder"
-        controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
+            assert told["passed_over"][ROOT] == "the folder does not exist"
+        controller.wait_for("there is no NVIDIA driver on this node, so new containers get no GPU")
         (answer,) = node.prepare(claim, within_seconds=3)
         assert "(retryable)" in answer.error
 

@@ -70,9 +70,9 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
 ) -> None:
     claim = prepared(node, nvidia, "train", "gpu-0")
     with waiting(node) as plugin, node.controller() as controller:
-        assert "answers at" in plugin.wait_for("waits for NVIDIA's driver")["reason"]
+        assert "answers at" in plugin.wait_for("waiting for NVIDIA's driver")["reason"]
         node.wait_event("OtherDriver")
-        controller.wait_for("kubelet plugin not heard")
+        controller.wait_for("cannot follow the kubelet plugin")
         assert [item["spec"]["pool"]["name"] for item in node.slices()] == [NODE]
 
         nvidia.end()
@@ -103,7 +103,7 @@ def test_what_cannot_be_taken_over_keeps_the_plugin_away_and_everything_as_it_is
     nvidia.end()
     before = nvidia.checkpoint.read_bytes()
     with waiting(node) as plugin:
-        line = plugin.wait_for("waits for NVIDIA's driver")
+        line = plugin.wait_for("waiting for NVIDIA's driver")
         assert "1 of 2 claims" in line["reason"]
         assert "claim team/begun" in line["in_the_way"]
         assert list(node.registry.iterdir()) == []
@@ -111,16 +111,16 @@ def test_what_cannot_be_taken_over_keeps_the_plugin_away_and_everything_as_it_is
 
         nvidia.start()
         nvidia.unprepare("0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
-        plugin.wait_logged(2, "waits for NVIDIA's driver")
+        plugin.wait_logged(2, "waiting for NVIDIA's driver")
         nvidia.end()
         node.register(plugin)
-        plugin.wait_for("claims of NVIDIA's driver taken over")
+        plugin.wait_for("took over claims of NVIDIA's driver")
 
 
 def test_a_plugin_that_waits_ends_when_it_is_told_to(node: Node, nvidia: NvidiaDriver) -> None:
     assert nvidia.registration_socket.exists()
     with waiting(node) as plugin:
-        plugin.wait_for("waits for NVIDIA's driver")
+        plugin.wait_for("waiting for NVIDIA's driver")
         assert plugin.stop() == 0
 
 
@@ -133,10 +133,10 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
         node.register(plugin, "u-1")
         controller.wait_for("slices published")
         nvidia.start()
-        plugin.wait_for("two drivers of one name")
+        plugin.wait_for("two drivers have the same name")
         controller.wait_for("kubelet plugin does not serve")
         nvidia.end()
-        plugin.wait_for("no other driver of this name answers on the node any more")
+        plugin.wait_for("no other driver with this name answers on the node any more")
         controller.wait_logged(2, "kubelet plugin serves")
 
 
@@ -144,7 +144,7 @@ def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=address)) as plugin:
-        plugin.wait_for("waits for NVIDIA's driver")
+        plugin.wait_for("waiting for NVIDIA's driver")
         assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
         assert str(nvidia.registration_socket) in probed(address, "readyz")[1]
         nvidia.end()

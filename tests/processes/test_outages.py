@@ -47,7 +47,7 @@ def test_without_the_nvml_library_the_plugin_unprepares_and_nothing_is_published
     without = {"nvml": "real", "driver_root": str(bare)}
 
     with node.plugin(**without) as plugin, node.controller(**without) as controller:
-        told = controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
+        told = controller.wait_for("there is no NVIDIA driver on this node, so new containers get no GPU")
         assert f"libnvidia-ml.so.1 below {bare}" in told["error"]
         assert "install or load the NVIDIA driver" in told["error"]
         controller.wait_for("kubelet plugin serves")
@@ -90,9 +90,7 @@ def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None
         with full_disk(plugin):
             (answer,) = node.prepare(refused)
             assert f"writing {node.journal}/{refused.uid}.json failed" in answer.error
-            assert (
-                f"see that the folder {node.journal} exists, can be written to and has space" in answer.error
-            )
+            assert f"check that the folder {node.journal} exists, is writable and has space" in answer.error
             node.wait_warning(refused, "failed", "has space")
             assert node.prepare(prepared) == [first]
             assert (names(node.journal), names(node.cdi)) == (journal, specs)
@@ -110,7 +108,7 @@ def test_a_read_only_cdi_folder_fails_each_claim_and_holds_no_gpu(node: Node) ->
         (answer,) = node.prepare(claim)
 
         assert f"writing {READ_ONLY_FOLDER}/" in answer.error
-        assert f"the folder {READ_ONLY_FOLDER} exists, can be written to" in answer.error
+        assert f"the folder {READ_ONLY_FOLDER} exists, is writable" in answer.error
         node.wait_warning(claim, READ_ONLY_FOLDER)
         assert names(node.journal) == set()
         assert node.unprepare(claim) == [""]
@@ -122,7 +120,7 @@ def test_a_cdi_folder_that_vanished_is_named_and_used_again_when_it_is_back(node
     with node.plugin():
         node.cdi.rmdir()
         (answer,) = node.prepare(claim)
-        assert f"see that the folder {node.cdi} exists" in answer.error
+        assert f"check that the folder {node.cdi} exists" in answer.error
 
         node.cdi.mkdir()
         assert node.prepare(claim)[0].error == ""
@@ -140,7 +138,7 @@ def test_a_truncated_journal_file_is_put_aside_and_only_its_claim_suffers(node: 
     thief = node.claim("thief", node.gpus[0])
 
     with node.plugin() as plugin:
-        told = plugin.wait_for("journal file put aside, it cannot be read", uid=torn.uid)
+        told = plugin.wait_for("journal file cannot be read and was put aside", uid=torn.uid)
         assert told["level"] == "error"
         assert told["rebuilt"] is True
         (aside,) = (node.journal / "unreadable").iterdir()
@@ -161,7 +159,7 @@ def test_a_claim_waits_for_the_api_server_while_others_are_answered(node: Node) 
         (first,) = node.prepare(known)
         node.server.stop()
         call = pool.submit(node.prepare, waiting)
-        told = plugin.wait_for("prepare waits", uid=waiting.uid)
+        told = plugin.wait_for("prepare is waiting", uid=waiting.uid)
         assert "check that the API server runs and can be reached" in told["error"]
 
         assert node.prepare(known) == [first]
@@ -170,7 +168,7 @@ def test_a_claim_waits_for_the_api_server_while_others_are_answered(node: Node) 
 
         node.server.start()
         assert call.result()[0].error == ""
-        node.wait_warning(waiting, "got no answer")
+        node.wait_warning(waiting, "no answer to")
         assert plugin.stop() == 0
 
 
@@ -239,6 +237,6 @@ def test_a_controller_that_waits_for_the_api_server_ends_by_itself_as_a_containe
 ) -> None:
     node.server.stop()
     with node.controller() as controller:
-        controller.wait_for("node not read")
+        controller.wait_for("cannot read the node")
 
         assert controller.stop() == 0

@@ -41,7 +41,7 @@ def test_with_nvml_what_makes_a_privileged_user_is_left(node: Node) -> None:
     bare = node.folder / "bare"
     bare.mkdir()
     with node.plugin(), node.controller(nvml="real", driver_root=str(bare)) as controller:
-        controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
+        controller.wait_for("there is no NVIDIA driver on this node, so new containers get no GPU")
 
         left = NEEDED["real"]
         assert rights(controller) == {(0, left, left, left, 0)}

@@ -33,7 +33,7 @@ ANY_PORT = "127.0.0.1:0"
 
 def port_of(process: DriverProcess) -> int:
     """Where the process answers probes."""
-    port: int = process.wait_for("probes are answered")["port"]
+    port: int = process.wait_for("serving probes")["port"]
     return port
 
 
@@ -70,7 +70,7 @@ def test_the_plugin_is_started_by_itself_and_ready_once_the_kubelet_has_it_regis
         assert comes_to(port, "/startupz", well) == OK
         code, sentence = asked(port, "/readyz")
         assert code == 503
-        assert f"the kubelet was never seen at {node.registration_socket}" in sentence
+        assert f"the kubelet never connected to {node.registration_socket}" in sentence
 
         node.register(plugin)
 
@@ -100,10 +100,12 @@ def test_a_controller_whose_look_at_the_gpus_hangs_is_not_alive(node: Node) -> N
 
         hangs.touch()
 
-        code, sentence = comes_to(port_of(controller), "/livez", lambda answer: "at work" in answer[1])
+        code, sentence = comes_to(
+            port_of(controller), "/livez", lambda answer: "has been running" in answer[1]
+        )
 
         assert code == 503
-        assert sentence.startswith("offers is at work for ")
+        assert sentence.startswith("offers has been running for ")
 
 
 def test_a_plugin_one_of_whose_loops_hangs_is_not_alive(node: Node) -> None:
@@ -115,10 +117,10 @@ def test_a_plugin_one_of_whose_loops_hangs_is_not_alive(node: Node) -> None:
         assert asked(port, "/livez") == OK
         assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
 
-        code, sentence = comes_to(port, "/livez", lambda answer: "at work" in answer[1])
+        code, sentence = comes_to(port, "/livez", lambda answer: "has been running" in answer[1])
 
         assert code == 503
-        assert sentence.startswith("health is at work for ")
+        assert sentence.startswith("health has been running for ")
 
 
 def test_a_process_that_is_stopped_answers_nothing(node: Node) -> None:
@@ -166,13 +168,13 @@ def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
     away.write_text(node.kubeconfig.read_text().replace(node.server.url, "http://127.0.0.1:9"))
     flags = {"kubeconfig": str(away), "health_addr": ANY_PORT}
     with node.plugin(**flags) as plugin, node.controller(**flags) as controller:
-        controller.wait_for("node not read")
+        controller.wait_for("cannot read the node")
         assert comes_to(port_of(plugin), "/readyz", well) == OK
         assert asked(port_of(plugin), "/livez") == OK
         port = port_of(controller)
         assert asked(port, "/livez") == OK
         assert asked(port, "/startupz") == OK
-        assert asked(port, "/readyz") == (503, "the API server has not told of the node yet")
+        assert asked(port, "/readyz") == (503, "the node has not been read from the API server yet")
 
 
 def test_a_full_disk_ends_nothing(node: Node) -> None:
@@ -203,12 +205,12 @@ def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_up
     node.server.minor = "35"
     flags = node.controller_flags(health_addr=ANY_PORT)
     with node.plugin(), DriverProcess(*BRISK, "controller", *flags) as controller:
-        told = controller.wait_for("the API server is too old, nothing is published")
+        told = controller.wait_for("the API server is too old, so nothing is published")
         assert told["level"] == "error"
         port = port_of(controller)
         code, sentence = comes_to(port, "/readyz", lambda answer: "1.35" in answer[1])
         assert code == 503
-        assert "1.36 is the oldest that is supported" in sentence
+        assert "1.36 is the oldest supported version" in sentence
         assert asked(port, "/livez") == OK
         node.wait_event("KubernetesTooOld")
         assert node.slices() == []
@@ -217,7 +219,7 @@ def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_up
 
         assert comes_to(port, "/readyz", well) == OK
         assert len(node.devices()) == 8
-        assert len(controller.logged("the API server is too old, nothing is published")) == 1
+        assert len(controller.logged("the API server is too old, so nothing is published")) == 1
         assert controller.stop() == 0
 
 

@@ -21,7 +21,7 @@ def retiring(node: Node) -> DriverProcess:
 
 def ready(process: DriverProcess) -> tuple[int, str]:
     """What its readiness probe answers."""
-    port = process.wait_for("probes are answered")["port"]
+    port = process.wait_for("serving probes")["port"]
     connection = http.client.HTTPConnection("127.0.0.1", int(str(port)), timeout=10)
     connection.request("GET", "/readyz")
     answer = connection.getresponse()
@@ -54,7 +54,7 @@ def test_a_node_with_a_prepared_claim_stays_as_it_is_and_the_claim_is_named(node
     specs = [path.read_bytes() for path in node.cdi.iterdir()]
 
     with retiring(node) as process:
-        process.wait_for("not retired yet")
+        process.wait_for("cannot clean the node yet")
         status, why = ready(process)
         assert status == 503
         assert re.match(r"this node still holds devices for \S+/train \(prepared\)", why)

@@ -108,8 +108,11 @@ def test_who_has_all_of_a_fractional_gpu_keeps_shares_off(both: TwoInstances) ->
     everything, some = claim_of(both, ALL_OF_FRACTIONAL), claim_of(both, OF["fractional"])
     both.prepare(EARLIER, everything)
     assert both.daemons() == {}
-    assert "is for one claim alone" in both.refused(LATER, some)[0]
+    assert "can only be used by one claim at a time" in both.refused(LATER, some)[0]
     both.unprepare(LATER, everything)
     both.prepare(LATER, some)
-    assert "is for one claim alone" in both.refused(EARLIER, claim_of(both, ALL_OF_FRACTIONAL))[0]
+    assert (
+        "can only be used by one claim at a time"
+        in both.refused(EARLIER, claim_of(both, ALL_OF_FRACTIONAL))[0]
+    )
     both.unprepare(EARLIER, some)

@@ -128,7 +128,7 @@ def test_the_next_instance_goes_on_with_claims_whose_journal_was_lost(both: TwoI
     for claim in claims:
         (both.node.journal / f"{claim.uid}.json").unlink()
     with both.plugin(EARLIER) as plugin:
-        plugin.wait_for("journal and CDI specs brought together")
+        plugin.wait_for("journal and CDI specs compared")
         assert all(both.entry(claim.uid)["rebuilt"] for claim in claims)
         assert plugin.stop() == 0
 

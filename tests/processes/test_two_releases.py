@@ -26,7 +26,7 @@ def test_both_serve_and_publish_the_same_and_the_node_tells_of_it(node: Node) ->
         stack.enter_context(node.plugin(pod_uid=second))
         other = stack.enter_context(DriverProcess("tests.processes.impatient", *node.controller_flags()))
         for controller in (one, other):
-            told = controller.wait_for("several kubelet plugins serve")
+            told = controller.wait_for("several kubelet plugins serve on this node")
             assert "two releases of the driver are installed" in told["error"]
         node.wait_event("TwoInstallations")
         claim = node.claim("train", node.gpus[0])

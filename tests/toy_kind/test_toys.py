@@ -171,7 +171,7 @@ def test_a_configuration_that_names_a_toys_request_is_refused_in_words(
         return said[0] if said else ""
 
     message = eventually("prepare is refused", refused)
-    assert "request toy: an opaque configuration applies to a toy, which takes none" in message
+    assert "request toy: an opaque configuration applies to a toy, which has no configuration" in message
 
 
 def test_a_configuration_for_gpus_leaves_a_toy_of_the_same_claim_alone(

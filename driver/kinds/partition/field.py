@@ -30,7 +30,7 @@ _COUNT = {"type": "integer", "minimum": 1, "maximum": MOST_PARTITIONS}
 _LAYOUT_PROFILES = {"type": "array", "minItems": 1, "maxItems": MOST_PARTITIONS}
 _A_NAME = {"type": "string", "pattern": f"^{_PROFILE.pattern}$"}
 SCHEMA: dict[str, Any] = {
-    "description": "What MIG shall make of the GPU.",
+    "description": "How MIG divides the GPU.",
     "anyOf": [
         {"enum": [*_WORDS]},
         _only(
@@ -79,7 +79,7 @@ def _dynamic(value: Any, path: str, errors: list[str]) -> tuple[str, ...]:
     errors.extend(f"{path}.{key}: unknown field" for key in value if key != "profiles")
     names = _profiles(value.get("profiles"), _MOST_NAMES, f"{path}.profiles", errors)
     errors.extend(
-        f"{path}.profiles[{index}]: {name} stands more than once"
+        f"{path}.profiles[{index}]: {name} appears more than once"
         for index, name in enumerate(names)
         if name in names[:index]
     )
@@ -140,6 +140,6 @@ class MigField(PolicyField):
     def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
         """Forms that exclude the partitions of the rule."""
         if policy.form == "whole" and policy.mig.mode == "layout":
-            yield "offer: must not be whole beside a layout, which offers partitions only"
+            yield "offer: must not be whole with a layout, which offers only partitions"
         if policy.form == "partitions" and policy.mig.mode == "off":
-            yield "offer: must not be partitions where mig is off"
+            yield "offer: must not be partitions with mig: off"

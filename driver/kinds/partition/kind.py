@@ -34,12 +34,12 @@ from driver.nvml.pci_address import PciAddress
 _NEEDS_RESET_TO_START = "MIG mode is off and changes only with a GPU reset"
 _NEEDS_RESET_TO_END = "MIG mode is on and changes only with a GPU reset"
 NO_MIG = "it has no MIG, so it cannot be partitioned"
-MIG_UNKNOWN = "NVML does not tell what MIG can make of it"
-_PARTITIONS_UNKNOWN = "NVML does not tell which partitions exist on it"
+MIG_UNKNOWN = "NVML does not report its MIG profiles"
+_PARTITIONS_UNKNOWN = "NVML does not report its partitions"
 NO_SUCH_PROFILE = "it has none of the MIG profiles of the configuration"
 
 _OFFERED_INSTEAD = "its static MIG partitions are offered instead"
-_NO_PARTITION = "it has no partition, and the node configuration offers nothing else"
+_NO_PARTITION = "it has no partition, and the node configuration offers nothing else of it"
 
 # It wastes compute slices, so it is only offered by name.
 _DOUBLE_MEMORY_INDEX = 0x9
@@ -81,10 +81,10 @@ def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
     if gpu.mig is None:
         return forms
     if not gpu.mig.instances:
-        return forms.nothing("MIG mode is on and no partition exists: make one, or turn MIG mode off")
+        return forms.nothing("MIG mode is on, but no partition exists: make one, or turn MIG mode off")
     partitions = static_partitions(gpu, gpu.mig, inventory)
     if not partitions:
-        return forms.nothing("no GPU instance of it has a compute instance, so nothing can use it")
+        return forms.nothing("none of its GPU instances has a compute instance, so nothing can use it")
     return replace(forms, whole=False, partitions=partitions, withheld=(("whole", _OFFERED_INSTEAD),))
 
 

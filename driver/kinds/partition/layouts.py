@@ -63,7 +63,7 @@ def layout_profiles(layout: str | Sequence[str], mig: GpuMig) -> tuple[GpuInstan
         whole = largest_profile(mig)
         names = _BALANCED.get(whole.slices) if whole else None
         if names is None:
-            raise ConfigError("the layout all-balanced is not defined for this GPU", "name profiles instead")
+            raise ConfigError("the layout all-balanced is not defined for this GPU", "list profiles instead")
         return _all_found(names, mig)
     name = profile_of_layout(layout)
     if name is None:

@@ -34,11 +34,11 @@ class PassthroughField(PolicyField):
         if policy.form != FORM:
             return
         if policy.more.get(FIELD) is False:
-            yield "passthrough: must not be false where the offer is passthrough"
+            yield "passthrough: must not be false with offer: passthrough"
         if policy.mig.mode in ("dynamic", "layout"):
-            yield "offer: must not be passthrough beside partitions: say passthrough: true to offer both"
+            yield "offer: must not be passthrough for partitions: set passthrough: true to offer both"
         if policy.shared:
-            yield "offer: must not be passthrough beside shared: say passthrough: true to offer both"
+            yield "offer: must not be passthrough with shared: set passthrough: true to offer both"
 
 
 def is_wanted(policy: GpuPolicy | None) -> bool:

@@ -23,15 +23,15 @@ _ADDRESS = r"[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7]"
 _NAME = re.compile(rf"gpu-(?P<addresses>{_ADDRESS}(?:-{_ADDRESS})*)-vfio", re.ASCII)
 
 NO_IOMMU = (
-    "no IOMMU guards it, so a virtual machine could reach all of the node's memory: turn it on in the "
-    "firmware, and with intel_iommu=on or amd_iommu=on on the kernel's command line"
+    "it is not behind an IOMMU, so a virtual machine could reach all of the node's memory: turn it on in "
+    "the firmware, and with intel_iommu=on or amd_iommu=on on the kernel's command line"
 )
 VIRTUAL_FUNCTIONS_ON = (
-    "its virtual functions are on, and vfio takes no function that has some: turn them off (sriov-manage -d)"
+    "its virtual functions are on, and vfio refuses such a GPU: turn them off (sriov-manage -d)"
 )
 HANDED_OUT_BY_FUNCTIONS = "its virtual functions are passed through instead"
-VGPU_SLOT = "the NVIDIA driver has it, as a slot of a vGPU"
-IN_A_VGPU = "it is a vGPU, which this machine cannot hand on"
+VGPU_SLOT = "it is a slot for a vGPU, and the NVIDIA driver uses it"
+IN_A_VGPU = "it is a vGPU, which this machine cannot pass on"
 
 
 def passthrough_device_name(gpus: Sequence[PciAddress]) -> str | None:
@@ -115,7 +115,7 @@ def _why_not(
 
 def _why_not_one(function: PciFunction, gpu: Gpu | None, policy: GpuPolicy | None) -> str:
     if function.driver not in (None, NVIDIA_KERNEL_DRIVER) and not function.on_vfio:
-        return f"the kernel driver {function.driver} holds it"
+        return f"the kernel driver {function.driver} uses it"
     if function.physical is not None and function.driver == NVIDIA_KERNEL_DRIVER:
         return VGPU_SLOT
     if function.virtual:
@@ -138,7 +138,7 @@ def _in_the_way(group: IommuGroup) -> str:
     others = [f"{one.pci} ({one.driver})" for one in group.used_by_the_node]
     if not others:
         return ""
-    return f"its IOMMU group {group.number} has {', '.join(others)} as well, which the node would lose"
+    return f"its IOMMU group {group.number} also has {', '.join(others)}, which the node would lose"
 
 
 def _not_together(together: tuple[PciFunction, ...], group: IommuGroup, policies: Policies) -> str:
@@ -146,14 +146,14 @@ def _not_together(together: tuple[PciFunction, ...], group: IommuGroup, policies
     where = f"its IOMMU group {group.number}"
     kept = [str(one.pci) for one in together if not is_wanted(policy_of(one, policies))]
     if kept:
-        return f"{where} has {', '.join(kept)} as well, which is not to be passed through"
+        return f"{where} also has {', '.join(kept)}, which is not offered for passthrough"
     if passthrough_device_name([one.pci for one in together]) is None:
         return f"{where} has {len(together)} GPUs, too many for the name of a device"
     counted = [one for one in together if (policy := policy_of(one, policies)) and not is_alone(policy)]
     # Each of these GPUs has a counter set, and the API lets a device consume from two at most.
     if len(counted) > MAX_CONSUMED_SETS:
         return (
-            f"{where} has {len(together)} GPUs, and a device can stand beside other forms of "
-            f"{MAX_CONSUMED_SETS} at most: offer them for passthrough alone"
+            f"{where} has {len(together)} GPUs, but at most {MAX_CONSUMED_SETS} can be offered in other "
+            "forms as well: offer them for passthrough only"
         )
     return ""

@@ -72,7 +72,7 @@ def _offer(value: Any, path: str, errors: list[str]) -> SharedOffer | None:
     if strategy is None:
         errors.append(f"{path}.strategy: must be one of {', '.join(_MOST)}")
     if not {"shares", "memory"} & value.keys():
-        errors.append(f"{path}: must say shares, memory or both")
+        errors.append(f"{path}: must have shares, memory or both")
     shares = _shares(value, strategy, path, errors)
     step_bytes = _step(value["memory"], f"{path}.memory", errors) if "memory" in value else None
     fractional = value.get("fractional", False)
@@ -129,13 +129,13 @@ class SharedField(PolicyField):
         """Forms that exclude sharing."""
         if policy.form == "shared" and policy.mig.mode == "dynamic":
             yield (
-                "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and "
+                "offer: must not be shared with dynamic MIG: set whole to offer the GPU whole, shared and "
                 "in partitions, or partitions to share the partitions"
             )
         if policy.form == "shared" and policy.mig.mode == "layout":
-            yield "offer: must not be shared beside a layout: say partitions to share the partitions"
+            yield "offer: must not be shared with a layout: set partitions to share the partitions"
         if policy.form in ("whole", "partitions") and any(one.fractional for one in policy.shared):
             yield (
-                "shared: fractional devices are whole GPUs and shares in one, "
-                "so say offer: shared, and nothing of partitions"
+                "shared: fractional devices offer the whole GPU and its shares in one device, so set "
+                "offer: shared, without partitions"
             )

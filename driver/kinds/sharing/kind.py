@@ -47,8 +47,8 @@ _VOLTA = 7
 
 _COMPUTE_SLICES = 7
 _TOO_SMALL = (
-    f"CUDA does not start with less than {format_bytes(SMALLEST_LIMIT_BYTES)}, to which the NVIDIA driver "
-    "would hold it (memoryLimits: false forbids that)"
+    f"CUDA does not start with a memory limit below {format_bytes(SMALLEST_LIMIT_BYTES)} (memoryLimits: "
+    "false turns these limits off)"
 )
 
 
@@ -97,15 +97,15 @@ def _why_not_shared(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | No
     if offer.step_bytes is not None:
         step = format_bytes(offer.step_bytes)
         if memory_bytes is None:
-            return "NVML does not tell its memory, which is to be shared out"
-        has = f"of its memory {format_bytes(memory_bytes)} can be shared, less than two"
+            return "NVML does not report its memory, which is to be shared"
+        has = f"{format_bytes(memory_bytes)} of its memory can be shared, less than two"
         if memory_bytes < 2 * offer.step_bytes:
             return f"{has} steps of {step}"
         if memory_bytes < _least_steps(offer.step_bytes, least_bytes) + offer.step_bytes:
             return f"{has} shares: {_TOO_SMALL}"
     elif offer.shares is not None and memory_bytes is not None and memory_bytes < offer.shares * least_bytes:
         most = memory_bytes // least_bytes
-        return f"{offer.shares} shares of its memory are too small, {most} would do: {_TOO_SMALL}"
+        return f"{offer.shares} shares of its memory are too small, at most {most} fit: {_TOO_SMALL}"
     return _why_no_mps(gpu, exclusive, offer) if offer.strategy == "MPS" else None
 
 
@@ -151,23 +151,23 @@ def _memory(offer: SharedOffer, memory_bytes: int, least_bytes: int) -> tuple[in
 
 def _why_no_mps(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:
     if gpu.virtualization == "vgpu":
-        return "the compute mode that MPS needs cannot be set in a vGPU"
+        return "MPS needs a compute mode that a vGPU does not have"
     version = exclusive.attributes.get("cudaComputeCapability")
     if not isinstance(version, Version):
-        return "NVML does not tell its compute capability, and only from 7.0 on MPS can limit its clients"
+        return "NVML does not report its compute capability, and MPS can limit its clients only from 7.0"
     if int(version.text.split(".")[0]) < _VOLTA:
-        return f"its compute capability is {version.text}, and only from 7.0 on MPS can limit its clients"
+        return f"its compute capability is {version.text}, and MPS can limit its clients only from 7.0"
     clients = _most_mps_clients(exclusive)
     memory_bytes = exclusive.capacity.get(MEMORY, 0)
     shares = offer.shares or memory_bytes // (offer.step_bytes or 1)
     if shares <= clients:
         return None
     if offer.shares is not None:
-        return f"{shares} shares are more than the {clients} clients that MPS serves there"
+        return f"{shares} shares are more than the {clients} clients that MPS serves on it"
     smallest = -(-memory_bytes // (clients * MIB)) * MIB
     return (
-        f"it has {shares} steps of {format_bytes(offer.step_bytes or 1)}, and MPS serves {clients} clients "
-        f"there: take steps of {format_bytes(smallest)} or more"
+        f"it has {shares} steps of {format_bytes(offer.step_bytes or 1)}, but MPS serves {clients} clients "
+        f"on it: use steps of {format_bytes(smallest)} or more"
     )
 
 
@@ -186,7 +186,7 @@ def _with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
         return forms
     unknown = _unknown(gpu, policy)
     if unknown:
-        return forms.unknown(f"NVML does not tell its {unknown}, on which it depends how it can be shared")
+        return forms.unknown(f"NVML does not report its {unknown}, which sharing depends on")
     if policy.form == "partitions":
         return _shared_partitions(gpu, policy.shared, forms)
     if not forms.whole:

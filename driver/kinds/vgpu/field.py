@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
         },
         "virtualFunctions": {
             "description": "Whether the driver turns on the virtual functions of a GPU that has none on. "
-            "Without it that is left to whoever runs the host.",
+            "Without it the administrator of the host does that.",
             "enum": [ENABLED],
         },
     },
@@ -59,7 +59,7 @@ def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
         return VgpuOffer(())
     errors.extend(f"{path}.{key}: unknown field" for key in value if key not in SCHEMA["properties"])
     if "virtualFunctions" in value and value["virtualFunctions"] != ENABLED:
-        errors.append(f"{path}.virtualFunctions: must be {ENABLED}, or not be there")
+        errors.append(f"{path}.virtualFunctions: must be {ENABLED}, or absent")
     names = value.get("profiles")
     if not isinstance(names, list) or not 1 <= len(names) <= _MOST_NAMES:
         errors.append(f"{path}.profiles: must be a list of 1 to {_MOST_NAMES} profiles")
@@ -68,9 +68,9 @@ def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
     for index, name in enumerate(names):
         profile = vgpu_profile(name) if isinstance(name, str) else ""
         if _PROFILE.fullmatch(profile) is None:
-            errors.append(f"{path}.profiles[{index}]: must be a profile as NVIDIA names it, such as L40S-8Q")
+            errors.append(f"{path}.profiles[{index}]: must be a profile by NVIDIA's name, such as L40S-8Q")
         elif profile in found:
-            errors.append(f"{path}.profiles[{index}]: {profile} stands more than once")
+            errors.append(f"{path}.profiles[{index}]: {profile} appears more than once")
         else:
             found.append(profile)
     return VgpuOffer(tuple(found), enables_virtual="virtualFunctions" in value)
@@ -100,6 +100,6 @@ class VgpuField(PolicyField):
         if policy.form == FORM and not offered:
             yield "offer: must not be vgpu without the field vgpu, which names the profiles"
         if offered and policy.form != FORM:
-            yield "offer: must be vgpu beside the field vgpu: what runs the vGPUs leaves no GPU to containers"
+            yield "offer: must be vgpu with the field vgpu: the host of vGPUs leaves no GPU to containers"
         if offered and (policy.shared or policy.mig.mode not in ("static", "off")):
-            yield "vgpu: does not go with mig or shared, which are for containers"
+            yield "vgpu: must not be used with mig or shared, which are for containers"

@@ -21,14 +21,15 @@ from driver.kinds.vgpu.names import parse_vgpu_name
 from driver.nvml.vgpu import VgpuType
 
 NO_HOST = "no vGPU manager runs it, so no vGPUs can be made of it"
-VGPUS_UNKNOWN = "NVML does not tell which vGPUs can be made of it"
+VGPUS_UNKNOWN = "NVML does not report which vGPUs can be made of it"
 NO_PLACE = (
-    "it has no virtual functions: make them with NVIDIA's sriov-manage -e, or by virtualFunctions in its rule"
+    "it has no virtual functions: make them with NVIDIA's sriov-manage -e, or set virtualFunctions in its "
+    "rule"
 )
-BEING_MADE = "its virtual functions are off, and the kubelet plugin is asked to turn them on"
+BEING_MADE = "its virtual functions are off, and the kubelet plugin is about to turn them on"
 NO_SUCH_PROFILE = "it has none of the vGPU profiles of the configuration"
-NO_INSTANCE = "no GPU instance for any of the vGPU profiles of the configuration was made on it"
-TOO_MANY = "counters cannot keep so many vGPU profiles apart: name fewer"
+NO_INSTANCE = "it has no GPU instance for any of the vGPU profiles of the configuration"
+TOO_MANY = "the counters of a device cannot keep so many vGPU profiles apart: use fewer"
 
 
 def _with_vgpus(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventory) -> GpuForms:

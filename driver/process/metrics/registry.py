@@ -64,7 +64,7 @@ class _Shown(Collector):
         except DriverError as error:
             # An exception out of collect() would make the whole page fail.
             names = ", ".join(families)
-            _log.warning("series left out of the metrics", series=names, error=str(error))
+            _log.warning("cannot read some series of the metrics", series=names, error=str(error))
             return []
         return [family for _, family in families.values()]
 

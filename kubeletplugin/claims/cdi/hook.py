@@ -59,12 +59,14 @@ def asked_hook(seen: Path, on_host: str) -> Hook:
     try:
         said = run_program(Program(seen, {"LC_ALL": "C"}), ["--help"], timeout_seconds=_SECONDS)
     except ClaimBlocked as error:  # it hangs
-        raise NodeIncomplete(error.what, "see what nvidia-cdi-hook --help does on the node") from error
+        raise NodeIncomplete(
+            error.what, "run nvidia-cdi-hook --help on the node and see why it does not end"
+        ) from error
     calls = frozenset(call for call in _CALLS if any(line.split()[0] == call for line in said.lines))
     if not calls >= OLDEST_CALLS:
         raise NodeIncomplete(
-            f"{seen} is no usable nvidia-cdi-hook, its --help says: {said.words[:200]}",
-            "give --cdi-hook the path of one of the NVIDIA container toolkit",
+            f"{seen} is not a usable nvidia-cdi-hook; its --help says: {said.words[:200]}",
+            "set --cdi-hook to the nvidia-cdi-hook of the NVIDIA container toolkit",
         )
     return Hook(on_host, calls)
 
@@ -126,12 +128,13 @@ class HookSource:
             if Path(file).is_file():
                 return cls(Path(file))
             raise ConfigError(
-                f"--cdi-hook: there is no file {file[:_MOST_SHOWN]}", "name the one to be copied"
+                f"--cdi-hook: the file {file[:_MOST_SHOWN]} does not exist",
+                "name an existing file after copy:",
             )
         if Path(text).is_absolute():
             return cls(on_host=text)
         raise ConfigError(
-            f"--cdi-hook {text[:_MOST_SHOWN]!r} is no absolute path",
+            f"--cdi-hook {text[:_MOST_SHOWN]!r} is not an absolute path",
             "give copy, copy:FILE, or the path of nvidia-cdi-hook on the host",
         )
 

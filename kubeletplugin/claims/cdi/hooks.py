@@ -62,7 +62,7 @@ class Hooks:
         """
         if not self._has_memory:
             raise NodeIncomplete(
-                f"this plugin has no {MEMORY_HOOK}, without which nothing holds containers to their memory",
+                f"this plugin has no {MEMORY_HOOK}, so it cannot limit the GPU memory of containers",
                 "use the driver's image, or build it with make memory-hook and give it to --memory-hook",
             )
         if self._memory is None or not os.access(self._memory, os.X_OK):
@@ -70,7 +70,7 @@ class Hooks:
         if self._memory is None or not os.access(self._memory, os.X_OK):
             raise NodeIncomplete(
                 f"{MEMORY_HOOK} is not on the host or cannot be run there: {self._complaint or self._memory}",
-                "see that --plugins-dir can be written to, has space and is not mounted noexec",
+                "check that --plugins-dir is writable, has space and is not mounted noexec",
             )
         return MemoryHook(str(self._memory), self._memory_sockets)
 
@@ -95,7 +95,7 @@ class Hooks:
             if (self._is_copied and self._own is None) or (self._has_memory and self._memory is None):
                 self.install()
             for name in self._copies.tidy(is_named):
-                _log.info("copies of hooks removed, no CDI spec names them", version=name)
+                _log.info("removed a copy of the hooks that no CDI spec names", version=name)
         except DriverError as error:
             self._complain(error)
 
@@ -118,7 +118,7 @@ class Hooks:
     def _complain(self, error: DriverError) -> None:
         if str(error) != self._complaint:
             self._complaint = str(error)
-            _log.error("the hooks are not on the host as they should be", error=str(error))
+            _log.error("cannot keep the hooks on the host", error=str(error))
 
 
 def _below_root(files: DriverFiles, host: HostPaths) -> Hook | None:
@@ -132,10 +132,10 @@ def _known(seen: Path, on_host: str) -> Hook:
     try:
         if seen.exists():
             return asked_hook(seen, on_host)
-        reason = "it is not seen from here"
+        reason = "this process does not see it"
     except DriverError as error:
         reason = str(error)
-    _log.warning("nvidia-cdi-hook gets the calls of its oldest release alone", path=on_host, reason=reason)
+    _log.warning("nvidia-cdi-hook is called only as its oldest release can be", path=on_host, reason=reason)
     return Hook(on_host)
 
 

@@ -79,7 +79,7 @@ def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
     dropped = _EarlierBoots(files, boot_id).drop()
     if dropped != Dropped():
         _log.warning(
-            "dropped what an earlier boot has left: claims are prepared anew",
+            "removed what an earlier boot left; claims are prepared again",
             entries=dropped.entries,
             records=dropped.records,
             specs=dropped.specs,
@@ -109,7 +109,7 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
         try:
             remove_unfinished(folder, _is_ours(key_of), alone)
         except StorageError as error:
-            _log.warning("unfinished files stay", error=str(error))
+            _log.warning("cannot remove unfinished files", error=str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _names(folder: Path) -> Iterator[str]:
     except OSError as error:
         raise StorageError(
             f"listing {folder} failed: {error.strerror}",
-            "check the disk: what an earlier boot left has to go",
+            "check the disk; files of an earlier boot have to be removed",
         ) from error
 
 

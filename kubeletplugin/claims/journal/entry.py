@@ -307,11 +307,11 @@ def decode(data: bytes) -> Entry:
         document = decode_json(data)
         schema, body = document["schema"], document["entry"]
         if not isinstance(schema, int) or schema < SCHEMA:
-            raise MalformedEntry(f"it has schema {schema!r}, and this version reads {SCHEMA}")
+            raise MalformedEntry(f"it has schema {schema!r}, but this version reads {SCHEMA}")
         # The checksum is that of the entry alone. Encoded again in the writer's form, it has the same bytes.
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         if hashlib.sha256(canonical.encode()).hexdigest() != document["sha256"]:
-            raise MalformedEntry("the checksum does not fit the content")
+            raise MalformedEntry("the checksum does not match the content")
         if schema > SCHEMA:
             return _of_newer_schema(schema, body)
         devices = tuple(_read_device(device) for device in body["devices"])
@@ -387,7 +387,7 @@ def _read_device(body: Mapping[str, Any]) -> HeldDevice:
     }
     held = HeldDevice(**{**_known(HeldDevice, body), **nested})
     if not isinstance(held.record, dict):
-        raise MalformedEntry("the record of a device is no object")
+        raise MalformedEntry("the record of a device is not an object")
     return held
 
 

@@ -69,8 +69,8 @@ class Journal:
         known = self._files.get(uid)
         if known is not None and known.wrong:
             raise StorageError(
-                f"the journal's file {self._files.path(uid)} cannot be read: {known.wrong}",
-                "check the disk; other claims are not concerned",
+                f"cannot read the journal file {self._files.path(uid)}: {known.wrong}",
+                "check the disk; other claims are not affected",
             )
         return known.record if known else None
 

@@ -95,7 +95,7 @@ class KeyedLocks:
             return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageError(
-                f"the lock file {self._file} cannot be used: {error.strerror}",
+                f"cannot use the lock file {self._file}: {error.strerror}",
                 f"make {self._file.parent} writable",
             ) from error
 
@@ -108,7 +108,7 @@ class KeyedLocks:
             self._drop(key)
             raise ClaimBlocked(
                 f"{key} is still being worked on after {timeout_seconds:.0f} s",
-                "it is retried; if it lasts, look for a hung call in the plugin's log",
+                "it is tried again; if this lasts, look for a hung call in the plugin's log",
             )
 
     def _take_from_others(self, descriptor: int, key: str, deadline: float, timeout_seconds: float) -> None:
@@ -120,7 +120,7 @@ class KeyedLocks:
             if left_seconds <= 0:
                 raise ClaimBlocked(
                     f"another instance of the plugin still works on {key} after {timeout_seconds:.0f} s",
-                    "it is retried; if it lasts, look for a plugin on this node that hangs, and end it",
+                    "it is tried again; if this lasts, look for a plugin on this node that hangs, and end it",
                 )
             threading.Event().wait(min(delay_seconds, left_seconds))
             delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)
@@ -134,7 +134,7 @@ class KeyedLocks:
             return False
         except OSError as error:
             raise StorageError(
-                f"the lock file {self._file} cannot be locked: {error.strerror}", "check the disk"
+                f"cannot lock the file {self._file}: {error.strerror}", "check the disk"
             ) from error
         return True
 
@@ -174,7 +174,7 @@ class Peers:
             os.utime(self._descriptor, ns=(now_ns, now_ns))
         except OSError as error:
             raise StorageError(
-                f"the file {file} cannot be used: {error.strerror}", f"make {file.parent} writable"
+                f"cannot use the file {file}: {error.strerror}", f"make {file.parent} writable"
             ) from error
 
     def watch(self) -> Callable[[], bool]:
@@ -228,7 +228,7 @@ class Peers:
             return False
         except OSError as error:
             raise StorageError(
-                f"the file {self._file} cannot be locked: {error.strerror}", "check the disk"
+                f"cannot lock the file {self._file}: {error.strerror}", "check the disk"
             ) from error
         return True
 

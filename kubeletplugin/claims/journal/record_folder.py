@@ -169,7 +169,8 @@ class RecordFolder(Generic[K, T]):
         # another file's, or a path.
         if self._files.key_of(name) != key:
             raise StorageError(
-                f"{name[:128]!r} cannot name a file", "what it is named after is a claim's UID or a device"
+                f"{name[:128]!r} cannot be the name of a file",
+                "give the UID of a claim, or the name of a device",
             )
         return f"{self._folder}/{name}"
 
@@ -255,7 +256,8 @@ def refuse_lack(path: str | Path, error: OSError) -> None:
     """Raise StorageError if the error of a read is that the process lacks something."""
     if error.errno in _LACKS:
         raise StorageError(
-            f"reading {path} failed: {error.strerror}", "give the plugin more of it, or find what uses it up"
+            f"reading {path} failed: {error.strerror}",
+            "find out what uses it up on the node, or give the plugin more of it",
         ) from error
 
 

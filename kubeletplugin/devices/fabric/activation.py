@@ -85,7 +85,7 @@ class Activation:
         with self._lock:
             try:
                 if instance is None:
-                    raise NoFabricManager("the fabric manager of this node does not listen")
+                    raise NoFabricManager("the fabric manager of this node is not listening")
                 found = self._manager.partitions()
             except NotShared:
                 self._instance_not_shared, self._known_instance = instance, None
@@ -95,7 +95,10 @@ class Activation:
                 if is_expected or self._known_instance is not None or self._records.all():
                     raise
                 if instance is not None:
-                    _log.warning("fabric manager is taken for none", error=str(error))
+                    _log.warning(
+                        "the fabric manager cannot be used; the node is treated as one without it",
+                        error=str(error),
+                    )
                 return ()
             self._known_instance = instance
             return self._restored(found)
@@ -159,14 +162,16 @@ class Activation:
         # be told everything that is active.
         try:
             self._manager.set_activated(tuple(sorted(active | missing)))
-            _log.warning("fabric manager was told which partitions are active", partitions=sorted(missing))
+            _log.warning(
+                "told the restarted fabric manager which partitions are active", partitions=sorted(missing)
+            )
         # Without that setting it has disconnected everything, so what claims need is activated again.
         except FabricError as error:
             lost = [one.partition for one in live if one.partition in missing and self._is_needed(one)]
             if lost:
                 _log.warning(
-                    "fabric manager has lost partitions of claims, which are activated anew: their pods may "
-                    "have to be started again",
+                    "the fabric manager has lost partitions of claims; they are activated again, and their "
+                    "pods may have to be restarted",
                     partitions=lost,
                     error=str(error),
                 )
@@ -180,7 +185,7 @@ class Activation:
             self._manager.activate(number)
         except FabricError as error:
             self._is_incomplete = True
-            _log.error("fabric partition of a claim is not active", partition=number, error=str(error))
+            _log.error("cannot activate the fabric partition of a claim", partition=number, error=str(error))
 
     def _activate(self, number: int) -> None:
         """Activate a partition, even if the fabric manager still waits to be told what is active."""
@@ -225,4 +230,4 @@ class PartitionPersistence:
                 self._persistence.set(PciAddress.parse(pci), on=True)
             # Without the mode, only the next program starts about a second later.
             except NvmlError as error:
-                _log.warning("persistence mode is not put back", gpu=pci, error=str(error))
+                _log.warning("cannot turn persistence mode on again", gpu=pci, error=str(error))

@@ -63,7 +63,9 @@ class ClaimFabric:
             if self._holders.is_needed(record):
                 continue
             if not locked.issuperset(record.gpus):
-                raise PartitionTaken(f"fabric partition {record.partition} is being let go", "it is retried")
+                raise PartitionTaken(
+                    f"fabric partition {record.partition} is being released", "it is tried again"
+                )
             self._activation.end(record)
 
     def partition_of(
@@ -120,7 +122,7 @@ class ClaimFabric:
                     self._holders.note_release(entry.uid)
                     self._activation.end(record)
         except DriverError as error:
-            _log.warning("fabric partition is not deactivated yet", uid=entry.uid, error=str(error))
+            _log.warning("cannot deactivate the fabric partition yet", uid=entry.uid, error=str(error))
 
     def run_once(self) -> None:
         """Deactivate partitions that no claim needs, and tell a restarted fabric manager what is active."""
@@ -132,7 +134,7 @@ class ClaimFabric:
                 if not self._holders.is_needed(record):
                     self._end_if_unneeded(record)
         except DriverError as error:
-            _log.warning("the fabric is not as it has to be yet", error=str(error))
+            _log.warning("cannot restore the fabric partitions yet", error=str(error))
 
     def _end_if_unneeded(self, record: FabricRecord) -> None:
         with self._locks.holding(sorted(map(gpu_key, record.gpus)), _LOCK_SECONDS):

@@ -27,9 +27,10 @@ def partition_of(
     unknown = sorted(set(gpus) - numbers.keys())
     if unknown:
         raise ClaimRefused(
-            f"{claim} was given GPU {unknown[0]}, and the fabric manager has no partition with it, or does "
-            "not tell which of its GPUs that is",
-            "see that the fabric manager started with this GPU, and that the NVIDIA driver has it",
+            f"{claim} was given GPU {unknown[0]}, but the fabric manager has no partition with it, or does "
+            "not report its module",
+            "check that the fabric manager was started with this GPU, and that the GPU is bound to the "
+            "NVIDIA driver",
         )
     wanted = frozenset(numbers[pci] for pci in gpus)
     for partition in partitions:
@@ -51,16 +52,16 @@ def _why_none(
     sizes = sorted({len(one.gpus) for one in partitions})
     has = f"{claim} was given the GPUs of modules {', '.join(map(str, sorted(wanted)))}"
     if len(wanted) in sizes:
-        way_out = f"give it the constraint {_constraint(len(wanted))}"
+        way_out = f"add the constraint {_constraint(len(wanted))} to the claim"
     elif around is not None:
         way_out = f"ask for {len(around.gpus)} GPUs with the constraint {_constraint(len(around.gpus))}"
     else:
         way_out = (
-            f"ask for {' or '.join(map(str, sizes))} GPUs, with such a constraint as {_constraint(sizes[-1])}"
+            f"ask for {' or '.join(map(str, sizes))} GPUs, with a constraint such as {_constraint(sizes[-1])}"
         )
     if around is not None:
-        return f"{has}, a part of {around}: claims cannot share a partition", way_out
-    return f"{has}, which are no fabric partition", way_out
+        return f"{has}, which are a part of {around}: claims cannot share a partition", way_out
+    return f"{has}, which do not form a fabric partition", way_out
 
 
 def refuse_taken(
@@ -80,8 +81,8 @@ def refuse_taken(
                     "it is deactivated when that claim's pod has ended",
                 )
             raise PartitionTaken(
-                f"{other} is active, though for no claim of this node, and shares GPUs with {wanted}",
-                f"whoever activated it has to deactivate it (fmpm -d {other.number})",
+                f"{other} is active without a claim on this node, and shares GPUs with {wanted}",
+                f"deactivate it where it was activated (fmpm -d {other.number})",
             )
 
 

@@ -83,7 +83,7 @@ class FabricRecords:
 
 def _damaged(partition: int, damage: Damage[FabricRecord]) -> None:
     """Put the file aside. Its partition then counts as activated by somebody else."""
-    _log.error("record of a fabric partition cannot be read", partition=partition, reason=damage.reason)
+    _log.error("cannot read the record of a fabric partition", partition=partition, reason=damage.reason)
     put_aside(damage.path)
 
 
@@ -98,7 +98,7 @@ def _read(partition: int, data: bytes) -> FabricRecord:
     body = decode_json(data)
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
     if not gpus or body["partition"] != partition:
-        raise ValueError("it is of another partition, or of no GPU")
+        raise ValueError("it belongs to another partition, or names no GPU")
     return FabricRecord(
         partition,
         gpus,

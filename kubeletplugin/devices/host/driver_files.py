@@ -139,8 +139,8 @@ class DriverRoot:
             return self._current()
         except OSError as error:  # the root was removed during the search
             raise NodeIncomplete(
-                f"the NVIDIA driver below {self.path} cannot be read: {error}",
-                "it is tried again; see whether the driver is being replaced",
+                f"cannot read the NVIDIA driver below {self.path}: {error}",
+                "it is tried again; check whether the driver is being replaced",
             ) from error
 
     def _current(self) -> DriverFiles:

@@ -54,7 +54,7 @@ class Said:
     @property
     def words(self) -> str:
         """The output on one line, for messages; the exit code if there was none."""
-        return " / ".join(self.lines) or f"nothing, exit code {self.code}"
+        return " / ".join(self.lines) or f"no output, exit code {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class DriverPrograms:
         full = None if path is None else root.at(files.below_root(path))
         if full is None:
             raise NodeIncomplete(
-                f"the driver's program {name} is not below {root.seen}",
-                "install the package of the driver that has it, or set --driver-root to where it is",
+                f"the driver's program {name} is missing below {root.seen}",
+                "install the driver package that contains it, or set --driver-root to where it is",
             )
         # The rest of this process's environment is not passed on: CUDA variables would change what the
         # program does. LC_ALL=C keeps its messages in the English that is parsed.
@@ -139,8 +139,8 @@ def run_program(
 def cannot_be_run(program: Program, error: OSError) -> NodeIncomplete:
     """The error for a program that exists but does not start."""
     return NodeIncomplete(
-        f"{program.path} cannot be run: {error.strerror}",
-        "see that it is an executable for this machine, and that its folder is not mounted noexec",
+        f"cannot run {program.path}: {error.strerror}",
+        "check that it is an executable for this machine, and that its folder is not mounted noexec",
     )
 
 
@@ -151,10 +151,10 @@ def _hangs(
     what = f"{name} did not end within {timeout_seconds:.0f} s ({words})"
     if is_dead:
         return ProgramHangs(
-            what, "it is tried again; look for what keeps it in the log of the NVIDIA driver (dmesg)"
+            what, "it is tried again; look for messages of the NVIDIA driver in the kernel log (dmesg)"
         )
     return ProgramHangs(
-        f"{what} and cannot be killed: it waits for the NVIDIA driver",
+        f"{what} and cannot be killed, since it waits for the NVIDIA driver",
         "look for Xid messages in the kernel log (dmesg); the GPU needs a reset, or the node a restart",
     )
 
@@ -191,7 +191,7 @@ class _Stuck:
             count = len(self._programs)
         if count >= MOST_STUCK:
             raise ProgramHangs(
-                f"{count} programs wait for the NVIDIA driver and cannot be killed: no other is started",
+                f"{count} programs wait for the NVIDIA driver and cannot be killed, so no other is started",
                 "look for Xid messages in the kernel log (dmesg); the node may need a restart",
             )
 
@@ -244,8 +244,8 @@ def _linked_libraries(root: Root, files: DriverFiles, links: Path) -> tuple[Path
             _drop_others(links, made)
     except OSError as error:
         raise StorageError(
-            f"links to the driver's libraries cannot be made in {links}: {error.strerror}",
-            "make the folder writable, or free space",
+            f"cannot make links to the driver's libraries in {links}: {error.strerror}",
+            "make the folder writable, or free space on its disk",
         ) from error
     return tuple(made / folder for folder in sorted(wanted))
 

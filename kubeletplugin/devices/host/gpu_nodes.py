@@ -184,8 +184,8 @@ class Capabilities:
         minor = _number(_MINOR, text)
         if minor is None:
             raise NodeIncomplete(
-                f"the capability file {file} of a MIG instance is missing or names no minor",
-                "look for NVIDIA messages in the kernel log; --driver-root must be that of the loaded driver",
+                f"the capability file {file} of a MIG instance is missing or has no minor number",
+                "look for NVIDIA messages in the kernel log; --driver-root must point to the loaded driver",
             )
         path = f"/dev/nvidia-caps/nvidia-cap{minor}"
         node = devices.find(path)
@@ -240,8 +240,9 @@ def _make_uvm_nodes(devices: DeviceFolder) -> None:
             missing.append((path, minor))
         elif (node.major, node.minor) != (major, minor):
             raise NodeIncomplete(
-                f"the device node {path} is {node.major}:{node.minor}, /proc/devices says {major}:{minor}",
-                "remove it; it is made anew",
+                f"the device node {path} is {node.major}:{node.minor}, but /proc/devices says "
+                f"{major}:{minor}",
+                "remove it; the plugin makes it again",
             )
     if not missing:
         return

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         # A child whose parent ends gets another parent. The plugin may have started again by then and read
         # the state of the function already; a write now would change it behind its back.
         if os.getppid() != int(parent):
-            raise OSError(errno.ECANCELED, "who asked for it has ended")
+            raise OSError(errno.ECANCELED, "the process that asked for it has ended")
         if what == "write":
             _write(first, os.fsencode(second))
         elif what == "read":
@@ -64,7 +64,7 @@ def _load(root: str, name: str) -> None:
     pid = os.posix_spawn(program, [program, "--", name], environment)
     _, status = os.waitpid(pid, 0)
     if status:
-        raise OSError(errno.EIO, "modprobe failed; it has said why")
+        raise OSError(errno.EIO, "modprobe failed; see its message")
 
 
 def _say(data: bytes) -> None:

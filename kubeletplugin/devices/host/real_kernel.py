@@ -86,7 +86,8 @@ class _Calls:
         if late >= MOST_STUCK:
             raise OSError(
                 errno.EAGAIN,
-                f"{late} calls wait in the kernel for drivers that do not let go, so no other is made",
+                f"{late} calls wait in the kernel for drivers that do not release a device, so no other "
+                "call is made",
             )
 
 
@@ -139,7 +140,7 @@ class _Call:
         """What was read or printed; raises OSError with the kernel's number."""
         words, _, number = self.reap().decode(errors="replace").rpartition("\n")
         if not number.isdecimal():
-            raise OSError(errno.EIO, "the process that talks to the kernel ended early")
+            raise OSError(errno.EIO, "the process that talks to the kernel ended too early")
         code = int(number)
         # modprobe has one exit code for every failure; only its message says that the module is missing.
         if code == errno.EIO and _NO_SUCH_MODULE in words:

@@ -105,11 +105,11 @@ def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
 def _refusal(device: str, word: str) -> ClaimBlocked:
     if word.startswith(NEWER_SCHEMA):
         return ClaimBlocked(
-            f"device {device} was prepared by a newer version of the driver, whose journal has {word}, and "
+            f"device {device} was prepared by a newer version of the driver, whose journal has {word}, but "
             f"this version reads {NEWER_SCHEMA}{SCHEMA}",
-            "run that version until the claim is let go",
+            "run that version until the claim is released",
         )
     return ClaimBlocked(
         f"device {device} is of kind {word or 'unknown'}, which this version of the driver does not know",
-        "run the version of the driver that prepared it until the claim is let go",
+        "run the version of the driver that prepared it until the claim is released",
     )

@@ -110,7 +110,9 @@ class GroupBinder:
             try:
                 _give_back(one, self._files(one.address), partial(writer.done, one))
             except ClaimBlocked as error:
-                _log.warning("function not given back", function=one.pci, error=error.logged)
+                _log.warning(
+                    "cannot give a function back to its driver yet", function=one.pci, error=error.logged
+                )
                 first = first or error
                 continue
             writer.done(one, "given-back")
@@ -146,7 +148,7 @@ class GroupBinder:
         try:
             writer.record = GroupRecord.read(self.restore(writer.record.written, writer.note))
         except ClaimBlocked as error:
-            _log.error("group half bound", cause=cause.logged, error=error.logged)
+            _log.error("an IOMMU group is bound only in part", cause=cause.logged, error=error.logged)
 
     def _modules(self, functions: Sequence[PciAddress]) -> dict[PciAddress, str]:
         """The module for each function."""
@@ -210,13 +212,15 @@ def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done],
     Raises FunctionInUse while a process has it open, FunctionInDoubt, FunctionNotMoved.
     """
     if not files.is_there:
-        _log.warning("function is gone, nothing to give back", function=one.pci)
+        _log.warning("function is gone, so there is nothing to give back", function=one.pci)
         return
     override, driver = files.override(), files.driver()
     # It may be any of the names that these steps write, depending on how far the last one came.
     is_ours = override in {one.vfio, one.driver, one.override}
     if not is_ours:
-        _log.warning("driver_override of somebody else is left", function=one.pci, override=override)
+        _log.warning(
+            "driver_override was set by another program and stays", function=one.pci, override=override
+        )
     if driver == one.vfio:
         if users := files.users():
             raise in_use(one.address, driver, users)
@@ -230,7 +234,7 @@ def _give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done],
         done("giving-back")
         _bind_former(one, files, is_ours=is_ours)
     elif driver != one.driver:
-        _log.warning("function bound by somebody else is left", function=one.pci, driver=driver)
+        _log.warning("function was bound by another program and stays", function=one.pci, driver=driver)
     if is_ours:
         done("giving-back")
         _set(files, one.override)
@@ -244,7 +248,7 @@ def _bind_former(one: FunctionRecord, files: FunctionFiles, *, is_ours: bool) ->
         files.offer("the driver that its driver_override names")
         return
     if not files.has_driver(one.driver):
-        _log.warning("former driver is not loaded", function=one.pci, driver=one.driver)
+        _log.warning("the function's former driver is not loaded", function=one.pci, driver=one.driver)
         return
     _set(files, one.driver)
     try:
@@ -275,27 +279,29 @@ def functions_to_bind(
     """
     if group is None or all(one.pci != pci for one in group.functions):
         raise NodeIncomplete(
-            f"{pci} is in no IOMMU group, so a virtual machine could reach all of the node's memory by it",
+            f"{pci} is in no IOMMU group, so a virtual machine could reach all of the node's memory "
+            "through it",
             "turn on the IOMMU in the firmware and for the kernel (intel_iommu=on), then restart the node; "
             "vfio's mode without an IOMMU is never used",
         )
     others = [str(one.pci) for one in group.gpus if one.pci not in gpus]
     if others:
         raise ClaimRefused(
-            f"{pci} shares IOMMU group {group.number} with {', '.join(others)}, which was not asked for",
-            "a group goes to one virtual machine as a whole: ask for all of its GPUs in one claim",
+            f"{pci} shares IOMMU group {group.number} with {', '.join(others)}, which the claim does not "
+            "ask for",
+            "a virtual machine gets a group as a whole: ask for all of its GPUs in one claim",
         )
     for one in group.endpoints:
         if one.virtual:
             raise ClaimBlocked(
-                f"{one.pci} has {len(one.virtual)} virtual functions, which would be without their GPU",
-                f"end what uses them, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
+                f"{one.pci} has {len(one.virtual)} virtual functions, which cannot stay without their GPU",
+                f"end their users, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
             )
     others_at_work = (one for one in group.used_by_the_node if one.pci not in gpus)
     at_work = [f"{one.pci} ({one.driver})" for one in others_at_work]
     if at_work:
         raise ClaimBlocked(
             f"{pci} shares IOMMU group {group.number} with {', '.join(at_work)}, which the node would lose",
-            "unbind that from its driver if nothing needs it, or move it to another slot",
+            "unbind it from its driver if nothing needs it, or move it to another slot",
         )
     return tuple(sorted(group.endpoints, key=lambda one: (not one.is_gpu, one.pci)))

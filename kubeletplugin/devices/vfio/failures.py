@@ -28,7 +28,7 @@ def in_use(pci: PciAddress, driver: str, users: Sequence[User]) -> FunctionInUse
     """The error for a function that a process has open."""
     who, for_log = shown(users)
     return FunctionInUse(
-        f"{pci} cannot be taken from {driver or 'its user'}: it is in use",
+        f"cannot take {pci} from {driver or 'its user'}: it is in use",
         f"it is tried again; end {who}",
         for_log=for_log,
     )
@@ -37,9 +37,9 @@ def in_use(pci: PciAddress, driver: str, users: Sequence[User]) -> FunctionInUse
 def in_doubt(pci: PciAddress, what: str, seconds: float, users: Sequence[User]) -> FunctionInDoubt:
     """The error for a function whose lock the kernel still holds."""
     return FunctionInDoubt(
-        f"{pci} is in doubt: the kernel has not ended {what} within {seconds:g} s",
-        "it goes on by itself once nothing uses the function any more; look for its address in the kernel "
-        "log (dmesg)",
+        f"the state of {pci} is unknown: the kernel has not finished {what} within {seconds:g} s",
+        "it continues once nothing uses the function any more; look for its address in the kernel log "
+        "(dmesg)",
         for_log=f"in use by {named(users)}" if users else "",
     )
 
@@ -48,7 +48,7 @@ def refused(pci: PciAddress, what: str, error: OSError) -> FunctionNotMoved:
     """The error for a write that the kernel refused with an error number."""
     return FunctionNotMoved(
         f"{pci}: {what} failed: {error.strerror or error}",
-        "it is tried again; the kernel log (dmesg) says why, where the driver told",
+        "it is tried again; the kernel log (dmesg) may say why",
     )
 
 
@@ -56,14 +56,14 @@ def without_effect(pci: PciAddress, what: str, found: str) -> FunctionNotMoved:
     """The error for a write that succeeded but after which the kernel shows something else."""
     return FunctionNotMoved(
         f"{pci}: {what}, but it has {found}",
-        "it is tried again; see whether another program binds this function, and what the kernel log (dmesg) "
-        "says of it",
+        "it is tried again; check whether another program binds this function, and look for its address in "
+        "the kernel log (dmesg)",
     )
 
 
 def moved(pci: PciAddress, driver: str) -> FunctionNotMoved:
     """The error for a function that somebody else bound to a driver that is not in the record."""
     return FunctionNotMoved(
-        f"{pci} was bound to {driver} by somebody else",
-        "take it back from there, or delete the pod; it is left as it is",
+        f"another program bound {pci} to {driver}",
+        "unbind it from there, or delete the pod; the driver leaves it as it is",
     )

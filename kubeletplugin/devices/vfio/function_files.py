@@ -83,7 +83,7 @@ class FunctionFiles:
         try:
             text = self._kernel.read(self._override, self._deadlines.override)
         except TimeoutError as error:
-            raise self._doubt("what it was told before", self._deadlines.override) from error
+            raise self._doubt("an earlier change of it", self._deadlines.override) from error
         except OSError as error:
             raise failures.refused(self.pci, "reading its driver_override", error) from error
         name = text.removesuffix("\n")

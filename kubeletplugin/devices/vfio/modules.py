@@ -76,10 +76,10 @@ def load_module(kernel: Kernel, module: str, deadline_seconds: float, without: s
     except TimeoutError as error:
         raise ClaimBlocked(
             f"the kernel module {module} was not loaded within {deadline_seconds:g} s",
-            "it is tried again; look for what keeps it in the kernel log (dmesg)",
+            "it is tried again; look for the cause in the kernel log (dmesg)",
         ) from error
     except OSError as error:
         raise NodeIncomplete(
-            f"the kernel module {module} cannot be loaded: {error.strerror or error}",
+            f"cannot load the kernel module {module}: {error.strerror or error}",
             f"install the kernel's modules on the node{without}",
         ) from error

@@ -75,7 +75,7 @@ def named(users: Iterable[User]) -> str:
     """The users for a sentence: at most five by name, "a process that could not be found" for none."""
     found = list(users)
     if not found:
-        return "a process that could not be found"
+        return "a process that was not found"
     text = ", ".join(map(str, found[:MOST_NAMED]))
     return text if len(found) <= MOST_NAMED else f"{text} and {len(found) - MOST_NAMED} more"
 
@@ -93,7 +93,7 @@ def shown(users: Iterable[User]) -> tuple[str, str]:
     """
     found = list(users)
     text = named(found)
-    return ("processes that the node's log names" if any(one.pod_uid for one in found) else text), text
+    return ("the processes that the node's log names" if any(one.pod_uid for one in found) else text), text
 
 
 def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:

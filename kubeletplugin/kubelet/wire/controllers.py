@@ -83,17 +83,17 @@ class Controllers:
             self._changed.wait_for(lambda: self._failure(number) or not self._silent(number), wait_seconds)
             failure, silent = self._failure(number), self._silent(number)
         if failure:
-            raise NotLetGo(f"the controller of this node cannot let go of the GPU: {failure}", _AGAIN)
+            raise NotLetGo(f"the controller of this node cannot release the GPU: {failure}", _AGAIN)
         if silent:
             raise NotLetGo(
-                f"the controller of this node did not let go of the GPU within {wait_seconds:.0f} s",
-                "see its log, and end it if it hangs: another one takes its place",
+                f"the controller of this node did not release the GPU within {wait_seconds:.0f} s",
+                "see its log, and delete its pod if it hangs: a new one takes its place",
             )
 
     def _failure(self, number: int) -> str:
         """Why a controller cannot close NVML; empty if no failure is known."""
         if "" in self._listening:
-            return "it is of a version that does not know passthrough; an update of it has to end first"
+            return "it is of a version without passthrough; wait until its update has ended"
         return next((why for answered, why in self._answers.values() if answered >= number and why), "")
 
     def _silent(self, number: int) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class MpsStates:
 def checked_name(name: str) -> str:
     """The name itself if it may become the name of a folder; raises ClaimRefused."""
     if not _NAME.fullmatch(name):
-        raise ClaimRefused(f"{name[:64]!r} is no name of an MPS daemon", "give the name of a device")
+        raise ClaimRefused(f"{name[:64]!r} is not a name of an MPS daemon", "give the name of a device")
     return name
 
 
@@ -69,16 +69,18 @@ def checked_daemon(daemon: MpsDaemon) -> MpsDaemon:
     checked_name(daemon.name)
     devices, pinned = daemon.devices, daemon.pinned_memory_mib
     if not 0 < len(devices) <= MOST_DEVICES or len(set(devices)) != len(devices):
-        raise _refused(daemon, f"serves 1 to {MOST_DEVICES} devices, each once, not {len(devices)}")
+        raise _refused(daemon, f"must serve 1 to {MOST_DEVICES} different devices, not {len(devices)}")
     for device in devices:
         if not _DEVICE.fullmatch(device):
-            raise _refused(daemon, f"cannot serve {device[:64]!r}, which is no UUID of a GPU or a MIG device")
+            raise _refused(
+                daemon, f"cannot serve {device[:64]!r}, which is not the UUID of a GPU or a MIG device"
+            )
     if len(devices) > 1 and any(device.startswith("MIG-") for device in devices):
-        raise _refused(daemon, "serves a single MIG device: CUDA sees no more than one")
+        raise _refused(daemon, "must serve a single MIG device, since CUDA sees no more than one")
     if not 1 <= daemon.active_thread_percentage <= MOST_PERCENT:
-        raise _refused(daemon, f"gives clients 1 to 100 percent, not {daemon.active_thread_percentage}")
+        raise _refused(daemon, f"must give clients 1 to 100 percent, not {daemon.active_thread_percentage}")
     if len(pinned) > len(devices) or not all(0 <= mib <= MOST_PINNED_MIB for mib in pinned):
-        raise _refused(daemon, f"has {len(devices)} devices, whose limits cannot be {list(pinned)} MiB")
+        raise _refused(daemon, f"has {len(devices)} devices, and their limits cannot be {list(pinned)} MiB")
     return daemon
 
 

@@ -44,7 +44,7 @@ class SelfCheck:
         silent_seconds = self._clock() - self._answered_at
         if silent_seconds <= SILENT_SECONDS:
             return ""
-        return f"nobody has answered at {self._socket} for {silent_seconds:.0f} s"
+        return f"no answer at {self._socket} for {silent_seconds:.0f} s"
 
     def _is_answered(self) -> bool:
         with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:

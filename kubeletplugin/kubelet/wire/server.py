@@ -64,7 +64,7 @@ class SocketServer:
             self._bind()
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"cannot serve at {self.path}: {error}", "give a folder that this process may write to"
+                f"cannot serve at {self.path}: {error}", "give a folder to which this process may write"
             ) from error
         _log.info("serving", socket=str(self.path))
 
@@ -103,7 +103,7 @@ class SocketServer:
         except FileNotFoundError:
             return
         except OSError as error:
-            _log.warning("could not remove socket", socket=str(self.path), error=str(error))
+            _log.warning("cannot remove the socket", socket=str(self.path), error=str(error))
 
 
 def refuse_if_taken(path: Path) -> None:
@@ -116,7 +116,7 @@ def refuse_if_taken(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"{path} is there and is no socket", "remove it or give another folder")
+        raise ConfigError(f"{path} exists and is not a socket", "remove it, or give another folder")
     if is_answered(path):
         raise ConfigError(
             f"another server answers at {path}",

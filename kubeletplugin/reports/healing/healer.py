@@ -100,7 +100,7 @@ class Healer:
             else:
                 yield self._in_the_way("looked", gpus)
         except DriverError as error:
-            _log.warning("GPU not healed", gpus=list(map(str, gpus)) or request.gpu, error=error.logged)
+            _log.warning("cannot heal the GPU", gpus=list(map(str, gpus)) or request.gpu, error=error.logged)
             yield HealProgress("failed", gpus, message=str(error))
 
     def finish(self) -> None:
@@ -118,7 +118,9 @@ class Healer:
                         self._resetting.restore([PciAddress.parse(record.pci)])
                 except DriverError as error:
                     left = True
-                    _log.warning("persistence mode not put back yet", gpu=record.pci, error=error.logged)
+                    _log.warning(
+                        "cannot turn persistence mode on again yet", gpu=record.pci, error=error.logged
+                    )
         self._may_be_unfinished = left
 
     def _heal(self, gpus: tuple[PciAddress, ...], wait_seconds: float) -> Iterator[HealProgress]:
@@ -145,7 +147,7 @@ class Healer:
             raise
         except NvmlError as error:
             # The fault may be in the driver itself. nvidia-smi then says which others must be reset too.
-            _log.warning("which GPUs are linked is not known", error=error.logged)
+            _log.warning("cannot read which GPUs are linked", error=error.logged)
         pci = pci or next((gpu.pci for gpu in gpus if gpu.uuid == text), None)
         if pci is None:
             raise ClaimBlocked(f"this node has no GPU {text}", "name one by its PCI address")
@@ -153,12 +155,12 @@ class Healer:
         for one in found:
             function = read_function(self._sysfs_root, one)
             if function is None or not function.is_gpu:
-                raise ClaimBlocked(f"there is no GPU at {one}", "see that it is on the bus: lspci -d 10de:")
+                raise ClaimBlocked(f"there is no GPU at {one}", "check that it is on the bus: lspci -d 10de:")
             # nvidia-smi resets only GPUs that the NVIDIA driver has.
             if function.driver != NVIDIA_KERNEL_DRIVER:
                 raise ClaimBlocked(
                     f"GPU {one} has the kernel driver {function.driver or 'none'}, not NVIDIA's",
-                    "a virtual machine resets what it is given; end it, or bind the GPU to nvidia",
+                    "a virtual machine resets its GPUs itself; end it, or bind the GPU to nvidia",
                 )
         return found
 
@@ -191,7 +193,7 @@ class Healer:
     @contextmanager
     def _kept_away(self, gpus: Sequence[PciAddress]) -> Iterator[None]:
         """Keep the scheduler from choosing the GPUs' devices during the block."""
-        why = "it is being reset, or waits for that"
+        why = "it is being reset, or waits for its reset"
         self._watch.healing(tuple(BlockedPlacement(pci, None, "healing", why) for pci in gpus))
         try:
             yield
@@ -207,7 +209,7 @@ class Healer:
                 return
             if time.monotonic() >= deadline:
                 raise ClaimBlocked(
-                    f"not reset, since after {wait_seconds:.0f} s there are still {_named(seen)}",
+                    f"not reset, because after {wait_seconds:.0f} s there are still {_named(seen)}",
                     "end them, then try again",
                 )
             yield seen
@@ -221,7 +223,7 @@ class Healer:
             # A claim may have come before the locks were taken; from now on none can.
             seen = self._in_the_way("looked", gpus)
             if seen.claims:
-                raise ClaimBlocked(f"not reset, since there came {_named(seen)}", "try again")
+                raise ClaimBlocked(f"not reset, because of new users: {_named(seen)}", "try again")
             # What ended shares left behind, such as compute modes and time-slices, is undone before.
             self._shares.clear(reach, "")
             self._step("sharing cleared")
@@ -350,7 +352,7 @@ class _Resetting:
         try:
             return bool(self._persistence.is_on(pci))
         except NvmlError as error:  # a faulty GPU may not answer
-            _log.warning("persistence mode is not known", gpu=str(pci), error=error.logged)
+            _log.warning("cannot read persistence mode", gpu=str(pci), error=error.logged)
             return False
 
     def _reset(self, gpus: Sequence[PciAddress]) -> None:
@@ -361,7 +363,7 @@ class _Resetting:
             using = self._using(gpus)
             if using:
                 raise ClaimBlocked(
-                    f"not reset, since it is used by {named(using)}", "end them, then try again"
+                    f"not reset, because it is used by {named(using)}", "end them, then try again"
                 )
             self._gpu_reset.reset(gpus)
             self._step("reset")
@@ -379,7 +381,8 @@ class _Resetting:
             except NvmlError as error:
                 raise ClaimBlocked(
                     f"not reset: {error.what}",
-                    "delete the plugin's pod on the node and ask again; where it stays, restart the machine",
+                    "delete the plugin's pod on the node and try again; if that does not help, restart the "
+                    "machine",
                 ) from error
             yield
 
@@ -388,7 +391,7 @@ class _Resetting:
         try:
             self.restore(gpus)
         except DriverError as error:
-            _log.warning("persistence mode not put back yet", error=error.logged)
+            _log.warning("cannot turn persistence mode on again yet", error=error.logged)
 
     def _check(self, pci: PciAddress) -> None:
         """Raise ClaimBlocked unless NVML has the GPU again."""
@@ -397,5 +400,5 @@ class _Resetting:
             self._discovery.identity(pci)
         except NvmlError as error:
             raise ClaimBlocked(
-                f"GPU {pci} was reset and does not answer: {error.what}", "restart the machine"
+                f"GPU {pci} was reset but does not answer: {error.what}", "restart the machine"
             ) from error

@@ -59,7 +59,7 @@ class HealRecords:
             # Records of an earlier boot mean nothing any more.
             return tuple(record for record in self._files.records() if record.boot_id == self._boot_id)
         except StorageError as error:
-            _log.warning("former resets are not known", error=str(error))
+            _log.warning("cannot read the records of earlier resets", error=str(error))
             return ()
 
     def put(self, record: HealRecord) -> None:
@@ -68,7 +68,7 @@ class HealRecords:
 
 
 def _damaged(pci: str, damage: Damage[HealRecord]) -> Kept[HealRecord]:
-    _log.warning("record of a reset cannot be read", gpu=pci, reason=damage.reason)
+    _log.warning("cannot read the record of a reset", gpu=pci, reason=damage.reason)
     # No value: the record counts as missing.
     return Kept(None, damage.reason)
 
@@ -82,7 +82,7 @@ def _read(pci: str, data: bytes) -> HealRecord:
     """Decode a GPU's record; raises one of ``MALFORMED`` if it is not valid."""
     body = decode_json(data)
     if body["pci"] != pci:
-        raise ValueError(f"it is of {body['pci']}")
+        raise ValueError(f"it belongs to {body['pci']}")
     return HealRecord(
         pci, str(body["boot_id"]), body["persistent"] is True, int(body["healed_unix_milliseconds"])
     )

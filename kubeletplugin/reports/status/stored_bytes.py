@@ -51,7 +51,7 @@ def with_statuses(stored: bytes, entries: Iterable[Mapping[str, Any]]) -> bytes:
 
 def _envelope(stored: bytes) -> pb.Unknown:
     if not stored.startswith(_MAGIC):
-        raise NotStoredBytes("the body has not the protobuf envelope of Kubernetes")
+        raise NotStoredBytes("the body does not have the protobuf envelope of Kubernetes")
     try:
         return pb.Unknown.FromString(stored[len(_MAGIC) :])
     except DecodeError as error:

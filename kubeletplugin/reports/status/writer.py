@@ -209,7 +209,7 @@ def health_change(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[s
             if was is None or not _is_ill(was) or was.get("reason") != now["reason"]:
                 sick.append(f"{entry['device']}: {now['message'] or now['reason']}")
         elif was is not None and _is_ill(was):
-            well.append(f"{entry['device']} is well again")
+            well.append(f"{entry['device']} is healthy again")
     return HealthChange(tuple(sick), tuple(well))
 
 

@@ -75,11 +75,11 @@ class UseReader:
                 self._discovery.read(jobs) if jobs else {}
             )
         except DriverError as error:
-            _log.debug("use of GPUs is not known", error=str(error))
+            _log.debug("cannot read the use of GPUs", error=str(error))
             found = {}
         for pci, reading in found.items():
             if isinstance(reading, NvmlCallFailed):
-                _log.debug("use of a GPU is not known", gpu=str(pci), error=str(reading))
+                _log.debug("cannot read the use of a GPU", gpu=str(pci), error=str(reading))
             else:
                 gpus[str(pci)] = reading
         pids = {one.pid for reading in gpus.values() for one in reading.processes or ()}
@@ -97,7 +97,7 @@ class UseReader:
         try:
             return self._memory()
         except DriverError as error:
-            _log.warning("what containers use of GPUs is not known", error=str(error))
+            _log.warning("cannot read what containers use of GPUs", error=str(error))
             return None
 
 

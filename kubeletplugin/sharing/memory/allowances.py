@@ -15,7 +15,7 @@ from kubeletplugin.sharing.memory.division import extras
 Device = tuple[str, str]
 """Claim UID and CDI device."""
 
-_PREPARE_AGAIN = "delete the pod, so that its claim is prepared anew"
+_PREPARE_AGAIN = "delete the pod, so that its claim is prepared again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,26 @@ class Allowances:
         now = standing(entry, self._era())
         if entry is None or now.state in ("released", "releasing"):
             raise ClaimRefused(
-                f"claim {start.claim_uid} is not prepared on this node, so no container can have its devices",
+                f"claim {start.claim_uid} is not prepared on this node, so no container can get its devices",
                 _PREPARE_AGAIN,
             )
         if now.ended:
             raise ClaimRefused(
-                f"claim {entry.owner} was prepared before the node, or its NVIDIA driver, was started anew",
+                f"claim {entry.owner} was prepared before the node was restarted, or before its NVIDIA "
+                "driver was reloaded",
                 _PREPARE_AGAIN,
             )
         found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
         if found is None:
             raise ClaimRefused(
-                f"claim {entry.owner} has no device {start.cdi_device} whose memory is "
-                "limited, so a container with it cannot be held to anything",
+                f"claim {entry.owner} has no device {start.cdi_device} with a memory limit, so the "
+                "container cannot be limited",
                 _PREPARE_AGAIN,
             )
         if found.has_several_gpus:
             raise ClaimRefused(
-                f"{found.name} lies on several GPUs, and a limit of memory holds on one",
-                "use a class whose devices lie on one GPU each",
+                f"{found.name} spans several GPUs, but a memory limit applies to one",
+                "use a class whose devices are on one GPU each",
             )
         return found
 

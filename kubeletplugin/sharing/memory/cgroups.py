@@ -44,7 +44,7 @@ class RealCgroups:
         # In the root of cgroup v2 this file always exists. In hybrid mode the root is a tmpfs without it.
         if not (self._root / "cgroup.controllers").exists():
             raise ClaimRefused(
-                "the node has cgroup v1, and NVML limits memory by groups of cgroup v2 alone",
+                "the node has cgroup v1, but NVML limits memory only by groups of cgroup v2",
                 "start the node with systemd.unified_cgroup_hierarchy=1, or set `memoryLimits: false` in the "
                 "node configuration",
             )
@@ -54,22 +54,22 @@ class RealCgroups:
         if path is None or not path.startswith("/") or path.endswith(_DELETED):
             raise ClaimBlocked(
                 f"the container has no control group of cgroup v2: {proc_cgroup[:200].strip()!r}",
-                "see whether it has ended meanwhile",
+                "check whether it has ended",
             )
         # The kernel shows a group outside of the reader's cgroup namespace as a path that begins with "/..".
         if ".." in PurePosixPath(path).parts or "\0" in path:
             raise ClaimBlocked(
-                f"the container's control group {path!r} lies outside of what the hook can see",
+                f"the container's control group {path!r} is outside of what the hook can see",
                 "run the container runtime's hooks in the node's own cgroup namespace",
             )
         if path == "/":
             raise ClaimBlocked(
-                "the container lies in the root of all control groups, which NVML cannot limit",
+                "the container is in the root of all control groups, which NVML cannot limit",
                 "have the container runtime make a control group for each container",
             )
         inode = self._inode(self._root / path.lstrip("/"))
         if inode is None:
-            raise ClaimBlocked(f"the control group {path} is gone", "see whether the container has ended")
+            raise ClaimBlocked(f"the control group {path} is gone", "check whether the container has ended")
         return Cgroup(str(_NVML_MOUNT / path.lstrip("/")), inode)
 
     def is_there(self, cgroup: Cgroup) -> bool:

@@ -182,7 +182,7 @@ class ClaimMemory:
             self._has_parts = True
             self._bursts |= gpu.bursts
         _log.info(
-            "container is held to its memory",
+            "GPU memory of a container is limited",
             uid=start.claim_uid,
             device=start.cdi_device,
             container=start.container,
@@ -199,13 +199,13 @@ class ClaimMemory:
             try:
                 lock.enter_context(self._locks.holding([memory_key(pci)], _LOCK_SECONDS))
             except ClaimBlocked as error:
-                _log.info("memory limits of a GPU are looked at later", gpu=pci, error=error.logged)
+                _log.info("memory limits of a GPU are checked later", gpu=pci, error=error.logged)
                 return None, True
             try:
                 gpu = OneGpu(pci, self._ports)
                 return self._check_locked(gpu, listed), gpu.bursts
             except DriverError as error:
-                _log.warning("memory limits of a GPU are not looked after", gpu=pci, error=error.logged)
+                _log.warning("cannot check the memory limits of a GPU", gpu=pci, error=error.logged)
                 parts = self._ports.ledger.on_gpu(pci)
                 return {(part.claim_uid, part.cdi_device): str(error) for part in parts}, True
 
@@ -235,7 +235,7 @@ class ClaimMemory:
         try:
             return self._listed()
         except DriverError as error:
-            _log.warning("how many containers have a claim is not known", error=error.logged)
+            _log.warning("cannot read how many containers use a claim", error=error.logged)
             return None
 
     def _refuse_unreadable(self, allowance: Allowance) -> None:
@@ -243,15 +243,15 @@ class ClaimMemory:
         wrong = self._ports.ledger.wrong(allowance.device[0], allowance.pci)
         if wrong:
             raise ClaimBlocked(
-                f"what the containers of claim {allowance.device[0]} have of GPU {allowance.pci} cannot be "
-                f"read: {wrong}",
-                "delete the pods of the claim, so that it is prepared anew",
+                f"cannot read what the containers of claim {allowance.device[0]} have of GPU "
+                f"{allowance.pci}: {wrong}",
+                "delete the pods of the claim, so that it is prepared again",
             )
 
     def _unreadable(self, pci: str) -> dict[Device, str]:
         allowed = self._ports.allowances.on_gpu(pci, lambda: 0, ())
         found = {device: self._ports.ledger.wrong(device[0], pci) for device in allowed}
-        return {device: f"its ledger cannot be read: {wrong}" for device, wrong in found.items() if wrong}
+        return {device: f"cannot read its ledger: {wrong}" for device, wrong in found.items() if wrong}
 
 
 def _part(start: ContainerStart, allowance: Allowance, group: Cgroup) -> Part:
@@ -277,7 +277,7 @@ class _MemoryUses:
         try:
             limits = self._ports.limits.read_beside(pci, (part.cgroup.path for part in parts))
         except NvmlError as error:
-            _log.warning("used memory is not known", gpu=pci, error=error.logged)
+            _log.warning("cannot read the used memory", gpu=pci, error=error.logged)
             limits = {}
         # NVML says what a group uses as a whole. It is divided among the group's parts: the first ones are
         # filled, and the last one gets all that is left, even if that is more than its limit.

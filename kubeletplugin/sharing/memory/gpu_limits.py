@@ -87,9 +87,9 @@ class GpuLimits:
         if limits is None or limits.hard_bytes > portion.hard_bytes:
             held = "none" if limits is None else f"{limits.hard_bytes} bytes"
             raise NotHeld(
-                f"NVML took a limit of {portion.hard_bytes} bytes for a container on GPU {pci} and holds "
-                f"{held}, so the container could take the memory of others",
-                "look for NVIDIA messages in the kernel log; restart the node if it lasts",
+                f"NVML accepted a limit of {portion.hard_bytes} bytes for a container on GPU {pci} but "
+                f"reports {held}, so the container could take the memory of others",
+                "look for NVIDIA messages in the kernel log; restart the node if this lasts",
                 for_log=cgroup,
             )
         key, found = (pci, cgroup, portion), Portion(limits.soft_bytes, limits.hard_bytes)
@@ -120,9 +120,9 @@ def _set(
         if error.code != Code.NOT_FOUND:
             raise
         raise ClaimBlocked(
-            "NVML finds no place for a limit in the container's control group: its controller dmem is not "
-            "enabled there, or the group is gone",
-            "see that the container runtime enables the controllers of the containers that it makes",
+            "NVML cannot set a limit for the container's control group: its controller dmem is not "
+            "enabled, or the group is gone",
+            "check that the container runtime enables the controllers for its containers",
             for_log=cgroup,
         ) from error
     return _read(device, watch, cgroup)

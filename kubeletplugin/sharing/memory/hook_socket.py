@@ -107,7 +107,7 @@ class HookSocket:
             self._bind()
         except OSError as error:
             raise StorageError(
-                f"the socket {self.path} cannot be made: {error.strerror}",
+                f"cannot make the socket {self.path}: {error.strerror}",
                 "make --plugins-dir writable and free space there",
             ) from error
         _log.info("serving", socket=str(self.path))
@@ -164,7 +164,7 @@ class HookSocket:
         for path in folder.glob(f"*{_SUFFIX}"):
             if not path.name.startswith(".") and not is_answered(path):
                 path.unlink(missing_ok=True)
-                _log.info("socket of an instance that is gone removed", socket=str(path))
+                _log.info("removed the socket of an instance that is gone", socket=str(path))
 
     def _accepted(self, listener: socket.socket, wake: socket.socket) -> Iterator[socket.socket]:
         """The connections of hooks, until ``stop``."""
@@ -187,7 +187,7 @@ class HookSocket:
                 return
             # EMFILE, for instance. The connection stays in the backlog, so select() would return at once.
             except OSError as error:
-                _log.warning("a hook cannot be answered yet", error=str(error))
+                _log.warning("cannot answer a hook yet", error=str(error))
                 self._stopped.wait(_AGAIN_SECONDS)
                 return
             yield connection
@@ -201,7 +201,7 @@ class HookSocket:
     def _start_thread(self, connection: socket.socket) -> None:
         self._under_way = [one for one in self._under_way if one.is_alive()]
         if len(self._under_way) >= MOST_AT_ONCE:
-            _log.warning("more containers start than are looked after, their hooks ask again")
+            _log.warning("too many containers start at once; their hooks ask again")
             connection.close()
             return
         # A daemon thread: one that hangs must not keep the process from ending. A hook that gets no answer
@@ -218,7 +218,7 @@ class HookSocket:
                     connection.settimeout(_WRITE_SECONDS)
                     connection.sendall(answer)
             except OSError as error:
-                _log.warning("a hook went away before it was answered", error=str(error))
+                _log.warning("cannot answer a hook, which has closed its connection", error=str(error))
 
     def _answer(self, connection: socket.socket) -> bytes:
         """The answer; empty if the caller sends nothing, like an instance that checks for stale sockets."""
@@ -228,7 +228,7 @@ class HookSocket:
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         if user not in (0, os.geteuid()):
-            _log.warning("only root may ask", process=process, user=user)
+            _log.warning("refused a hook that does not run as root", process=process, user=user)
             return no(f"user {user} may not ask: the container runtime has to run hooks as root (permanent)")
         try:
             line = _line(connection)
@@ -237,9 +237,9 @@ class HookSocket:
             start = container_start(line)
         except (MalformedCall, TimeoutError) as error:
             reason = str(error) if isinstance(error, MalformedCall) else "it did not end in time"
-            _log.warning("a hook's call is not understood", process=process, reason=reason)
+            _log.warning("cannot read a hook's call", process=process, reason=reason)
             return no(
-                f"the plugin does not understand the hook's call, {reason}: see the plugin's log (permanent)"
+                f"the plugin cannot read the hook's call, because {reason}: see the plugin's log (permanent)"
             )
         return self._decide(start)
 
@@ -291,16 +291,16 @@ def container_start(line: bytes) -> ContainerStart:
     try:
         body = decode_json(line)
     except ValueError as error:
-        raise MalformedCall(f"it is no JSON: {type(error).__name__}") from error
+        raise MalformedCall(f"it is not JSON: {type(error).__name__}") from error
     if not isinstance(body, dict):
-        raise MalformedCall("it is no JSON object")
+        raise MalformedCall("it is not a JSON object")
     if body.get("version") != PROTOCOL:
-        raise MalformedCall(f"it is not in version {PROTOCOL} of the protocol")
+        raise MalformedCall(f"it does not have version {PROTOCOL} of the protocol")
     claim_uid, cdi_device = _text(body, "claim"), _text(body, "device")
     if not is_safe_uid(claim_uid):
-        raise MalformedCall("its claim is no UID")
+        raise MalformedCall("its claim is not a UID")
     if _CDI_DEVICE.fullmatch(cdi_device) is None or not cdi_device.startswith(f"{claim_uid}-"):
-        raise MalformedCall("its device is none of its claim")
+        raise MalformedCall("its device is not one of its claim")
     # The state that the runtime writes to the hook's stdin (OCI runtime specification).
     state = body.get("state")
     if not isinstance(state, dict):
@@ -309,7 +309,7 @@ def container_start(line: bytes) -> ContainerStart:
     if _CONTAINER_ID.fullmatch(container_id) is None:
         raise MalformedCall("its state has no id of a container")
     if not 0 < len(cgroup) <= _MOST_CGROUP_CHARACTERS or not cgroup.replace("\n", " ").isprintable():
-        raise MalformedCall("its control group is none")
+        raise MalformedCall("its control group is not valid")
     namespace, pod, container = container_names(state.get("annotations"))
     return ContainerStart(claim_uid, cdi_device, container_id, cgroup, namespace, pod, container)
 

@@ -127,7 +127,7 @@ def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
     """The parts in a file, none if it is of another boot; raises one of ``MALFORMED``."""
     body = decode_json(data)
     if body["schema"] != SCHEMA:
-        raise ValueError(f"it has schema {body['schema']!r}, and this version reads {SCHEMA}")
+        raise ValueError(f"it has schema {body['schema']!r}, but this version reads {SCHEMA}")
     return tuple(_part(place, one) for one in body["parts"]) if body["boot_id"] == boot_id else ()
 
 
@@ -138,7 +138,7 @@ def _part(place: Place, body: Mapping[str, Any]) -> Part:
         _whole(body["cgroup"]["inode"]),
     )
     if soft_bytes > hard_bytes:
-        raise ValueError("it has a part that is guaranteed more than it may have")
+        raise ValueError("a part in it has a guarantee above its limit")
     name = body["name"]
     return Part(
         *place[:1],
@@ -154,11 +154,11 @@ def _part(place: Place, body: Mapping[str, Any]) -> Part:
 def _whole(value: Any) -> int:
     # In Python a bool is an int.
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no number of bytes")
+        raise ValueError(f"{value!r} is not a number of bytes")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value

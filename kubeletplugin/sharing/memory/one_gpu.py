@@ -73,7 +73,7 @@ class OneGpu:
         allowed = self._allowed(device)
         own = allowed.get(device)
         if own is None:
-            raise ClaimRefused(f"claim {part.claim_uid} was unprepared just now", "delete the pod")
+            raise ClaimRefused(f"claim {part.claim_uid} has just been unprepared", "delete the pod")
         targets = self._targets(own, listed, part)
         target = targets.pop(key)
         _refuse_too_little(own, part, target)
@@ -115,7 +115,7 @@ class OneGpu:
                 continue
             try:
                 self._hold(group, allowed)
-                _log.warning("memory limit was not as it had to be, and is set again", cgroup=group.path)
+                _log.warning("memory limit differed from the wanted one and was set again", cgroup=group.path)
             except DriverError as error:
                 faults |= self._fault(group, error)
         return faults
@@ -156,7 +156,7 @@ class OneGpu:
             try:
                 self._lower_leaving(part)
             except DriverError as error:
-                _log.warning("memory limit stays till its control group goes", error=error.logged)
+                _log.warning("memory limit stays until its control group is gone", error=error.logged)
         self._changed.discard(claim_uid)
         self._ports.ledger.forget(claim_uid, self.pci)
 
@@ -253,16 +253,14 @@ class OneGpu:
         held_bytes = sum(one.hard_bytes for one in others)
         if gpu_room_bytes < target.soft_bytes:
             raise ClaimBlocked(
-                f"the container is guaranteed {_mib(target.soft_bytes)} of GPU {self.pci}, and other claims "
-                f"use what they could have of it meanwhile: {_mib(max(0, gpu_room_bytes))} are left",
-                "it is tried again; others have to free memory, which nobody can take from them",
+                f"the container is guaranteed {_mib(target.soft_bytes)} of GPU {self.pci}, but only "
+                f"{_mib(max(0, gpu_room_bytes))} are free: other claims still use the rest as a burst",
+                "it is tried again; only the other claims can free this memory",
             )
         raise ClaimBlocked(
-            f"the container is to have {_mib(target.soft_bytes)} of the {_mib(own.memory.guaranteed_bytes)} "
-            f"of {own.name}, and the {len(others)} other containers of the claim use or have "
-            f"{_mib(held_bytes)}",
-            "it is tried again; end containers of the claim, or give each a part of its own in the "
-            "configuration",
+            f"the container needs {_mib(target.soft_bytes)} of the {_mib(own.memory.guaranteed_bytes)} of "
+            f"{own.name}, but the claim's {len(others)} other containers use or may use {_mib(held_bytes)}",
+            "it is tried again; end containers of the claim, or give each its own part in the configuration",
         )
 
     def _left(self, own: Allowance) -> int:
@@ -326,9 +324,9 @@ def _refuse_too_little(own: Allowance, part: Part, target: Portion) -> None:
     if target.soft_bytes >= SMALLEST_LIMIT_BYTES:
         return
     raise ClaimRefused(
-        f"{part.name} would have {_mib(target.soft_bytes)} of the {_mib(own.memory.guaranteed_bytes)} of "
-        f"{own.name}, and a program needs {_mib(SMALLEST_LIMIT_BYTES)} to begin",
-        "ask for more memory, or let fewer containers have the claim",
+        f"{part.name} would get {_mib(target.soft_bytes)} of the {_mib(own.memory.guaranteed_bytes)} of "
+        f"{own.name}, but a program needs {_mib(SMALLEST_LIMIT_BYTES)} to start",
+        "ask for more memory, or use the claim in fewer containers",
     )
 
 

@@ -70,7 +70,7 @@ def limits_fault(daemon: MpsDaemon, answers: Answers) -> str | None:
         return f"refused its limits: {' / '.join(answers.words)}"
     wanted = [mib for mib in daemon.pinned_memory_mib if mib]
     if not answers.percentages or len(answers.amounts) != len(wanted):
-        return f"did not say its limits, but {[*answers.percentages, *answers.amounts]}"
+        return f"did not report its limits, but {[*answers.percentages, *answers.amounts]}"
     percentage = answers.percentages[-1]  # the command that sets it may have answered with it as well
     if float(percentage) != daemon.active_thread_percentage:
         asked = daemon.active_thread_percentage
@@ -142,5 +142,5 @@ class Control:
     def _wrong(self, daemon: MpsDaemon, fault: str) -> ClaimBlocked:
         return ClaimBlocked(
             f"the MPS daemon {daemon.name} {fault}",
-            f"it is tried again; see {self._folder.logs}, and whether the GPU takes this limit",
+            f"it is tried again; see {self._folder.logs}, and check whether the GPU supports this limit",
         )

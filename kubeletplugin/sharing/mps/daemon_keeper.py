@@ -102,9 +102,9 @@ class DaemonKeeper:
         self._wanted = self._folder.read()
         if self._wanted is None:
             # Its settings are unknown until the plugin sends them again, so it is only reported.
-            self._tell(f"what it shall be is not known: {self._folder.record} is missing or was unreadable")
+            self._tell(f"its settings are not known: {self._folder.record} is missing or was unreadable")
             return
-        self._tell("it is looked for after a start of the supervisor")
+        self._tell("it is checked after a start of the supervisor")
         self._callbacks.soon(self._try_again)
 
     def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> None:
@@ -147,7 +147,7 @@ class DaemonKeeper:
         if not self._lock.acquire(timeout=max(0.0, timeout_seconds)):
             raise ClaimBlocked(
                 f"the MPS daemon {self.name} is still being worked on after {timeout_seconds:.0f} s",
-                "it is tried again; the supervisor's log says what takes so long",
+                "it is tried again; see the supervisor's log",
             )
         try:
             yield
@@ -240,7 +240,7 @@ class DaemonKeeper:
         said = f", and said: {words}" if words else ""
         return ClaimBlocked(
             f"the MPS daemon {self.name} did not start: {why}{said}",
-            "it is tried again; mend what it complains about",
+            "it is tried again; fix what it reports",
         )
 
     def _watch(self, process: DaemonProcess) -> None:
@@ -260,7 +260,9 @@ class DaemonKeeper:
                     self._failures = 0
                 words = self._folder.last_words()
                 said = f", and said: {words}" if words else ""
-                self._try_later(ClaimBlocked(f"the MPS daemon {self.name} {how}{said}", "it is started anew"))
+                self._try_later(
+                    ClaimBlocked(f"the MPS daemon {self.name} {how}{said}", "it is started again")
+                )
 
     def _release_process(self) -> str:
         """Release the process, which has ended; returns how it ended."""
@@ -336,14 +338,14 @@ def refuse_foreign_daemon(daemon: MpsDaemon, pipes: Path, proc: Path) -> None:
             command = f"echo quit | {processes.PIPE_DIRECTORY}={other.pipes} {CONTROL}"
             raise ClaimBlocked(
                 f"another MPS control daemon {how}: process {other.pid}, pipe directory {other.pipes}",
-                f"end it ({command}), or keep the GPU from it",
+                f"end it ({command}), or keep it away from the GPU",
             )
 
 
 def _serves(other: processes.MpsProcess, devices: tuple[str, ...]) -> str | None:
     """How another daemon serves one of the devices, None if it serves only others."""
     if other.environment is None:
-        return "may serve the same GPU, its environment cannot be read"
+        return "may serve the same GPU, but its environment cannot be read"
     if other.devices is None:
         return "serves all GPUs that it sees"
     for word in other.devices:
@@ -353,7 +355,7 @@ def _serves(other: processes.MpsProcess, devices: tuple[str, ...]) -> str | None
             return f"serves {named}"
         # An ordinal depends on what that daemon sees, which is not known here.
         if word.isdigit():
-            return f"may serve the same GPU, its {processes.VISIBLE_DEVICES} is {','.join(other.devices)}"
+            return f"may serve the same GPU: its {processes.VISIBLE_DEVICES} is {','.join(other.devices)}"
     return None
 
 

@@ -82,7 +82,7 @@ def start_daemon(
         output = os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(
-            f"{folder.output} cannot be written: {error.strerror}", f"make {folder.path} writable"
+            f"cannot write {folder.output}: {error.strerror}", f"make {folder.path} writable"
         ) from error
     try:
         # In a session of its own, it gets no signals that are sent to the supervisor's process group.

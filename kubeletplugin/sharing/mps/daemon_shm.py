@@ -69,8 +69,8 @@ class OwnMemory:
             return  # it cannot be found out; a container without the mount fails at its start
         if not is_host and not is_shared_mount(mps_dir, table):
             raise ConfigError(
-                f"what is mounted below {mps_dir} is not seen on the host, where containers get it from",
-                "give that volume mountPropagation: Bidirectional, or start with --shm node",
+                f"mounts below {mps_dir} are not visible on the host, so containers would not get them",
+                "set mountPropagation: Bidirectional for that volume, or start with --shm node",
             )
 
     def make(self, folder: DaemonFolder) -> None:
@@ -89,7 +89,7 @@ class OwnMemory:
                     mounts.mount_tmpfs(str(path), mib, mode, MOST_FILES)
                 except OSError as error:
                     raise NodeIncomplete(
-                        f"no tmpfs can be mounted at {path}: {error.strerror}", _WAY_OUT
+                        f"cannot mount a tmpfs at {path}: {error.strerror}", _WAY_OUT
                     ) from error
 
     def command(
@@ -111,7 +111,7 @@ class NodeMemory:
 
     def check(self, mps_dir: Path) -> None:
         """Always possible, and logged as a warning."""
-        _log.warning("MPS clients have the node's shared memory", mps_dir=str(mps_dir), shm=str(NODE_SHM))
+        _log.warning("MPS clients use the node's shared memory", mps_dir=str(mps_dir), shm=str(NODE_SHM))
 
     def make(self, folder: DaemonFolder) -> None:
         """Link the daemon's ``shm`` to the node's /dev/shm, unless it has one of its own."""

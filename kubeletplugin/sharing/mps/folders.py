@@ -81,11 +81,11 @@ class DaemonFolder:
         try:
             daemon = read_spec(data)
             if daemon.name != self.path.name:
-                raise ValueError(f"it is that of {daemon.name}")
+                raise ValueError(f"it belongs to {daemon.name}")
             return daemon
         except (ValueError, ClaimRefused) as error:
             aside = put_aside(self.record)
-            _log.error("record of an MPS daemon is unreadable", put_aside_as=str(aside), error=str(error))
+            _log.error("cannot read the record of an MPS daemon", put_aside_as=str(aside), error=str(error))
             return None
 
     def let_clients_in(self) -> None:
@@ -163,7 +163,9 @@ def known_names(mps_dir: Path) -> list[str]:
                 try:
                     names.append(checked_name(entry.name))
                 except ClaimRefused as error:
-                    _log.warning("folder is no MPS daemon's", folder=str(entry), error=str(error))
+                    _log.warning(
+                        "folder does not belong to an MPS daemon", folder=str(entry), error=str(error)
+                    )
     return names
 
 

@@ -61,4 +61,4 @@ if __name__ == "__main__":
     try:
         run_with_shm(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:])
     except OSError as error:
-        sys.exit(f"cannot start with a /dev/shm of its own: {error}")
+        sys.exit(f"cannot start with its own /dev/shm: {error}")

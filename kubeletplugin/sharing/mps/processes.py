@@ -81,7 +81,7 @@ def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
     try:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())  # noqa: PTH208
     except OSError as error:
-        raise ClaimBlocked(f"{proc} cannot be read: {error.strerror}", "mount it") from error
+        raise ClaimBlocked(f"cannot read {proc}: {error.strerror}", "mount it") from error
     found = (read_process(proc, pid) for pid in pids)
     return [process for process in found if process is not None]
 
@@ -167,7 +167,7 @@ def kill(pidfd: int, name: str) -> None:
         return
     if not ended_within(pidfd, _GONE_SECONDS):
         raise ClaimBlocked(
-            f"{name} does not end, although it was killed",
+            f"{name} was killed but has not ended",
             "it is tried again; a process that the NVIDIA driver holds needs the GPU to be reset",
         )
 

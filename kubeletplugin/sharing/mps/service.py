@@ -70,9 +70,9 @@ def refuse_newer(request: v1.Daemon) -> None:
     # The plugin may be updated before the supervisor, which nobody restarts while pods use its daemons.
     if request.protocol > PROTOCOL:
         raise ClaimBlocked(
-            f"the kubelet plugin speaks version {request.protocol} of the MPS protocol, and this MPS "
-            f"supervisor no more than {PROTOCOL}",
-            "delete the supervisor's pod, which ends the work of its clients: it comes back updated",
+            f"the kubelet plugin speaks version {request.protocol} of the MPS protocol, but this MPS "
+            f"supervisor supports at most {PROTOCOL}",
+            "delete the supervisor's pod, so that it is updated; this ends the work of its clients",
         )
 
 

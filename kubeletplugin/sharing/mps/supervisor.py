@@ -154,8 +154,8 @@ def _lock_folder(mps_dir: Path) -> int:
             descriptor = os.open(mps_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"the folder {mps_dir} cannot be used: {error.strerror}",
-                "give --mps-dir a folder to write to",
+                f"cannot use the folder {mps_dir}: {error.strerror}",
+                "set --mps-dir to a folder that the supervisor may write to",
             ) from error
         try:
             # The kernel releases this lock when the process ends. The daemons do not get the descriptor, so
@@ -164,7 +164,7 @@ def _lock_folder(mps_dir: Path) -> int:
         except BlockingIOError as error:
             os.close(descriptor)
             raise ConfigError(
-                f"another MPS supervisor has the folder {mps_dir}",
+                f"another MPS supervisor uses the folder {mps_dir}",
                 "end it, or give this one another --mps-dir",
             ) from error
         if _is_still(descriptor, mps_dir / _LOCK):
@@ -189,7 +189,7 @@ def _remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        _log.warning("file of the supervisor stays", path=str(path), error=error.strerror)
+        _log.warning("cannot remove a file of the supervisor", path=str(path), error=error.strerror)
 
 
 def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
@@ -220,7 +220,7 @@ class Watchdog:
         why_not = self._why_not()
         self._bad_checks = self._bad_checks + 1 if why_not else 0
         if self._bad_checks >= HANGING_CHECKS:
-            _log.error("the supervisor hangs and is started anew; its daemons go on", reason=why_not)
+            _log.error("the supervisor hangs and restarts itself; its daemons keep running", reason=why_not)
             self._restart()
 
 

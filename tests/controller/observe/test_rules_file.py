@@ -90,7 +90,7 @@ def test_a_file_that_is_gone_leaves_the_rules_and_is_told(file: File) -> None:
     file.path.unlink()
 
     assert file.forms() == ["whole"]
-    assert "cannot be read" in file.events.posted[0][2]
+    assert "cannot read" in file.events.posted[0][2]
 
 
 def test_a_file_that_is_good_again_counts_and_the_same_fault_later_is_told_again(file: File) -> None:
@@ -112,7 +112,7 @@ def test_at_first_a_wrong_file_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 def test_at_first_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         RulesFile(tmp_path / "missing.yaml", HeardEvents(), dict)
 
 
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_another_pool_does_no_harm_here(tmp_path: Path) -> No
 
     assert (file.forms(), file.forms()) == (["whole"], ["whole"])
     assert file.events.posted == []
-    [line] = [one for one in log.getvalue().splitlines() if "wrong for other nodes" in one]
+    [line] = [one for one in log.getvalue().splitlines() if "has mistakes that concern other nodes" in one]
     assert "the pool training of" in line
     assert "pools[1].rules[0].offer" in line
 
@@ -165,7 +165,7 @@ def test_what_becomes_wrong_with_the_own_pool_leaves_the_rules_and_is_told_once(
     [(_, reason, message)] = file.events.posted
     assert reason == "NodeConfigurationWrong"
     assert "the pool training" in message
-    assert "the rules before it stay" in message
+    assert "the former rules stay in effect" in message
 
 
 def test_a_node_whose_pool_was_never_right_has_no_rules(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_node_whose_pool_was_never_right_has_no_rules(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"the pool training .* pools\[1\]\.rules\[0\]\.offer"):
         file.forms()
-    assert "nothing is offered before it is right" in file.events.posted[0][2]
+    assert "nothing is offered until it is correct" in file.events.posted[0][2]
     file.labels = {"pool": "inference"}
     assert file.forms() == ["whole"]
 

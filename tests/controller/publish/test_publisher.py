@@ -355,7 +355,7 @@ def test_a_write_that_never_ends_is_work_that_hangs_and_waiting_for_a_change_is_
     published.start(gpus(1))
 
     hung = published.pulse.hung
-    eventually("the publisher's work hangs", hung, lambda what: what.startswith("publisher is at work"))
+    eventually("the publisher's work hangs", hung, lambda what: what.startswith("publisher has been running"))
     write.release()
 
     published.publishes(1)

@@ -245,7 +245,7 @@ def test_a_pool_whose_claims_cannot_be_listed_is_not_ready(
     published.publisher.offer(offers(DYNAMIC))
     published.start()
 
-    eventually("it says why", published.publisher.why_not_published, lambda why: "claims not listed" in why)
+    eventually("it says why", published.publisher.why_not_published, lambda why: "cannot list claims" in why)
     assert published.publisher.age_seconds() > 0
 
     becomes(published, offers(DYNAMIC))

@@ -18,7 +18,7 @@ from tests.controller.webhook.reviewed import (
 )
 
 SLICED = {"strategy": "TimeSlicing"}
-ALONE = "counts in a DeviceClass alone: use a class that allows it, or leave it out"
+ALONE = "is allowed only in a DeviceClass: use a class that sets it, or leave it out"
 
 
 def own(memory: Any, sharing: Any = None) -> Object:

@@ -47,7 +47,7 @@ def test_results_of_other_drivers_in_the_same_claim_are_skipped() -> None:
 
 @pytest.mark.parametrize("share_id", ["", "s", SHARE.upper() + "\n", "../../etc", [None], 7, {}])
 def test_a_share_id_that_is_no_uuid_is_refused(share_id: Any) -> None:
-    with pytest.raises(ClaimRefused, match="shareID is no UUID"):
+    with pytest.raises(ClaimRefused, match="shareID is not a UUID"):
         read_claim(allocated(result("gpu", shareID=share_id)), "u-1", OURS)
 
 
@@ -91,7 +91,8 @@ def test_configs_of_other_drivers_are_not_ours_to_judge() -> None:
 
 def test_a_replaced_claim_is_refused_for_good_with_both_uids() -> None:
     with pytest.raises(
-        ClaimRefused, match=r"team/train has UID u-1, but UID u-2 was asked for.*\(permanent\)"
+        ClaimRefused,
+        match=r"team/train has UID u-1, not UID u-2: it was deleted and created again.*\(permanent\)",
     ):
         read_claim(allocated(result()), "u-2", OURS)
 

@@ -22,7 +22,7 @@ from driver.errors import ClaimRefused
 
 HEAD = {"apiVersion": "resource.gpu-dra.dev/v1alpha1", "kind": "SharedGpuConfig"}
 GIB = 1 << 30
-NAME = "is no name that a container can have"
+NAME = "cannot be the name of a container"
 EITHER = "must have either factor or toFree: true"
 FACTOR = "must be a number from 1 to 1000"
 
@@ -125,7 +125,7 @@ def test_all_errors_come_together() -> None:
         f"at.memory.parts.A: {NAME}",
         "at.memory.parts.A: must be at least 512Mi",
         "at.memory.each: 'x' is not a quantity such as 80Gi, 1500m or 1e3",
-        "at.memory.burst: counts in a DeviceClass alone: use a class that allows it, or leave it out",
+        "at.memory.burst: is allowed only in a DeviceClass: use a class that sets it, or leave it out",
         f"at.memory.burst.factor: {FACTOR}",
         "at.memory.x: unknown field",
         "at.y: unknown field",
@@ -134,7 +134,7 @@ def test_all_errors_come_together() -> None:
 
 def test_a_claim_cannot_allow_itself_a_burst() -> None:
     for burst in ({"factor": 1}, {"toFree": True}):
-        with pytest.raises(MalformedConfig, match=r"memory\.burst: counts in a DeviceClass alone"):
+        with pytest.raises(MalformedConfig, match=r"memory\.burst: is allowed only in a DeviceClass"):
             decoded({"burst": burst}, of_class=False)
 
 

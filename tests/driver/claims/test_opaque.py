@@ -40,7 +40,7 @@ def decode_mig_config(parameters: Any) -> MigDeviceConfig:
 
 
 def test_a_device_that_takes_no_configuration_refuses_any() -> None:
-    with pytest.raises(ClaimRefused, match="applies to a variable, which takes none"):
+    with pytest.raises(ClaimRefused, match="applies to a variable, which has no configuration"):
         decode_for({}, "", "a variable")
 
 
@@ -85,7 +85,7 @@ def test_all_errors_come_together_with_their_paths() -> None:
     for part in (
         "apiVersion: must be one of",
         "colour: unknown field",
-        "sharing.timeSlicingConfig: goes with strategy TimeSlicing only",
+        "sharing.timeSlicingConfig: is allowed only with strategy TimeSlicing",
         "sharing.timeSlicingConfig.interval: must be one of Default, Short, Medium, Long",
         "sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
         "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: must be at least 1Mi",
@@ -131,7 +131,7 @@ def test_every_field_of_mps_is_read_for_a_partition_too() -> None:
         ),
         (
             {"sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}},
-            "sharing.mpsConfig: goes with strategy MPS only",
+            "sharing.mpsConfig: is allowed only with strategy MPS",
         ),
         (
             {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},

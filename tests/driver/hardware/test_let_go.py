@@ -92,7 +92,7 @@ def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
     with ThreadPoolExecutor(2) as pool:
         working = pool.submit(eyes.discovery.on_gpu, eyes.pci, job)
         assert under_way.wait(10)
-        with pytest.raises(LetGo, match="under way"), eyes.discovery.let_go(wait_seconds=0.01):
+        with pytest.raises(LetGo, match="has not returned yet"), eyes.discovery.let_go(wait_seconds=0.01):
             raise AssertionError
         assert eyes.has_session()
         go_on.set()

@@ -70,9 +70,9 @@ def test_whole_gpus_and_their_shares_say_that_the_driver_holds_memory(rule: str,
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        (replace(node(), cgroup_v2=False), "the node has cgroup v1, and NVML takes groups of v2 alone"),
+        (replace(node(), cgroup_v2=False), "the node has cgroup v1, but NVML needs cgroup v2"),
         (node(memory_limits=False), "the NVIDIA driver does not support them for this GPU"),
-        (node(memory_bytes=None), "NVML does not tell the memory of which a share has a part"),
+        (node(memory_bytes=None), "NVML does not report the memory that is to be shared"),
         (replace(node(), driver_version="580.95.05"), None),
         (replace(node(), driver_version=None), None),
     ],
@@ -138,8 +138,8 @@ def test_shares_in_which_cuda_could_not_start_are_withheld(shares: int, offers: 
     if not offers:
         [held] = found.withheld
         assert held.reason == (
-            "TimeSlicing: 45 shares of its memory are too small, 44 would do: CUDA does not start with less "
-            "than 512Mi, to which the NVIDIA driver would hold it (memoryLimits: false forbids that)"
+            "TimeSlicing: 45 shares of its memory are too small, at most 44 fit: CUDA does not start with "
+            "a memory limit below 512Mi (memoryLimits: false turns these limits off)"
         )
         assert offered("memoryLimits: false, shared: {strategy: TimeSlicing, shares: 45}").devices
 
@@ -148,7 +148,7 @@ def test_a_gpu_with_too_little_memory_for_two_shares_is_withheld() -> None:
     rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
     [held] = offered(rule, node(memory_bytes=540 * 2**20, reserved_bytes=0)).withheld
     assert held.reason.startswith(
-        "TimeSlicing: of its memory 540Mi can be shared, less than two shares: CUDA"
+        "TimeSlicing: 540Mi of its memory can be shared, less than two shares: CUDA"
     )
     assert offered(rule, node(memory_bytes=576 * 2**20, reserved_bytes=0)).devices
 

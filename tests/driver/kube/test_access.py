@@ -125,7 +125,7 @@ def test_the_pods_service_account_is_used_and_its_token_read_anew(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    with pytest.raises(ConfigError, match=r"service account in .* cannot be used"):
+    with pytest.raises(ConfigError, match=r"cannot use the pod's service account in "):
         access_of_pod(tmp_path)
     (tmp_path / "ca.crt").write_text(AUTHORITY)
     (tmp_path / "token").write_text("first")

@@ -101,7 +101,7 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are(tmp_path: Path)
 def test_one_file_alone_has_to_be_there_and_one_of_several(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         Kubeconfig((tmp_path / "a",)).read()
-    with pytest.raises(ConfigError, match=r"no file of the kubeconfig .*/a:.*/b is there"):
+    with pytest.raises(ConfigError, match=r"the kubeconfig .*/a:.*/b does not exist"):
         Kubeconfig((tmp_path / "a", tmp_path / "b")).read()
 
 

@@ -63,10 +63,10 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         "rules[1].offer: must be one of whole, partitions, vgpu, passthrough, shared, hidden",
         "rules[2]: must be a mapping",
         "rules[3].when: must be a CEL expression in quotes",
-        "rules[3]: must say offer, memoryLimits, mig, vgpu, passthrough or shared",
+        "rules[3]: must have offer, memoryLimits, mig, vgpu, passthrough or shared",
         "rules[4].mig.layout[1]: must be a profile",
         "rules[4].mig.layout[2]: must be a profile",
-        "rules[4].offer: must not be whole beside a layout",
+        "rules[4].offer: must not be whole with a layout",
         "rules[5].mig: must be off, static, dynamic",
     ):
         assert part in str(refused.value)
@@ -96,9 +96,9 @@ def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, off
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("offer: whole, mig: {layout: all-1g}", "offer: must not be whole beside a layout"),
-        ("offer: partitions, mig: off", "offer: must not be partitions where mig is off"),
-        ("offer: partitions, mig: {layout: all-disabled}", "must not be partitions where mig is off"),
+        ("offer: whole, mig: {layout: all-1g}", "offer: must not be whole with a layout"),
+        ("offer: partitions, mig: off", "offer: must not be partitions with mig: off"),
+        ("offer: partitions, mig: {layout: all-disabled}", "must not be partitions with mig: off"),
         ("offer: null", "offer: must be one of"),
         ("offer: [whole]", "offer: must be one of"),
         ("mig: null", "mig: must be off"),
@@ -111,7 +111,7 @@ def test_forms_that_contradict_mig_are_refused(tmp_path: Path, rule: str, messag
 
 def test_a_text_can_be_parsed_that_lies_in_no_file() -> None:
     assert parse_config(b"version: v1", "the map").rules == ()
-    with pytest.raises(ConfigError, match="the node configuration the map is no YAML"):
+    with pytest.raises(ConfigError, match="the node configuration the map is not YAML"):
         parse_config(b"\xff\xfe\x00", "the map")
 
 
@@ -119,9 +119,9 @@ def test_a_text_can_be_parsed_that_lies_in_no_file() -> None:
     ("text", "message"),
     [
         ("[1]", "must be a mapping"),
-        ("{version: v1, version: v1}", "the key version stands more than once"),
+        ("{version: v1, version: v1}", "the key version appears more than once"),
         ("{version: v1, rules: {}}", "rules: must be a list"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not YAML"),
     ],
 )
 def test_other_documents_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -130,7 +130,9 @@ def test_other_documents_are_refused(tmp_path: Path, text: str, message: str) ->
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"node\.yaml cannot be read: No such file.*check --config"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the node configuration .*node\.yaml: No such file.*check --config"
+    ):
         load_config(tmp_path / "node.yaml")
 
 
@@ -181,15 +183,15 @@ def test_a_rule_says_how_gpus_are_shared_and_in_which_form(rule: str, offer: Gpu
     ("rule", "message"),
     [
         ("offer: shared", "rules[0].offer: must not be shared without the field shared"),
-        (f"offer: shared, mig: dynamic, {SHARED}", "offer: must not be shared beside dynamic MIG: say whole"),
-        (f"offer: shared, mig: {{layout: all-1g}}, {SHARED}", "offer: must not be shared beside a layout"),
+        (f"offer: shared, mig: dynamic, {SHARED}", "offer: must not be shared with dynamic MIG: set whole"),
+        (f"offer: shared, mig: {{layout: all-1g}}, {SHARED}", "offer: must not be shared with a layout"),
         ("offer: whole, shared: {strategy: MPS, shares: 2, fractional: true}", "rules[0].shared: fractional"),
         ("mig: dynamic, shared: {strategy: MPS, shares: 2, fractional: true}", "rules[0].shared: fractional"),
         (
             "offer: partitions, shared: [{strategy: MPS, shares: 2, fractional: true}]",
             "rules[0].shared: fractional",
         ),
-        ("shared: {strategy: MPS}", "rules[0].shared: must say shares, memory or both"),
+        ("shared: {strategy: MPS}", "rules[0].shared: must have shares, memory or both"),
     ],
 )
 def test_forms_that_contradict_sharing_are_refused(rule: str, message: str) -> None:

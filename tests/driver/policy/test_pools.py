@@ -37,7 +37,7 @@ def test_the_first_pool_that_takes_the_node_in_decides(labels: dict[str, str], f
 
 
 def test_without_labels_a_file_with_pools_says_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"has pools of nodes, and the node's labels are not known"):
+    with pytest.raises(ConfigError, match=r"has pools of nodes, but the node's labels are not known"):
         parse_config(POOLS, "test")
 
 
@@ -87,8 +87,8 @@ def test_a_pool_with_a_wrong_selector_may_mean_any_node_that_none_before_it_take
     ("entry", "message"),
     [
         ("7", "pools[0]: must be a mapping"),
-        (f"{{{SELECTOR}}}", "pools[0].name: must be a text"),
-        (f"{{name: 7, {SELECTOR}}}", "pools[0].name: must be a text"),
+        (f"{{{SELECTOR}}}", "pools[0].name: must be a string"),
+        (f"{{name: 7, {SELECTOR}}}", "pools[0].name: must be a string"),
         ("{name: a}", "pools[0].nodeSelector: must be a mapping with matchLabels"),
         ("{name: a, nodeSelector: {}}", "pools[0].nodeSelector: must be a mapping with matchLabels"),
         (f"{{name: a, {SELECTOR}, colour: 1}}", "pools[0].colour: unknown field"),
@@ -130,7 +130,7 @@ def test_the_second_of_two_pools_with_one_name_is_wrong() -> None:
     file = parse_file(pool(f"{{name: b, {SELECTOR}}}"), "test")
 
     assert file.pool_of({"pool": "a"}).name == "b"
-    with pytest.raises(ConfigError, match=r"pools\[1\]\.name: another pool is called b"):
+    with pytest.raises(ConfigError, match=r"pools\[1\]\.name: another pool has the name b"):
         file.pool_of({"pool": "b"})
 
 

@@ -62,7 +62,7 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_litter(tmp_path: Pa
 
 @every_write
 def test_a_missing_folder_is_named_with_the_way_out(tmp_path: Path, write: Write) -> None:
-    with pytest.raises(StorageError, match=r"see that the folder .*gone exists"):
+    with pytest.raises(StorageError, match=r"check that the folder .*gone exists"):
         write(tmp_path / "gone" / "file", b"")
 
 

@@ -36,9 +36,9 @@ def test_work_that_takes_too_long_is_named_with_its_time() -> None:
         clock.now = 9.0
         with pulse.work("write"):
             clock.now = 15.0
-            assert pulse.hung() == "look is at work for 15 s"
+            assert pulse.hung() == "look has been running for 15 s"
             clock.now = 20.0
-            assert pulse.hung() == "look is at work for 20 s; write is at work for 11 s"
+            assert pulse.hung() == "look has been running for 20 s; write has been running for 11 s"
 
     assert pulse.hung() == ""
 

@@ -34,7 +34,7 @@ def test_a_driver_that_comes_late_is_found_and_one_that_goes_is_not(
     roots: DriverRoots, tmp_path: Path
 ) -> None:
     driver = InstalledDriver(roots)
-    with pytest.raises(NoDriverRoot, match="/run/nvidia/driver: there is no such folder"):
+    with pytest.raises(NoDriverRoot, match="/run/nvidia/driver: the folder does not exist"):
         driver.now()
 
     lay_driver(tmp_path, CONTAINER, OLD)
@@ -103,7 +103,7 @@ def test_the_flags_name_a_root_or_have_it_probed(tmp_path: Path) -> None:
 
 
 def test_flags_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--host-driver-root says nothing while --driver-root is auto"):
+    with pytest.raises(ConfigError, match="--host-driver-root has no effect while --driver-root is auto"):
         roots_from_flags("auto", tmp_path, tmp_path, Path("/run/nvidia/driver"))
-    with pytest.raises(ConfigError, match=r"--host-root .*missing is no folder"):
+    with pytest.raises(ConfigError, match=r"--host-root .*missing is not a folder"):
         roots_from_flags("auto", tmp_path / "missing", tmp_path)

@@ -44,7 +44,7 @@ def test_without_a_driver_every_place_says_why(tmp_path: Path) -> None:
     assert list(found) == [place.path for place in PLACES]
     assert found["/run/nvidia/driver"] == "the folder is empty"
     assert found["/"] == found["/opt/nvidia"] == "no libnvidia-ml.so.1 or libcuda.so.1"
-    assert found["/home/kubernetes/bin/nvidia"] == "there is no such folder"
+    assert found["/home/kubernetes/bin/nvidia"] == "the folder does not exist"
 
 
 @pytest.mark.parametrize("layouts", [(CONTAINER, UBUNTU), (UBUNTU, GKE), (CONTAINER, GKE)])
@@ -55,7 +55,7 @@ def test_the_first_place_with_a_driver_is_used(
         lay_driver(tmp_path, layout, NEW)
 
     assert used(tmp_path) == [layouts[0].root]
-    assert reasons(tmp_path)[layouts[1].root] == f"{layouts[0].root} comes before it"
+    assert reasons(tmp_path)[layouts[1].root] == f"{layouts[0].root} is used first"
 
 
 def test_a_place_with_another_version_than_the_kernels_is_passed_over(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_place_with_another_version_than_the_kernels_is_passed_over(tmp_path: 
     load_module(tmp_path, NEW)
 
     assert used(tmp_path) == ["/"]
-    assert reasons(tmp_path)["/run/nvidia/driver"] == f"the kernel has version {NEW} of the driver loaded"
+    assert reasons(tmp_path)["/run/nvidia/driver"] == f"version {NEW} of the driver is loaded in the kernel"
 
     load_module(tmp_path, OLD)
     assert used(tmp_path) == ["/run/nvidia/driver"]
@@ -81,12 +81,12 @@ def test_a_driver_that_is_half_there_is_not_used_and_named(tmp_path: Path) -> No
     folder = CONTAINER.libraries
 
     assert reasons(tmp_path)[CONTAINER.root] == (
-        f"the driver is not whole: /{folder}/libnvidia-ml.so.1 leads nowhere"
+        f"the driver is incomplete: /{folder}/libnvidia-ml.so.1 is a broken link"
     )
 
     (libraries / f"libnvidia-ml.so.{NEW}").touch()
     assert reasons(tmp_path)[CONTAINER.root] == (
-        f"the driver is not whole: /{folder}/libnvidia-ml.so.1 is empty"
+        f"the driver is incomplete: /{folder}/libnvidia-ml.so.1 is empty"
     )
 
     (libraries / f"libcuda.so.{NEW}").write_text("whole")
@@ -99,7 +99,7 @@ def test_a_library_without_a_version_proves_nothing(tmp_path: Path) -> None:
         path.unlink()
     (libraries / "libcuda.so.1").write_text("a stub of a toolkit")
 
-    assert reasons(tmp_path)["/"].endswith("libcuda.so.1 is libcuda.so.1, which names no version")
+    assert reasons(tmp_path)["/"].endswith("libcuda.so.1 is libcuda.so.1, which has no version in its name")
 
 
 def test_the_libraries_of_this_container_are_not_taken_for_the_hosts(tmp_path: Path) -> None:
@@ -143,4 +143,4 @@ def test_what_vanishes_while_it_is_looked_at_is_no_fault(
 
     monkeypatch.setattr(Root, "at", gone_after)
 
-    assert reasons(tmp_path)[CONTAINER.root].startswith("the driver is not whole")
+    assert reasons(tmp_path)[CONTAINER.root].startswith("the driver is incomplete")

@@ -169,7 +169,7 @@ def test_a_device_that_is_shared_no_more_differs() -> None:
         (RequestPolicy(1, 1, 0), "step 0 is not above 0"),
         (RequestPolicy(1, 2, 1), "minimum 2 is not within 0 to the default 1"),
         (RequestPolicy(60, 60, 40), "minimum 60 and step 40 together are more than 80"),
-        (RequestPolicy(12, 5, 5), "default 12 is no number of steps of 5 above the minimum 5"),
+        (RequestPolicy(12, 5, 5), "default 12 is not the minimum 5 plus a multiple of the step 5"),
     ],
 )
 def test_a_policy_that_the_api_would_refuse_keeps_its_device_back(policy: RequestPolicy, fault: str) -> None:
@@ -184,7 +184,7 @@ def test_every_capacity_of_a_shared_device_has_a_policy_and_every_policy_a_capac
 
     assert rejected.reasons == (
         "capacity 'memory' of a shared device has no request policy",
-        "request policy of capacity 'shares', which the device does not have",
+        "there is a request policy for capacity 'shares', which the device does not have",
     )
 
 

@@ -33,7 +33,7 @@ def test_a_device_that_takes_from_more_sets_than_the_api_knows_is_left_out() -> 
         more_consumes={"set-1": {"gpu": 1}, "set-2": {"gpu": 1}},
     )
     [rejected] = lay_out([device], pool="node/gpu.nvidia.com", node="node", counter_sets=sets).rejected
-    assert rejected.reasons == ("counters of 3 sets are consumed, and 2 can be",)
+    assert rejected.reasons == ("counters of 3 sets are consumed, more than 2",)
     gone = replace(device, more_consumes={"set-9": {"gpu": 1}})
     [rejected] = lay_out([gone], pool="node/gpu.nvidia.com", node="node", counter_sets=sets).rejected
-    assert rejected.reasons == ("counter set 'set-9' is not there",)
+    assert rejected.reasons == ("counter set 'set-9' does not exist",)

@@ -58,7 +58,7 @@ def test_a_client_has_its_groups_limit_to_the_last_byte(node: Node) -> None:
     client = node.cuda(node.one)
     client.allocate(GIB - 1)
     client.allocate(1)
-    with pytest.raises(OutOfMemory, match=f"{node.one} has {GIB} of {GIB} bytes"):
+    with pytest.raises(OutOfMemory, match=f"{node.one} uses {GIB} of {GIB} bytes"):
         client.allocate(1)
     assert client.allocated_bytes == GIB
     assert node.gpu.memory_limits(node.one) == MemoryLimits(0, GIB, GIB)

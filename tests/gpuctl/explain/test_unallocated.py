@@ -57,7 +57,7 @@ def told(class_name: str, *published: tuple[Object, ...]) -> tuple[Finding, ...]
             slices("n", SLICED, "a30-quad"),
             "its NVIDIA driver 570.133.20 is older than R615, the first with memory limits",
         ),
-        (slices("n", SLICED, cgroup_v2=False), "the node has cgroup v1, and NVML takes groups of v2 alone"),
+        (slices("n", SLICED, cgroup_v2=False), "the node has cgroup v1, but NVML needs cgroup v2"),
         (slices("n", f"memoryLimits: false, {SLICED}"), "the node configuration says memoryLimits: false"),
         (slices("n", LAYOUT, "hgx-h100"), "it is a partition, and NVML sets no limits on MIG devices"),
     ],

@@ -230,7 +230,7 @@ def test_names_and_devices_that_are_none(tmp_path: Path, entry: str, told: str) 
     [
         ("version: v2", "version: 'v2' is not one of"),
         ("[]", "the document: [] is not of type 'object'"),
-        ("version: v1\nversion: v1", "stands more than once"),
+        ("version: v1\nversion: v1", "appears more than once"),
         ("sharing: {timeSlicing: {}}", "sharing.timeSlicing: 'resources' is a required property"),
         ("kind: ConfigMap", "data: must be a mapping"),
         ("kind: ConfigMap\ndata: {../up: ''}", "data.../up: must be the text"),

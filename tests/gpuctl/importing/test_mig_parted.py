@@ -214,7 +214,7 @@ WRONG = [
     ("version: v1", "mig-configs: must be a mapping with at least one"),
     ("version: v1\nmig-configs: {a: []}", "mig-configs.a: must be a list with at least one entry"),
     ("version: v1\nmore: 1\nmig-configs: {a: [{devices: all, mig-enabled: false}]}", "more: unknown field"),
-    ("version: v1\nmig-configs:\n  a: [{}]\n  a: [{}]", "the key a stands more than once"),
+    ("version: v1\nmig-configs:\n  a: [{}]\n  a: [{}]", "the key a appears more than once"),
     ("version: v1\nmig-configs: {../a: [{devices: all, mig-enabled: false}]}", "mig-configs.../a: the name"),
     ("version: v1\nmig-configs: {a: [7]}", "mig-configs.a[0]: must be a mapping"),
 ]

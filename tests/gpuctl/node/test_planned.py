@@ -99,5 +99,5 @@ def test_a_gpu_that_is_kept_back_altogether_is_named_by_its_address(tmp_path: Pa
 
 
 def test_a_node_that_can_have_no_such_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no name of a node"):
+    with pytest.raises(ConfigError, match="is not the name of a node"):
         plan_node("t4", "Node A", None)

@@ -228,7 +228,7 @@ def test_a_plan_draws_how_gpus_are_shared_and_what_is_kept_back(tmp_path: Path) 
 
     output = run("plan", "--machine", "a30-quad", "--config", str(config(tmp_path, rule)))
 
-    reason = "MPS: of its memory 24064Mi can be shared, less than two steps of 20Gi"
+    reason = "MPS: 24064Mi of its memory can be shared, less than two steps of 20Gi"
     assert f"not offered: 0000:17:00.0 shared: {reason}" in " ".join(output.split())
     output = run("plan", "--machine", "a30-quad", "--config", str(config(tmp_path, SLICED)))
     assert "time-slicing: 4 shares" in output

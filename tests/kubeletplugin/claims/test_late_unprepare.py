@@ -30,7 +30,7 @@ def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_th
     late = node.call(boottime_ns())
     node.prepare(ref)
 
-    with pytest.raises(LateCall, match="was prepared while this call to unprepare it was waiting"):
+    with pytest.raises(LateCall, match="was prepared while this call to unprepare it waited"):
         node.unprepare(ref, late)
 
     assert node.spec_path(ref).exists()
@@ -83,7 +83,7 @@ def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> N
     ref = node.claim("train", 1)
     node.prepare(ref)
 
-    with pytest.raises(LateCall, match="gave this call up"):
+    with pytest.raises(LateCall, match="cancelled this call"):
         node.unprepare(ref, node.call(active=False))
 
     assert node.spec_path(ref).exists()

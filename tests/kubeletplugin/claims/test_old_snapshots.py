@@ -97,7 +97,7 @@ def test_a_call_does_not_work_on_gpus_whose_locks_it_does_not_hold(node: FakeNod
         node.mps.running.clear()
 
     node.before_get = prepared_by_another_call
-    with pytest.raises(NotReady, match="came to other devices meanwhile"):
+    with pytest.raises(NotReady, match="was given other devices during this call"):
         node.prepare(ref)
 
     assert not node.mps.running

@@ -206,7 +206,7 @@ def test_instances_that_start_at_the_same_moment_drop_once(node: FakeNode) -> No
         thread.join(30)
 
     assert [parts.journal.entries() for parts in started] == [()] * 3
-    assert log.getvalue().count("dropped what an earlier boot has left") == 1
+    assert log.getvalue().count("removed what an earlier boot left") == 1
     for parts in started:
         parts.peers.close()
 

@@ -37,7 +37,7 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
 def test_a_gpu_that_was_exchanged_since_publication_is_refused(node: FakeNode) -> None:
     node.published[gpu_device_name(node.gpus[1])] = "GPU-00000000-0000-0000-0000-000000000000"
 
-    with pytest.raises(HardwareChanged, match=r"the GPU was exchanged: delete the pod.*\(permanent\)"):
+    with pytest.raises(HardwareChanged, match=r"the GPU was replaced: delete the pod.*\(permanent\)"):
         node.prepare(node.claim("train", 1))
 
     assert node.journal.entries() == ()
@@ -56,7 +56,7 @@ def test_a_gpu_that_was_exchanged_under_a_prepared_claim_is_refused(node: FakeNo
 
 @pytest.mark.parametrize("uid", ["", "../../etc/cron.d/x", "a/b", "a\x00b", "u" * 64])
 def test_a_uid_that_cannot_name_a_file_is_refused(node: FakeNode, uid: str) -> None:
-    with pytest.raises(ClaimRefused, match="is no UID"):
+    with pytest.raises(ClaimRefused, match="is not a valid UID"):
         node.prepare(ClaimRef("team", "train", uid))
 
 
@@ -69,7 +69,7 @@ def test_a_late_prepare_does_not_bring_back_an_unprepared_claim(node: FakeNode) 
 
     node.before_get = unprepare
 
-    with pytest.raises(LateCall, match="was unprepared while this call was waiting"):
+    with pytest.raises(LateCall, match="was unprepared while this call waited"):
         node.prepare(ref, late)
 
     node.before_get = lambda: None
@@ -78,7 +78,7 @@ def test_a_late_prepare_does_not_bring_back_an_unprepared_claim(node: FakeNode) 
 
 
 def test_a_call_that_the_kubelet_gave_up_does_nothing(node: FakeNode) -> None:
-    with pytest.raises(LateCall, match="gave this call up"):
+    with pytest.raises(LateCall, match="cancelled this call"):
         node.prepare(node.claim("train", 1), node.call(active=False))
 
     assert node.journal.entries() == ()
@@ -87,8 +87,8 @@ def test_a_call_that_the_kubelet_gave_up_does_nothing(node: FakeNode) -> None:
 @pytest.mark.parametrize(
     ("device", "pool", "message"),
     [
-        ("gpu-0", POOL, "is none that this node offers"),
-        ("../../x", POOL, "is none that this node offers"),
+        ("gpu-0", POOL, "which this node does not offer"),
+        ("../../x", POOL, "which this node does not offer"),
         (None, "node-b/gpu.nvidia.com", r"this node's pool is node-a/gpu\.nvidia\.com"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_gpu_that_hangs_holds_up_its_own_claims_only(node: FakeNode) -> None:
                 "kind": "GpuConfig",
                 "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}},
             },
-            "0 percent of the threads, which runs nothing",
+            "0 percent of the threads, so nothing could run",
         ),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_missing_claim_a_replaced_one_and_an_unallocated_one_are_told_apart(no
         node.prepare(ClaimRef("team", "nobody", "u-1"))
     old = node.claim("twice", 1)
     node.claim("twice", 1)
-    with pytest.raises(ClaimRefused, match="it was replaced"):
+    with pytest.raises(ClaimRefused, match="it was deleted and created again"):
         node.prepare(old)
     free = node.claim("free", 1)
     node.api["team", "free"]["status"] = {}

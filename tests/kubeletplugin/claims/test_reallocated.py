@@ -87,7 +87,7 @@ def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> Non
     node.claim_devices("train", node.partition(0, "1g.10gb", 2), uid=ref.uid)
     node.register()
 
-    with pytest.raises(DeviceHeld, match="a container still has those of before"):
+    with pytest.raises(DeviceHeld, match="a container still has the former ones"):
         node.prepare(ref)
 
     assert (starts(node), node.spec_path(ref).read_bytes()) == ([1], spec)

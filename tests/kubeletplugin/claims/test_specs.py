@@ -167,5 +167,5 @@ def test_a_partition_on_another_board_is_refused(specs: Built) -> None:
     part = specs.part("1g-10gb", 0)
     specs.scene.machine.replace_board(0)
 
-    with pytest.raises(HardwareChanged, match="the GPU was exchanged"):
+    with pytest.raises(HardwareChanged, match="the GPU was replaced"):
         specs.built(part)

@@ -98,7 +98,7 @@ def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) 
     ref = node.claim("new", 0)
     data = written_in_a_newer_schema(node, ref)
 
-    why = "whose journal has schema 2, and this version reads schema 1: run that version until"
+    why = "whose journal has schema 2, but this version reads schema 1: run that version until"
     for does in (node.prepare, node.unprepare):
         with pytest.raises(ClaimBlocked, match=why):
             does(ref)

@@ -160,7 +160,7 @@ def test_a_uid_that_could_leave_the_folder_is_refused_before_any_work(
 ) -> None:
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="n", name="c", uid="../../etc")])
     answer = kubelet.call(f"{DRA_V1}/NodePrepareResources", request, v1.NodePrepareResourcesResponse)
-    assert "unusable UID" in answer.claims["../../etc"].error
+    assert "invalid UID" in answer.claims["../../etc"].error
     assert plugin.claims.prepared == {}
 
 
@@ -227,7 +227,7 @@ def test_claims_that_cannot_be_begun_while_stopping_are_told_so() -> None:
     service = DraService(FakeClaims(), executor, Metrics())
     answers = service.prepare([ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call())
     assert isinstance(answers["1"], tuple)
-    assert answers["2"] == "claim n/b was not begun, the plugin is stopping (retryable)"
+    assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 
 def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> None:
@@ -243,7 +243,7 @@ def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> N
         [ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call()
     )
     busy.set()
-    assert answers["2"] == "claim n/b was not begun, the plugin is stopping (retryable)"
+    assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 
 def test_requests_lose_their_sub_requests_and_are_named_once() -> None:

@@ -36,7 +36,7 @@ def test_the_kubelet_is_not_invited_when_the_service_cannot_be_served() -> None:
     with short_folder() as folder:
         (folder / "dra.sock").write_text("in the way")
         service = Service()
-        with pytest.raises(ConfigError, match="is no socket"):
+        with pytest.raises(ConfigError, match="is not a socket"):
             open_sockets(
                 service,
                 driver="gpu.nvidia.com",

@@ -80,7 +80,7 @@ def test_a_refusal_keeps_the_kubelets_reason_until_it_registers(plugin: Plugin) 
 
 
 def test_a_kubelet_that_never_came_is_explained_by_the_path_to_check(plugin: Plugin) -> None:
-    assert f"never seen at {plugin.registration_socket}: check" in plugin.sockets.registration.why_not()
+    assert f"never connected to {plugin.registration_socket}: check" in plugin.sockets.registration.why_not()
 
 
 def test_a_kubelet_that_only_asked_is_explained_by_the_service_socket(plugin: Plugin) -> None:

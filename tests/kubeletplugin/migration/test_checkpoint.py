@@ -121,7 +121,7 @@ def test_a_claim_that_is_half_prepared_is_known_by_its_name() -> None:
     begun = {**claim([PLAIN]), "checkpointState": "PrepareStarted", "name": "train", "namespace": "team"}
     found = only(checkpoint({UID: begun}))
     assert (found.namespace, found.name, found.pods) == ("team", "train", ("train",))
-    assert found.problem == "its preparation was begun and not finished"
+    assert found.problem == "its preparation was started and not finished"
 
 
 def configured(**parameters: Any) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def test_sharing_that_changed_nothing_is_no_problem() -> None:
 
 def test_what_only_that_driver_can_take_back_is_a_problem() -> None:
     long = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
-    assert "time-slice of its own" in problem(configured(sharing=long))
-    assert "share the GPU by 'MPS'" in problem(configured(sharing={"strategy": "MPS"}))
+    assert "sets a time-slice" in problem(configured(sharing=long))
+    assert "share the GPU through 'MPS'" in problem(configured(sharing={"strategy": "MPS"}))
     assert "VfioDeviceConfig" in problem(configured(kind="VfioDeviceConfig"))
     shared = claim([PLAIN])
     shared["preparedDevices"][0]["configState"] = {"mpsControlDaemonID": f"{UID}-abcde"}
@@ -168,12 +168,12 @@ def test_what_is_not_known_by_name_is_a_problem() -> None:
 def test_an_entry_that_contradicts_itself_is_a_problem() -> None:
     other = claim([PLAIN])
     other["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
-    assert "not allocated the device 'gpu-0'" in problem(other)
+    assert "the prepared device 'gpu-0' is not in" in problem(other)
     less = claim([PLAIN])
     less["preparedDevices"] = []
-    assert "other devices than were prepared" in problem(less)
+    assert "does not match the devices" in problem(less)
     without = claim([PLAIN])
     del without["status"]["allocation"]
-    assert "allocation is not known" in problem(without)
+    assert "allocation is missing" in problem(without)
     assert "malformed" in problem({**claim([PLAIN]), "preparedDevices": [{"devices": [{"gpu": {}}]}]})
-    assert only(checkpoint({"../../etc": claim([PLAIN])})).problem == "its UID is none"
+    assert only(checkpoint({"../../etc": claim([PLAIN])})).problem == "its UID is not valid"

@@ -42,8 +42,8 @@ def blocked(message: str) -> tuple[BlockedPlacement, ...]:
     ("states", "message"),
     [
         (None, "the MPS supervisor of the node does not answer"),
-        ((), "its MPS control daemon is not there"),
-        ((MpsState("gpu-0000-02-00-0", running=True),), "its MPS control daemon is not there"),
+        ((), "its MPS control daemon does not exist"),
+        ((MpsState("gpu-0000-02-00-0", running=True),), "its MPS control daemon does not exist"),
         (
             (MpsState(GROUP, running=False, message="it died"),),
             "its MPS control daemon does not serve: it died",

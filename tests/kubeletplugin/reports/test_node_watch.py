@@ -125,7 +125,7 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
             node.gpus[0],
             Placement(6, 1),
             "foreign-instance",
-            f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was made by somebody else",
+            f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was not made by this driver",
         )
         told.wait(NodeState(held, (place,)))
         node.unprepare(whole)
@@ -167,7 +167,7 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
     with watching(node) as told:
         ref = left_behind(node)
         device = node.partition(0, "1g.10gb", 6)
-        message = f"{device} is left from claim team/train (UID {ref.uid}) and could not be destroyed yet"
+        message = f"{device} of claim team/train (UID {ref.uid}), which has ended, could not be destroyed yet"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
         node.machine.set_processes(uuid_of(node, ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
@@ -181,7 +181,7 @@ def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: Fake
         told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
         for states, message in (
             (None, "the MPS supervisor of the node does not answer"),
-            ((), "its MPS control daemon is not there"),
+            ((), "its MPS control daemon does not exist"),
         ):
             node.watch.daemons(states)
             place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")

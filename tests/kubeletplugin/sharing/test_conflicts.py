@@ -67,7 +67,7 @@ def test_there_is_never_more_memory_than_the_device_has(others: list[int], wante
 
 def test_who_has_the_rest_is_named_in_the_log_alone() -> None:
     why = refused([held(shares=2)], entry("b", held(shares=2)), entry("a", held()))
-    assert "has 4 shares, and with those that are held 5 would be used" in why
+    assert "has 4 shares, but with this claim 5 would be used" in why
     assert "(retryable)" in why
     assert why.endswith("[held by team/claim-a (UID a), team/claim-b (UID b)]")
 
@@ -89,9 +89,11 @@ def test_shares_of_another_device_do_not_count() -> None:
 def test_who_has_all_of_a_fractional_device_is_alone() -> None:
     alone = replace(held("mps-frac-10"), share=None)
     part = held("mps-frac-10", shares=3)
-    assert "is for one claim alone, and another claim has it, too" in refused([part], entry("a", alone))
+    assert "can only be used by one claim at a time, and another claim has it, too" in refused(
+        [part], entry("a", alone)
+    )
     assert refused([alone], entry("b", part)).endswith("[held by team/claim-b (UID b)]")
-    assert "is for one claim alone, and this claim has it, too" in refused([alone, part])
+    assert "can only be used by one claim at a time, and this claim has it, too" in refused([alone, part])
     assert refused([alone]) == ""
     among_its_pods = held("mps-frac-10", shares=0)
     assert "another claim has it, too" in refused([part], entry("a", among_its_pods))
@@ -201,7 +203,7 @@ def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_f
     node.prepare(other)
     before = interval(node)
     greedy = node.claim_shares("greedy", shared(node, "ts-4"), config=[*given, *slicing("Long")])
-    with pytest.raises(ClaimRefused, match="its class gives"):
+    with pytest.raises(ClaimRefused, match="its class sets"):
         node.prepare(greedy)
     assert node.journal.get(greedy.uid) is None
     assert interval(node) == before
@@ -230,5 +232,5 @@ def test_all_of_a_fractional_gpu_takes_the_time_slice_that_its_claim_wants(node:
     node.prepare(node.claim_shares("all", device, consumed={"shares": "4"}, config=slicing("Long")))
     assert interval(node) == "Long"
     part = node.claim_shares("part", shared(node, "ts-frac-4", 1), config=slicing("Long"))
-    with pytest.raises(ClaimRefused, match="its class gives Default"):
+    with pytest.raises(ClaimRefused, match="its class sets Default"):
         node.prepare(part)

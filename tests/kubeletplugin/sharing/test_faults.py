@@ -268,7 +268,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
 
     leftovers.places_beside = chosen_too_early  # type: ignore[method-assign] # as above
     other = node.claim("next", 1)
-    with pytest.raises(NotReady, match="were shared together"):
+    with pytest.raises(NotReady, match="have just been shared together"):
         node.prepare(other)
     node.mps.silent = False
     node.prepare(other)
@@ -326,7 +326,7 @@ def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:
     """Else a claim for all of a GPU would be one of its shares."""
     device = shared(node, "mps-frac-mem")
     ref = node.claim_shares("all", device, consumed={"memory": "79Gi"})
-    with pytest.raises(NotReady, match="is not known"):
+    with pytest.raises(NotReady, match="it is not known whether the claim has all"):
         node.prepare(ref)
     assert_holds_nothing(node, ref)
     node.published_memory[device] = 79 * GIB

@@ -96,7 +96,7 @@ def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
     sharing = Sharing(deaf, node.time_slices, node.mps, records, held_kinds(), era, nobody, lambda _: None)
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
-    with pytest.raises(NotReady, match="was set to compute mode exclusive-process and is in default"):
+    with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):
         sharing.settle(whole(node), (Member("u", held, held.uuid, has_modes=True),))
     guard.close()
     assert (node.mps.ensured, mode(node)) == (0, "default"), "its clients would not be kept apart"

@@ -176,7 +176,7 @@ def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> No
         device = shared(node, "mps-4")
         node.prepare(node.claim_shares("a", device))
         tell(node, telling)
-        message = f"{device}: its MPS control daemon is not there"
+        message = f"{device}: its MPS control daemon does not exist"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
         tell(node, telling, whole(node))
         told.wait(NodeState((device,)))

@@ -109,12 +109,14 @@ def test_where_the_driver_holds_nobody_a_share_is_held_to_nothing() -> None:
 def test_what_is_said_of_memory_is_not_passed_over_where_nobody_is_held_to_it(
     division: MemoryDivision | None, burst: Burst | None
 ) -> None:
-    with pytest.raises(ClaimBlocked, match="driver does not hold anybody to: use a class that insists"):
+    with pytest.raises(
+        ClaimBlocked, match="driver does not enforce memory limits on it: use a class that requires"
+    ):
         held_to(shareable("ts-4", Share(1), division, burst, limits=False))
 
 
 def test_a_gpu_that_is_not_offered_with_limits_cannot_be_divided() -> None:
-    with pytest.raises(ClaimBlocked, match="does not hold anybody to"):
+    with pytest.raises(ClaimBlocked, match="does not enforce memory limits"):
         held_to(whole(MemoryDivision(), limits=False))
 
 
@@ -146,10 +148,13 @@ def test_containers_that_are_named_have_their_parts_and_each_other_has_a_limit()
 @pytest.mark.parametrize(
     ("division", "words"),
     [
-        (MemoryDivision((("a", 6 * GIB), ("b", 5 * GIB))), "parts of 11264 MiB together, and the claim has"),
-        (MemoryDivision((("a", 11 * GIB),)), "parts of 11264 MiB together, and the claim has 10240 MiB"),
-        (MemoryDivision(each_bytes=11 * GIB), "gives each of its containers 11264 MiB, and the claim has"),
-        (MemoryDivision((("a", 8 * GIB),), 3 * GIB), "3072 MiB beside parts of 8192 MiB, and the claim has"),
+        (MemoryDivision((("a", 6 * GIB), ("b", 5 * GIB))), "11264 MiB in total, but the claim has"),
+        (MemoryDivision((("a", 11 * GIB),)), "11264 MiB in total, but the claim has 10240 MiB"),
+        (MemoryDivision(each_bytes=11 * GIB), "gives each of its containers 11264 MiB, but the claim has"),
+        (
+            MemoryDivision((("a", 8 * GIB),), 3 * GIB),
+            "3072 MiB in addition to parts of 8192 MiB, but the claim has",
+        ),
     ],
 )
 @pytest.mark.parametrize("burst", [None, Burst(to_free=True)])
@@ -164,7 +169,7 @@ def test_what_is_more_than_the_share_is_refused_for_good_whatever_burst_is_allow
     ("form", "taken"), [("ts-mem", Share(None, 511 * MIB)), ("ts-48", Share(1)), ("mps-48", Share(1))]
 )
 def test_a_share_in_which_nothing_starts_is_refused_for_good(form: str, taken: Share) -> None:
-    with pytest.raises(ClaimRefused, match="no program starts on a GPU with less than 512 MiB"):
+    with pytest.raises(ClaimRefused, match="no program starts with less than 512 MiB"):
         held_to(shareable(form, taken))
 
 
@@ -184,14 +189,14 @@ def test_a_gpu_that_a_claim_shares_among_its_own_pods_is_divided_where_the_confi
 def test_the_parts_of_a_whole_gpu_are_within_it() -> None:
     parts = MemoryDivision((("a", 12 * GIB),), 10 * GIB)
     assert held_to(whole(parts)) == MemoryRecord(L4, L4, each_bytes=10 * GIB, parts={"a": 12 * GIB})
-    with pytest.raises(ClaimRefused, match="together, and the claim has 23034 MiB"):
+    with pytest.raises(ClaimRefused, match="in total, but the claim has 23034 MiB"):
         held_to(whole(MemoryDivision((("a", 23 * GIB),))))
 
 
 def test_who_has_all_of_a_fractional_device_divides_it_where_it_is_shared() -> None:
     division = MemoryDivision(each_bytes=4 * GIB)
     all_of_it = shareable("ts-frac-10", Share(10), division)
-    with pytest.raises(ClaimRefused, match="does not have it shared among containers: say"):
+    with pytest.raises(ClaimRefused, match="does not share it among containers: add"):
         held_to(all_of_it)
     assert all_of_it.sharing is not None
     asked = replace(all_of_it, sharing=replace(all_of_it.sharing, has_strategy=True))

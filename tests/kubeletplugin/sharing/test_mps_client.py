@@ -70,13 +70,13 @@ def test_what_passes_can_be_retried_and_what_does_not_cannot(mps: MpsScene) -> N
         mps.machine.spoil_mps("refuse", "start", "GPU is busy", times=1)
         with pytest.raises(ClaimBlocked, match="did not start: it ended at once, and said: GPU is busy"):
             client.ensure(mps.daemon())
-        with pytest.raises(ClaimRefused, match="gives clients 1 to 100 percent, not 0"):
+        with pytest.raises(ClaimRefused, match="must give clients 1 to 100 percent, not 0"):
             client.ensure(mps.daemon(percentage=0))
 
 
 def test_a_missing_program_can_still_be_installed(mps: MpsScene) -> None:
     (mps.root / "usr/bin/nvidia-cuda-mps-control").unlink()
-    with served(mps) as (client, _), pytest.raises(ClaimBlocked, match="install the package of the driver"):
+    with served(mps) as (client, _), pytest.raises(ClaimBlocked, match="install the driver package"):
         client.ensure(mps.daemon())
 
 
@@ -200,5 +200,5 @@ def test_without_a_supervisor_its_daemons_are_not_known(mps: MpsScene) -> None:
 def test_a_supervisor_refuses_what_a_newer_plugin_says_and_names_the_way_out() -> None:
     refuse_newer(v1.Daemon(name=NAME, protocol=PROTOCOL))
     refuse_newer(v1.Daemon(name=NAME))
-    with pytest.raises(ClaimBlocked, match=rf"version {PROTOCOL + 1} .* no more than {PROTOCOL}: delete the"):
+    with pytest.raises(ClaimBlocked, match=rf"version {PROTOCOL + 1} .* at most {PROTOCOL}: delete the"):
         refuse_newer(v1.Daemon(name=NAME, protocol=PROTOCOL + 1))

@@ -235,13 +235,13 @@ def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: Sharing
 @pytest.mark.parametrize("group", ["../gpu-1", "gpu-/x", "GPU-1", "", "gpu-" + "0" * 60, "gpu-1\n"])
 def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, group: str) -> None:
     for use in (records.get, records.forget, lambda name: records.put(replace(RECORD, group=name))):
-        with pytest.raises(StorageError, match="cannot name a file"):
+        with pytest.raises(StorageError, match="cannot be the name of a file"):
             use(group)
 
 
 def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="can be written to"):
+    with pytest.raises(StorageError, match="is writable"):
         SharingRecords(tmp_path / "file", lambda: Era("boot"), KINDS.parse)
     (tmp_path / "sharing").rmdir()
     with pytest.raises(StorageError):

@@ -325,7 +325,7 @@ def test_limits_by_device_name_it_by_its_place_or_its_uuid() -> None:
 @pytest.mark.parametrize("key", ["2", "GPU-3", "-1", "01", ""])
 def test_a_limit_for_a_device_that_the_claim_has_not_is_refused(key: str) -> None:
     settings = MpsSettings(None, None, ((key, GIB),))
-    with pytest.raises(ClaimRefused, match="the claim shares 0, 1, GPU-1, GPU-2 by this"):
+    with pytest.raises(ClaimRefused, match="this configuration applies to 0, 1, GPU-1, GPU-2"):
         share_records([own(GPU, "GPU-2", settings), own(OTHER, "GPU-1", settings)])
 
 
@@ -342,7 +342,7 @@ def test_one_request_cannot_use_two_daemons() -> None:
         (own(f"{part}0", "", whole=False), own(f"{part}1", "", whole=False)),
         (own(f"{part}0", "MIG-1", whole=False), own(f"{part}1", "MIG-2", whole=False)),
     ):
-        with pytest.raises(ClaimRefused, match="a process can use MPS on one of them only"):
+        with pytest.raises(ClaimRefused, match="a process can use MPS on only one of them"):
             share_records(pair)
         assert all(share_records((pair[0], replace(pair[1], request="other"))))
     assert all(share_records((one, one))), "two shares of one device have one daemon"

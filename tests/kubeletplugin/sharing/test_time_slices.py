@@ -58,14 +58,14 @@ def test_a_gpu_that_cannot_says_so(tmp_path: Path) -> None:
 
 def test_a_gpu_that_is_not_there_is_a_failure_in_nvidia_smis_words(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a30-quad")
-    with pytest.raises(ClaimBlocked, match="of GPU GPU-none could not be set: No devices were found"):
+    with pytest.raises(ClaimBlocked, match="of GPU GPU-none: No devices were found"):
         TimeSlices(found(programs)).set("GPU-none", "Short")
 
 
 def test_a_missing_nvidia_smi_is_named(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a30-quad")
     (programs.root / "usr/bin/nvidia-smi").unlink()
-    with pytest.raises(NodeIncomplete, match="program nvidia-smi is not below"):
+    with pytest.raises(NodeIncomplete, match="program nvidia-smi is missing below"):
         TimeSlices(found(programs)).set(programs.uuid(0), "Short")
 
 

@@ -74,7 +74,7 @@ def test_equal_needs_are_equal(tmp_path: Path) -> None:
     [
         ("[]", "the document has to be a mapping"),
         ("{", "is no YAML"),
-        ("version: v1\nversion: v1", "stands more than once"),
+        ("version: v1\nversion: v1", "appears more than once"),
         ("version: v2\nnodes: []", "version has to be v1"),
         ("nodes: []", "version has to be v1"),
         ("version: v1", "nodes has to be a list"),

@@ -64,9 +64,9 @@ class GpuInstances:
             instances = self.existing()
             if error.code == api.Code.INSUFFICIENT_RESOURCES:
                 raise NoRoom(
-                    f"GPU {self._pci} has no room for {record.profile} at memory slice {record.start} beside "
-                    + (", ".join(map(describe, instances)) or "what holds its engines"),
-                    "wait until they are gone, or delete the pod, so that it is scheduled anew",
+                    f"GPU {self._pci} has no room for {record.profile} at memory slice {record.start} next "
+                    "to " + (", ".join(map(describe, instances)) or "the users of its engines"),
+                    "wait until they are gone, or delete the pod, so that it is scheduled again",
                 ) from error
             there = find(record, instances)
             if there is None:
@@ -81,7 +81,7 @@ class GpuInstances:
         if not profiles:
             raise ClaimBlocked(
                 f"NVML offers no compute instance in {describe(owner)} of GPU {self._pci}",
-                "the kubelet tries again; if it stays so, look for NVIDIA messages in the kernel log",
+                "the kubelet tries again; if this lasts, look for NVIDIA messages in the kernel log",
             )
         # Profiles may have the same number of slices and differ in multiprocessors or engines.
         whole = max(profiles, key=_size)
@@ -107,7 +107,7 @@ class GpuInstances:
         raise ClaimBlocked(
             f"NVML lists no MIG device for compute instance {compute.id} in {describe(owner)} of GPU "
             f"{self._pci}",
-            "the kubelet tries again; if it stays so, look for NVIDIA messages in the kernel log",
+            "the kubelet tries again; if this lasts, look for NVIDIA messages in the kernel log",
         )
 
     def destroy(self, owner: GpuInstance, profile: str) -> None:
@@ -147,7 +147,7 @@ class GpuInstances:
         who, for_log = describe_processes(holding)
         return InstanceInUse(
             f"partition {profile} ({describe(owner)}) of GPU {self._pci} is still used by {who}",
-            "end them; until then the partition and its place stay taken, and destroying it is tried again",
+            "end them; until then the partition keeps its place, and the plugin tries again to destroy it",
             tuple(holding),
             for_log=f"used by {for_log}",
         )

@@ -180,7 +180,9 @@ class HeldMade(HeldPartition):
             # It is a NotFound too, but the GPU is still there: the next call reads its instances again.
             raise
         except (DriverNotLoaded, GpuLost, NotFound) as error:
-            _log.warning("partition gone with its GPU", device=held.device, uid=entry.uid, error=str(error))
+            _log.warning(
+                "partition is gone with its GPU", device=held.device, uid=entry.uid, error=str(error)
+            )
         self._partitions.turn_off_if_empty(pci)
         return written(record.unmade if record else None)
 
@@ -238,8 +240,8 @@ class HeldMade(HeldPartition):
                 if held.device == wanted and not held.admin_access and self.cuda_uuid(held):
                     return held.record
         raise ClaimBlocked(
-            f"no claim holds {wanted} now, so the partition does not exist, and admin access makes none",
-            "it exists while a claim holds it; ask for another device",
+            f"{wanted} does not exist, since no claim holds it now, and admin access does not make it",
+            "wait until a claim holds it, or ask for another device",
         )
 
     def _instances_of_others(self, pci: str, uid: str) -> frozenset[int]:
@@ -268,8 +270,8 @@ def _foreign_instances(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tup
             gpu.pci,
             instance.placement,
             "foreign-instance",
-            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was made by "
-            "somebody else",
+            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was not made by "
+            "this driver",
         )
         for gpu in gpus
         if gpu.mig

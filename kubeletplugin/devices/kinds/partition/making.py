@@ -27,7 +27,7 @@ Note = Callable[[str, PartitionRecord], None]
 
 _log = get_logger("partitions")
 
-_RESCHEDULE = "delete the pod, so that it is scheduled anew with a device that exists"
+_RESCHEDULE = "delete the pod, so that it is scheduled again with a device that exists"
 
 
 class Partitions:
@@ -163,10 +163,9 @@ class Partitions:
             instances = gpu_instances.GpuInstances(pci, device, watch).existing()
             if instances:
                 raise ClaimBlocked(
-                    f"GPU {pci} cannot be handed out whole: it is cut into "
+                    f"GPU {pci} cannot be handed out whole: it is divided into "
                     + ", ".join(map(gpu_instances.describe, instances)),
-                    "it is whole again when its partitions are gone; delete the pod, so that it is "
-                    "scheduled anew",
+                    "wait until its partitions are gone, or delete the pod, so that it is scheduled again",
                 )
             switch.turn_off()
 
@@ -211,11 +210,11 @@ class Partitions:
             # NVML answers this with MIG mode off, and in a vGPU guest, whose host makes the instances.
             if self._discovery.on_gpu(pci, lambda device, watch: MigSwitch(pci, device, watch).is_on()):
                 raise ClaimRefused(
-                    f"GPU {pci} lets nobody make MIG instances from here: {error.what}",
-                    "a vGPU has its partitions from its host; offer this GPU as it is",
+                    f"GPU {pci} does not let this machine make MIG instances: {error.what}",
+                    "a vGPU gets its partitions from its host; offer this GPU without partitions",
                 ) from error
             raise ClaimBlocked(
-                f"MIG mode of GPU {pci} went off while a partition was being made",
+                f"MIG mode of GPU {pci} was turned off while a partition was being made",
                 "another tool turned it off, or the driver was reloaded; the kubelet tries again",
             ) from error
 
@@ -229,7 +228,7 @@ class Partitions:
                 self.destroy(pci, record, note)
         except DriverError as second:
             _log.warning(
-                "a partition that failed is not taken back yet",
+                "cannot undo a partition that failed yet",
                 gpu=str(pci),
                 profile=record.profile,
                 start=record.start,
@@ -263,8 +262,8 @@ def _refuse_if_taken(
             )
         raise ClaimBlocked(
             f"{place} is taken by {gpu_instances.describe(other)}, which this driver did not make",
-            f"destroy it (nvidia-smi mig -i {pci} -dci -gi {other.id}, then -dgi -gi {other.id}), or delete "
-            "the pod, so that it is scheduled anew",
+            f"destroy it (nvidia-smi mig -i {pci} -dci -gi {other.id}, then -dgi -gi {other.id}), or "
+            "delete the pod, so that it is scheduled again",
         )
 
 
@@ -287,13 +286,13 @@ def _locate_made(device: NvmlDevice, watch: Watch, name: PartitionName) -> Parti
                 )
         starts = ", ".join(str(place.start) for place in places)
         raise ClaimRefused(
-            f"on GPU {name.pci} a partition {profile.name} cannot begin at memory slice {name.start}, "
-            f"only at {starts}",
+            f"a partition {profile.name} of GPU {name.pci} cannot begin at memory slice {name.start}, only "
+            f"at {starts}",
             _RESCHEDULE,
         )
-    offered = ", ".join(profile.name for profile in profiles) or "none: it knows no MIG"
+    offered = ", ".join(profile.name for profile in profiles) or "none: it has no MIG"
     raise ClaimRefused(
-        f"GPU {name.pci} has no MIG profile {name.profile}; those that it has are {offered}", _RESCHEDULE
+        f"GPU {name.pci} has no MIG profile {name.profile}; its profiles are {offered}", _RESCHEDULE
     )
 
 
@@ -321,7 +320,8 @@ def _locate_static(device: NvmlDevice, watch: Watch, name: PartitionName) -> Par
                 memory_bytes=profile.memory_bytes,
             )
     raise ClaimRefused(
-        f"the partition {name.profile} at memory slice {name.start} of GPU {name.pci} is not there any more",
+        f"the partition {name.profile} at memory slice {name.start} of GPU {name.pci} does not exist any "
+        "more",
         _RESCHEDULE,
     )
 
@@ -366,10 +366,10 @@ class MigSwitch:
         """Raise ClaimRefused if only a reset turns the mode on."""
         if self.needs_reset():
             raise ClaimRefused(
-                f"MIG mode of GPU {self._pci} is off, and turning it on needs a reset of the GPU, which this "
-                "driver never does",
+                f"MIG mode of GPU {self._pci} is off, and turning it on needs a reset of the GPU, which "
+                "this driver never does for a claim",
                 f"turn it on (nvidia-smi -i {self._pci} -mig 1, then --gpu-reset) while nothing uses the "
-                "GPU, or delete the pod, so that it is scheduled anew",
+                "GPU, or delete the pod, so that it is scheduled again",
             )
 
     def turn_on(self) -> None:
@@ -380,8 +380,8 @@ class MigSwitch:
         """Turn the mode off; raises ClaimBlocked while processes keep it on, or if it needs a reset."""
         if self.needs_reset():
             raise ClaimBlocked(
-                f"GPU {self._pci} cannot be handed out whole: its MIG mode is on, and turning it off needs a "
-                "reset of the GPU, which this driver never does",
+                f"GPU {self._pci} cannot be handed out whole: its MIG mode is on, and turning it off needs "
+                "a reset of the GPU, which this driver never does for a claim",
                 f"turn it off (nvidia-smi -i {self._pci} -mig 0, then --gpu-reset) while nothing uses it",
             )
         self._require("off", self.set(enabled=False))
@@ -406,6 +406,6 @@ class MigSwitch:
             )
         if activation == "reset-required":
             raise ClaimBlocked(
-                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU waits for a reset",
+                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU has to be reset",
                 f"reset it (nvidia-smi -i {self._pci} --gpu-reset) while nothing uses it",
             )

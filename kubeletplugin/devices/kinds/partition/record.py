@@ -67,5 +67,5 @@ def name_of(device: str) -> PartitionName:
     """The parsed name of a device that is known to be a partition; raises ValueError otherwise."""
     name = parse_partition_name(unshared_name(device))
     if name is None:
-        raise ValueError(f"{device} is no partition, and yet its kind is")
+        raise ValueError(f"{device} has the kind of a partition, but its name is not that of one")
     return name

@@ -89,7 +89,7 @@ class HandOver:
             return self._persistence.is_on(pci)
         # Its former driver may not have it back yet.
         except GpuLost as error:
-            _log.info("persistence mode is not known", gpu=str(pci), error=str(error))
+            _log.info("cannot read persistence mode", gpu=str(pci), error=str(error))
             return None
 
     def _restarting_sessions(self, record: PassthroughRecord) -> AbstractContextManager[None]:
@@ -110,5 +110,5 @@ def restarting_sessions(discovery: Discovery, controllers: Controllers) -> Itera
             try:
                 away.enter_context(sessions)
             except (NotLetGo, NvmlError) as error:
-                _log.warning("a GPU that comes back is seen late", error=error.logged)
+                _log.warning("a GPU that comes back will be seen late", error=error.logged)
         yield

@@ -36,7 +36,7 @@ from kubeletplugin.kubelet.wire.planned import PlannedDevice
 _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
 """The prefix under which KubeVirt's launcher looks for PCI addresses, as device plugins set it."""
 
-_RESCHEDULE = "delete the pod, so that it is scheduled anew with a device that exists"
+_RESCHEDULE = "delete the pod, so that it is scheduled again with a device that exists"
 
 
 class HeldPassthrough:
@@ -65,8 +65,8 @@ class HeldPassthrough:
         """
         if device.allocated.admin_access:
             raise ClaimRefused(
-                f"{device.allocated.device} has nothing that admin access could look on at",
-                "ask for the GPU itself, or without adminAccess",
+                f"{device.allocated.device} is for a virtual machine, and admin access to it is not possible",
+                "ask for it without adminAccess, or ask for the GPU itself",
             )
         gpus = self._bus.require([region.pci for region in device.name.regions])
         group = self._bus.group_of(gpus)
@@ -134,8 +134,8 @@ class HeldPassthrough:
         # vfio cannot read a UUID. The PCI device id at least shows that a board of another model is there.
         if record.device_ids not in ((), tuple(gpu.device_id for gpu in gpus)):
             raise HardwareChanged(
-                f"device {held.device} is another GPU than the one that was prepared",
-                "delete the pod, so that it is scheduled anew",
+                f"device {held.device} is not the GPU that was prepared",
+                "delete the pod, so that it is scheduled again",
             )
         if not self._bus.on_vfio(record.group, gpus[0].pci):
             raise ClaimBlocked(f"{held.device} is not bound to vfio", "the kubelet tries again")
@@ -158,9 +158,9 @@ class HeldPassthrough:
         record = record_of(held)
         missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
         if missing:
-            return Health("Unhealthy", f"the GPU {', '.join(missing)} is not there any more")
+            return Health("Unhealthy", f"the GPU {', '.join(missing)} does not exist any more")
         if record is not None and not self._bus.on_vfio(record.group, _gpus(held)[0]):
-            return Health("Unknown", "the GPU is not bound to vfio now")
+            return Health("Unknown", "the GPU is not bound to vfio")
         return Health("Healthy")
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
@@ -197,9 +197,9 @@ class HeldPassthrough:
             if gpu.driver == NVIDIA_KERNEL_DRIVER and gpu.physical is None:
                 if self._discovery.mig_enabled(gpu.pci):
                     raise ClaimBlocked(
-                        f"MIG mode of {gpu.pci} is on, and is not changed for passthrough",
-                        "it goes off after the last partition that a claim has; else turn it off: "
-                        "nvidia-smi -mig 0",
+                        f"MIG mode of {gpu.pci} is on, and passthrough does not change it",
+                        "it is turned off when no claim has a partition of the GPU; otherwise turn it off: "
+                        f"nvidia-smi -i {gpu.pci} -mig 0",
                     )
             # A GPU that is on vfio but not open may be taken over as it is.
             elif gpu.on_vfio and (users := self._users(gpu)):
@@ -273,7 +273,7 @@ class Bus:
         for pci in addresses:
             function = self.function(pci)
             if function is None or not function.is_gpu:
-                raise ClaimRefused(f"there is no GPU at {pci} any more", _RESCHEDULE)
+                raise ClaimRefused(f"GPU {pci} does not exist any more", _RESCHEDULE)
             found.append(function)
         return tuple(found)
 

@@ -58,7 +58,7 @@ class HeldVgpu(DriverKind):
         """
         if device.allocated.admin_access:
             raise ClaimRefused(
-                f"{device.allocated.device} has nothing that admin access could look on at",
+                f"{device.allocated.device} is for a virtual machine, and admin access to it is not possible",
                 "ask for it without adminAccess",
             )
         name = name_of(device.name.device)
@@ -124,7 +124,7 @@ class HeldVgpu(DriverKind):
         """
         record = record_of(held)
         if record is None or not self._vgpus.is_there(record):
-            raise ClaimBlocked(f"the vGPU {held.device} is not made", "the kubelet tries again")
+            raise ClaimBlocked(f"the vGPU {held.device} is not made yet", "the kubelet tries again")
         variable = _MDEV_VARIABLE if record.uuid else _PCI_VARIABLE
         name = held.device.upper().replace("-", "_")
         value = f"{variable}{name}={record.uuid or record.function}"
@@ -172,7 +172,7 @@ class HeldVgpu(DriverKind):
         if kind is None:
             raise ClaimRefused(
                 f"GPU {name.pci} has no vGPU profile {name.profile}",
-                "delete the pod, so that it is scheduled anew with a device that exists",
+                "delete the pod, so that it is scheduled again with a device that exists",
             )
         # Without virtual functions there are no places to make a vGPU in.
         host: VgpuHost = read_vgpu_host(self._sysfs_root, name.pci, types)
@@ -200,8 +200,8 @@ class HeldVgpu(DriverKind):
         number = self._vgpus.iommu_group(record)
         if number is None:
             raise NodeIncomplete(
-                f"no IOMMU guards {record.function}, so it is given to no virtual machine",
-                "turn the IOMMU on in the firmware and on the kernel's command line",
+                f"{record.function} is not behind an IOMMU, so no virtual machine gets it",
+                "turn on the IOMMU in the firmware and on the kernel's command line",
             )
         return self._nodes.of_group(number, with_api=record.api_device)
 
@@ -227,7 +227,7 @@ def _foreign_vgpus(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[B
             gpu.pci,
             None,
             "foreign-vgpu",
-            f"a vGPU of type {made.type_id} on {place.pci} of GPU {gpu.pci} was made by somebody else",
+            f"a vGPU of type {made.type_id} on {place.pci} of GPU {gpu.pci} was not made by this driver",
         )
         for gpu in gpus
         if gpu.vgpu is not None

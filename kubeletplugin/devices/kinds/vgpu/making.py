@@ -109,11 +109,14 @@ class Vgpus:
             raise
         except OSError as error:
             raise FunctionNotMoved(
-                f"the kernel makes no {record.profile} on {record.function}: {error.strerror}", _SEE_LOG
+                f"the kernel refused to make the vGPU {record.profile} on {record.function}: "
+                f"{error.strerror}",
+                _SEE_LOG,
             ) from error
         if not self.is_there(record):
             raise FunctionNotMoved(
-                f"the kernel took {record.profile} for {record.function}, and does not show it", _SEE_LOG
+                f"the kernel accepted the vGPU {record.profile} on {record.function}, but does not show it",
+                _SEE_LOG,
             )
 
     def _remove(self, record: VgpuRecord) -> None:
@@ -135,7 +138,8 @@ class Vgpus:
             if there and error.errno in _BUSY:
                 raise self._in_use(record) from error
             raise FunctionNotMoved(
-                f"the kernel does not take {record.profile} back from {record.function}: {error.strerror}",
+                f"the kernel refused to remove the vGPU {record.profile} from {record.function}: "
+                f"{error.strerror}",
                 _SEE_LOG,
             ) from error
         if self.is_there(record):
@@ -146,15 +150,15 @@ class Vgpus:
         there = made_on(self._sysfs_root, record.pci)
         if record.framework == "vendor-vfio" and there:
             raise ClaimBlocked(
-                f"the virtual function {record.function} has a vGPU of type {there[0].type_id}, which no "
-                "claim has made",
-                f"clear it: echo 0 > {self._folder(record) / CURRENT_TYPE}",
+                f"the virtual function {record.function} has a vGPU of type {there[0].type_id} that "
+                "belongs to no claim",
+                f"remove it: echo 0 > {self._folder(record) / CURRENT_TYPE}",
             )
         if record.type_id not in creatable_on(self._sysfs_root, record.pci):
             raise ClaimBlocked(
-                f"no {record.profile} can be made on {record.function} now",
-                "vGPUs of another profile are on its GPU, or GPU instances are missing; delete the pod, so "
-                "that it is scheduled anew",
+                f"the vGPU {record.profile} cannot be made on {record.function} now",
+                "its GPU has vGPUs of another profile, or lacks GPU instances; delete the pod, so that it "
+                "is scheduled again",
             )
 
     def _folder(self, record: VgpuRecord) -> Path:
@@ -188,7 +192,7 @@ class Vgpus:
             self.destroy(record, note)
         except DriverError as second:
             _log.warning(
-                "a vGPU that failed is not taken back yet",
+                "cannot undo a vGPU that failed yet",
                 function=record.function,
                 profile=record.profile,
                 first=str(first),

@@ -67,7 +67,7 @@ def name_of(device: str) -> VgpuName:
     """The parsed name of a device that is known to be a vGPU; raises ValueError otherwise."""
     name = parse_vgpu_name(unshared_name(device))
     if name is None:
-        raise ValueError(f"{device} is no vGPU, and yet its kind is")
+        raise ValueError(f"{device} has the kind of a vGPU, but its name is not that of one")
     return name
 
 

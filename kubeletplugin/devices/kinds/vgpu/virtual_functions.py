@@ -91,7 +91,7 @@ class VirtualFunctions:
                 self._give_back(pci)
             self._with_persistence(pci)
             self._check(function)
-        _log.info("virtual functions are on", gpu=str(pci), number=function.total_virtual)
+        _log.info("virtual functions turned on", gpu=str(pci), number=function.total_virtual)
 
     def finish(self) -> None:
         """Give GPUs back that a crash, or a kernel that did not answer, has left half-way.
@@ -107,7 +107,11 @@ class VirtualFunctions:
                     self._finish(function.pci)
                 except DriverError as error:
                     left = True
-                    _log.warning("GPU not given back yet", gpu=str(function.pci), error=error.logged)
+                    _log.warning(
+                        "cannot give the GPU back to the NVIDIA driver yet",
+                        gpu=str(function.pci),
+                        error=error.logged,
+                    )
         self._may_be_unfinished = left
 
     def _looks_unfinished(self, function: PciFunction) -> bool:
@@ -124,7 +128,11 @@ class VirtualFunctions:
             if self._files(pci).override() in _OURS:
                 with restarting_sessions(self._discovery, self._controllers):
                     self._give_back(pci)
-                _log.info("GPU given back, its virtual functions were being turned on", gpu=str(pci))
+                _log.info(
+                    "gave the GPU back to the NVIDIA driver after an unfinished change of its virtual "
+                    "functions",
+                    gpu=str(pci),
+                )
 
     def _turn_on(self, function: PciFunction) -> None:
         """Make all functions by the stub; on an error the GPU is given back as far as possible."""
@@ -140,7 +148,11 @@ class VirtualFunctions:
             try:
                 self._give_back(function.pci)
             except ClaimBlocked as second:
-                _log.warning("GPU not given back yet", gpu=str(function.pci), error=second.logged)
+                _log.warning(
+                    "cannot give the GPU back to the NVIDIA driver yet",
+                    gpu=str(function.pci),
+                    error=second.logged,
+                )
             raise
 
     def _to_stub(self, files: FunctionFiles) -> None:
@@ -148,8 +160,8 @@ class VirtualFunctions:
         # An override of somebody else is not overwritten, since it could not be restored after a crash.
         if override and override not in _OURS:
             raise failures.FunctionNotMoved(
-                f"{files.pci}: its driver_override is {override}, which somebody else wrote",
-                "clear it, or turn its virtual functions on by hand",
+                f"{files.pci}: another program set its driver_override to {override}",
+                "clear it, or turn the virtual functions on by hand",
             )
         if driver == STUB:
             return
@@ -199,25 +211,25 @@ class VirtualFunctions:
         without = [pci for pci in function.virtual if not self._files(pci).driver()]
         if len(function.virtual) < function.total_virtual or without:
             raise failures.FunctionNotMoved(
-                f"{function.pci}: of its {function.total_virtual} virtual functions "
-                f"{len(function.virtual)} are on, {len(without)} of them without a driver",
-                "see that SR-IOV and the IOMMU are on in the firmware; the kernel log (dmesg) says more",
+                f"{function.pci}: {len(function.virtual)} of its {function.total_virtual} virtual "
+                f"functions are on, {len(without)} of them without a driver",
+                "check that SR-IOV and the IOMMU are on in the firmware; the kernel log (dmesg) says more",
             )
 
     def _physical(self, pci: PciAddress) -> PciFunction:
         function = read_function(self._sysfs_root, pci)
         if function is None or not function.is_gpu or function.physical or not function.total_virtual:
             raise NodeIncomplete(
-                f"{pci} is no GPU that can have virtual functions",
-                "turn SR-IOV on in the firmware, or take virtualFunctions from its rule",
+                f"{pci} is not a GPU that can have virtual functions",
+                "turn SR-IOV on in the firmware, or remove virtualFunctions from its rule",
             )
         return function
 
     def _refuse_if_held(self, pci: PciAddress) -> None:
         if holders := self._journal.holders(str(pci)):
             raise ClaimBlocked(
-                f"GPU {pci} is held by {len(holders)} claims, so its virtual functions stay off",
-                "it is tried again; end the pods that have it",
+                f"{len(holders)} claims hold GPU {pci}, so its virtual functions stay off",
+                "it is tried again; end the pods that have the GPU",
             )
 
     def _without_persistence(self, pci: PciAddress) -> None:
@@ -236,7 +248,7 @@ class VirtualFunctions:
         try:
             self._persistence.set(pci, on=on)
         except NvmlError as error:
-            _log.warning("persistence mode stays as it is", gpu=str(pci), on=on, error=str(error))
+            _log.warning("cannot change persistence mode", gpu=str(pci), on=on, error=str(error))
 
     def _files(self, pci: PciAddress) -> FunctionFiles:
         return FunctionFiles(self._kernel, self._sysfs_root, pci, self._users, self._deadlines)

@@ -54,7 +54,7 @@ def test_every_way_to_write_it_is_understood(text: str, offer: MigOffer) -> None
         ("{dynamic: {}}", "mig.dynamic.profiles: must be a list of 1 to 64"),
         ("{dynamic: {profiles: []}}", "mig.dynamic.profiles: must be a list of 1 to 64"),
         ("{dynamic: {profiles: [1g, 1G]}}", "mig.dynamic.profiles[1]: must be a profile"),
-        ("{dynamic: {profiles: [1g, 2g, 1g]}}", "mig.dynamic.profiles[2]: 1g stands more than once"),
+        ("{dynamic: {profiles: [1g, 2g, 1g]}}", "mig.dynamic.profiles[2]: 1g appears more than once"),
         ("{layout: null}", "mig.layout: must be a list of 1 to 16"),
         ("{layout: []}", "mig.layout: must be a list of 1 to 16"),
         ("{layout: {}}", "mig.layout: must name 1 to 16 partitions"),

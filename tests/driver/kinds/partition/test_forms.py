@@ -122,8 +122,8 @@ def test_a_static_partition_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("instances", "reason"),
     [
-        ((), "MIG mode is on and no partition exists: make one, or turn MIG mode off"),
-        (((ONE_G, 0, ()),), "no GPU instance of it has a compute instance, so nothing can use it"),
+        ((), "MIG mode is on, but no partition exists: make one, or turn MIG mode off"),
+        (((ONE_G, 0, ()),), "none of its GPU instances has a compute instance, so nothing can use it"),
     ],
 )
 def test_static_offers_nothing_while_mig_mode_is_on_without_partitions(
@@ -239,7 +239,7 @@ def test_only_partitions_are_offered_where_the_rule_says_so() -> None:
 
     static = node_offers(first_gpu("hgx-h100"), rules("offer: partitions"))
     assert reasons(static) == [
-        ("gpu", "it has no partition, and the node configuration offers nothing else"),
+        ("gpu", "it has no partition, and the node configuration offers nothing else of it"),
     ]
     ampere = node_offers(first_gpu("dgx-a100"), rules("offer: partitions, mig: dynamic"))
     assert reasons(ampere) == [("gpu", NEEDS_RESET)]
@@ -318,7 +318,7 @@ def test_a_gpu_whose_mig_is_not_told_is_kept_back_since_partitions_of_it_may_be_
     offers = node_offers(unanswered, rules(f"mig: {mig}"))
 
     assert offers.devices == ()
-    assert reasons(offers) == [("gpu", "NVML does not tell what MIG can make of it")]
+    assert reasons(offers) == [("gpu", "NVML does not report its MIG profiles")]
 
 
 def test_off_offers_the_whole_gpu_unless_the_mode_is_on() -> None:

@@ -39,11 +39,11 @@ def test_a_rule_offers_passthrough_alone_or_beside_the_other_forms(
         ("passthrough: 1", "rules[0].passthrough: must be true or false"),
         ("passthrough: 'yes'", "rules[0].passthrough: must be true or false"),
         ("offer: passthrough, passthrough: false", "rules[0].passthrough: must not be false"),
-        ("offer: passthrough, mig: dynamic", "rules[0].offer: must not be passthrough beside partitions"),
-        ("offer: passthrough, mig: {layout: all-1g}", "must not be passthrough beside partitions"),
+        ("offer: passthrough, mig: dynamic", "rules[0].offer: must not be passthrough for partitions"),
+        ("offer: passthrough, mig: {layout: all-1g}", "must not be passthrough for partitions"),
         (
             "offer: passthrough, shared: {strategy: TimeSlicing, shares: 2}",
-            "rules[0].offer: must not be passthrough beside shared",
+            "rules[0].offer: must not be passthrough with shared",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_gpu_without_the_partitions_of_its_layout_is_left_to_virtual_machines(
                 function(FIRST),
                 function(OTHER, vendor_id=0x8086, class_code=NETWORK, driver="ice", iommu_group=27),
             ],
-            "its IOMMU group 27 has 0000:1b:00.2 (ice) as well, which the node would lose",
+            "its IOMMU group 27 also has 0000:1b:00.2 (ice), which the node would lose",
         ),
     ],
 )
@@ -129,9 +129,9 @@ def test_a_gpu_that_vfio_or_nobody_has_is_offered_to_virtual_machines_alone(driv
 @pytest.mark.parametrize(
     ("driver", "reason"),
     [
-        ("nouveau", "the kernel driver nouveau holds it"),
-        ("xvfiox", "the kernel driver xvfiox holds it"),
-        ("nvidia-vgpu-vfio", "the kernel driver nvidia-vgpu-vfio holds it"),
+        ("nouveau", "the kernel driver nouveau uses it"),
+        ("xvfiox", "the kernel driver xvfiox uses it"),
+        ("nvidia-vgpu-vfio", "the kernel driver nvidia-vgpu-vfio uses it"),
     ],
 )
 def test_a_gpu_of_another_kernel_driver_is_not_taken_from_it(driver: str, reason: str) -> None:
@@ -142,8 +142,8 @@ def test_a_gpu_that_containers_cannot_have_says_who_has_it() -> None:
     found = offered(node(function(FIRST, driver="vfio-pci"), function(SECOND, driver=None)), "offer: whole")
     assert names(found) == []
     assert reasons(found) == {
-        "0000:1b:00.0": "the kernel driver vfio-pci has it, and not the NVIDIA driver",
-        "0000:43:00.0": "no kernel driver has it",
+        "0000:1b:00.0": "its kernel driver is vfio-pci, not the NVIDIA driver",
+        "0000:43:00.0": "it has no kernel driver",
     }
 
 
@@ -178,7 +178,7 @@ def test_rules_ask_of_a_gpu_elsewhere_what_sysfs_tells() -> None:
 def test_rules_that_ask_what_only_nvml_tells_keep_a_gpu_elsewhere_back() -> None:
     found = offered(node(function(FIRST, driver="vfio-pci")), f"when: has(gpu.memoryBytes), {ALONE}", ALONE)
     assert names(found) == []
-    assert "nobody tells memoryBytes" in reasons(found)["0000:1b:00.0"]
+    assert "nothing reports memoryBytes" in reasons(found)["0000:1b:00.0"]
 
 
 def pair(**said: object) -> list[PciFunction]:
@@ -204,14 +204,14 @@ def test_a_gpu_stays_when_the_other_of_its_group_is_not_to_be_passed_through() -
     found = offered(node(*pair()), f"when: gpu.index == 0, {BESIDE}", "offer: whole")
     assert names(found) == [ONE, TWO]
     [reason] = reasons(found).values()
-    assert reason == "its IOMMU group 7 has 0000:43:00.0 as well, which is not to be passed through"
+    assert reason == "its IOMMU group 7 also has 0000:43:00.0, which is not offered for passthrough"
 
 
 def test_a_group_is_not_offered_when_one_of_its_gpus_cannot_be_taken() -> None:
     found = offered(node(*pair(driver="nouveau")), ALONE)
     assert names(found) == []
     assert set(reasons(found).values()) == {
-        "0000:43:00.0 of its IOMMU group: the kernel driver nouveau holds it"
+        "0000:43:00.0 of its IOMMU group: the kernel driver nouveau uses it"
     }
 
 
@@ -221,7 +221,7 @@ def test_more_than_two_gpus_of_a_group_go_together_only_alone() -> None:
     assert names(offered(found, ALONE)) == [f"{ONE}-0000-43-00-0-0000-52-00-0-vfio"]
     beside = offered(found, BESIDE)
     assert not any(name.endswith("-vfio") for name in names(beside))
-    assert all("offer them for passthrough alone" in reason for reason in reasons(beside).values())
+    assert all("offer them for passthrough only" in reason for reason in reasons(beside).values())
 
 
 def virtual(driver: str | None) -> list[PciFunction]:

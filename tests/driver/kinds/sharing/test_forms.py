@@ -178,27 +178,27 @@ def test_what_is_not_known_of_the_memory_is_not_published() -> None:
 @pytest.mark.parametrize(
     ("rule", "changes", "reason"),
     [
-        (SERVED, {"virtualization": "vgpu"}, "MPS: the compute mode that MPS needs cannot be set in a vGPU"),
+        (SERVED, {"virtualization": "vgpu"}, "MPS: MPS needs a compute mode that a vGPU does not have"),
         (
             SERVED,
             {"cuda_compute_capability": "6.1"},
-            "MPS: its compute capability is 6.1.0, and only from 7.0",
+            "MPS: its compute capability is 6.1.0, and MPS can limit its clients only from 7.0",
         ),
-        (SERVED, {"cuda_compute_capability": None}, "MPS: NVML does not tell its compute capability"),
+        (SERVED, {"cuda_compute_capability": None}, "MPS: NVML does not report its compute capability"),
         (
             "{strategy: TimeSlicing, memory: {step: 1Gi}}",
             {"memory_bytes": None},
-            "TimeSlicing: NVML does not tell its memory",
+            "TimeSlicing: NVML does not report its memory",
         ),
         (
             "{strategy: MPS, memory: {step: 41Gi}}",
             {},
-            "MPS: of its memory 81105Mi can be shared, less than two steps of 41Gi",
+            "MPS: 81105Mi of its memory can be shared, less than two steps of 41Gi",
         ),
         (
             "{strategy: MPS, memory: {step: 1Gi}}",
             {},
-            "MPS: it has 79 steps of 1Gi, and MPS serves 48 clients there: take steps of 1690Mi or more",
+            "MPS: it has 79 steps of 1Gi, but MPS serves 48 clients on it: use steps of 1690Mi or more",
         ),
     ],
 )
@@ -232,7 +232,7 @@ def test_the_strategy_that_is_possible_stays() -> None:
 
     assert shapes(found) == ["ts-4"]
     assert found.counter_sets == ()
-    assert reasons(found) == [("shared", "MPS: the compute mode that MPS needs cannot be set in a vGPU")]
+    assert reasons(found) == [("shared", "MPS: MPS needs a compute mode that a vGPU does not have")]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_of_a_partition_mps_serves_the_clients_of_its_compute_slices() -> None:
 
     assert shapes(found) == ["mig-3g-40gb-0-mps-7"]
     assert reasons(found) == [
-        ("shared", "MPS of 1g.10gb: 7 shares are more than the 6 clients that MPS serves there")
+        ("shared", "MPS of 1g.10gb: 7 shares are more than the 6 clients that MPS serves on it")
     ]
 
 

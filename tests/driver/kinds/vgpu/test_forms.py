@@ -102,14 +102,14 @@ def test_profiles_may_stand_with_the_vendor_before_them() -> None:
         ("vgpu: {profiles: []}", "rules[0].vgpu.profiles: must be a list of 1 to 64 profiles"),
         (
             "vgpu: {profiles: [L40S-8Q], virtualFunctions: 16}",
-            "rules[0].vgpu.virtualFunctions: must be enabled, or not be there",
+            "rules[0].vgpu.virtualFunctions: must be enabled, or absent",
         ),
-        ("vgpu: {profiles: [8Q]}", "rules[0].vgpu.profiles[0]: must be a profile as NVIDIA names it"),
-        ("vgpu: {profiles: [L40S-8Q, NVIDIA L40S-8Q]}", "rules[0].vgpu.profiles[1]: L40S-8Q stands more"),
+        ("vgpu: {profiles: [8Q]}", "rules[0].vgpu.profiles[0]: must be a profile by NVIDIA's name"),
+        ("vgpu: {profiles: [L40S-8Q, NVIDIA L40S-8Q]}", "rules[0].vgpu.profiles[1]: L40S-8Q appears more"),
         ("vgpu: {profiles: [L40S-8Q], numVFs: 4}", "rules[0].vgpu.numVFs: unknown field"),
         ("offer: vgpu", "rules[0].offer: must not be vgpu without the field vgpu"),
-        ("offer: whole, vgpu: {profiles: [L40S-8Q]}", "rules[0].offer: must be vgpu beside the field vgpu"),
-        ("mig: dynamic, vgpu: {profiles: [L40S-8Q]}", "rules[0].vgpu: does not go with mig or shared"),
+        ("offer: whole, vgpu: {profiles: [L40S-8Q]}", "rules[0].offer: must be vgpu with the field vgpu"),
+        ("mig: dynamic, vgpu: {profiles: [L40S-8Q]}", "rules[0].vgpu: must not be used with mig or shared"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_told(rule: str, wrong: str) -> None:

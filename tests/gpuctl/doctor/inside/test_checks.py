@@ -250,7 +250,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("plugin", {"plugins": {SOCKET: NOT_REGISTERED}}, "fail", "it is not registered with the kubelet"),
     ("plugin", {"plugins": {SOCKET: SERVES, "/old.sock": "nobody answers"}}, "warn", "/old.sock: nobody"),
     ("registration", {"registrations": ()}, "fail", "no registration socket"),
-    ("journal", {"journal": {UID: Unread("the checksum does not fit")}}, "fail", "the checksum does not fit"),
+    (
+        "journal",
+        {"journal": {UID: Unread("the checksum does not match")}},
+        "fail",
+        "the checksum does not match",
+    ),
     ("journal", {"put_aside": ("old-1234",)}, "warn", "old-1234"),
     ("journal", {"journal": {UID: entry("preparing")}}, "warn", "team/train (UID"),
     ("journal", {"journal": GONE}, "skipped", "nothing has been prepared yet"),

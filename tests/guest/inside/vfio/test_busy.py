@@ -62,7 +62,7 @@ def test_a_driver_that_does_not_let_go_leaves_the_function_in_doubt_until_it_doe
     bound = binder(kernel).bind(at(BEHIND), [at(BEHIND)], {}, journal.note)
     nobody = binder(kernel, lambda _: (), SOON)
     with opened_by_vfio(BEHIND):
-        with pytest.raises(FunctionInDoubt, match=f"{BEHIND} is in doubt: .*taking it from vfio-pci"):
+        with pytest.raises(FunctionInDoubt, match=f"{BEHIND} is unknown: .*taking it from vfio-pci"):
             nobody.restore(bound, journal.note)
         assert driver(BEHIND) == "", "the kernel drops the link first"
         assert driver(WITHOUT_DRIVER) == "", "the others are given back meanwhile"
@@ -70,7 +70,7 @@ def test_a_driver_that_does_not_let_go_leaves_the_function_in_doubt_until_it_doe
             with pytest.raises(FunctionInDoubt):
                 call(nobody, journal)
         # Another process knows nothing of the write that is under way, and is not caught by it either.
-        with pytest.raises(FunctionInDoubt, match="what it was told before"):
+        with pytest.raises(FunctionInDoubt, match="an earlier change of it"):
             _restore(binder(None, lambda _: (), SOON), journal)
     _restore(binder(kernel), journal)
 

@@ -26,14 +26,14 @@ def test_a_hook_knows_what_its_help_names(tmp_path: Path) -> None:
 def test_what_lacks_the_oldest_calls_is_no_hook(tmp_path: Path, calls: tuple[str, ...]) -> None:
     program = hook_program(tmp_path / "hook", calls)
 
-    with pytest.raises(NodeIncomplete, match="is no usable nvidia-cdi-hook, its --help says: COMMANDS:"):
+    with pytest.raises(NodeIncomplete, match="is not a usable nvidia-cdi-hook; its --help says: COMMANDS:"):
         asked_hook(program, "/on/host")
 
 
 def test_a_file_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
     hook_program(tmp_path / "hook").chmod(0o644)
 
-    with pytest.raises(NodeIncomplete, match="hook cannot be run: Permission denied"):
+    with pytest.raises(NodeIncomplete, match=r"cannot run .*hook: Permission denied"):
         asked_hook(tmp_path / "hook", "/on/host")
 
 
@@ -60,10 +60,10 @@ def test_the_flag_names_a_file_to_copy_or_a_path_of_the_host(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("copy:/nowhere", "there is no file /nowhere"),
-        ("copy:here", "is no absolute path"),
-        ("nvidia-cdi-hook", "is no absolute path: give copy, copy:FILE, or the path"),
-        ("", "is no absolute path"),
+        ("copy:/nowhere", "the file /nowhere does not exist"),
+        ("copy:here", "is not an absolute path"),
+        ("nvidia-cdi-hook", "is not an absolute path: give copy, copy:FILE, or the path"),
+        ("", "is not an absolute path"),
     ],
 )
 def test_a_flag_that_names_none_is_refused(flag: str, said: str) -> None:

@@ -231,7 +231,7 @@ def test_a_marker_that_cannot_be_read_counts_as_another(disk: Disk) -> None:
 def test_a_marker_that_cannot_be_written_is_named_with_the_way_out(disk: Disk) -> None:
     disk.files.marker.mkdir()
     (disk.files.marker / "x").touch()
-    with pytest.raises(StorageError, match=r"writing .*/boot failed: .*: see that the folder"):
+    with pytest.raises(StorageError, match=r"writing .*/boot failed: .*: check that the folder"):
         disk.start()
 
 
@@ -275,7 +275,7 @@ def test_litter_goes_and_what_cannot_go_harms_nobody(disk: Disk) -> None:
 
     assert not any((folder / name).exists() for folder, name in litter.items())
     assert all((folder / f".tmp-stranger-{rest}").exists() for folder in litter)
-    assert [line["event"] for line in lines(log)] == ["unfinished files stay"]
+    assert [line["event"] for line in lines(log)] == ["cannot remove unfinished files"]
 
 
 RECORDS = [

@@ -208,7 +208,7 @@ def test_an_entry_of_a_schema_that_no_version_writes_is_put_aside(tmp_path: Path
     journal = alone(tmp_path)
 
     assert journal.get("u-1") is None
-    why = f"it has schema {schema!r}, and this version reads 1"
+    why = f"it has schema {schema!r}, but this version reads 1"
     assert [one.reason for one in journal.take_set_aside()] == [why]
 
 

@@ -180,7 +180,7 @@ def test_files_of_others_are_left_alone_and_no_key_names_one_of_them(tmp_path: P
         (tmp_path / name).write_bytes(b"\xff")
     owner = Owner(tmp_path)
     assert (owner.files.all(), owner.told) == ({}, [])
-    with pytest.raises(StorageError, match="cannot name a file"):
+    with pytest.raises(StorageError, match="cannot be the name of a file"):
         owner.files.put("A", ("x",))
     assert len(os.listdir(tmp_path)) == 3
 

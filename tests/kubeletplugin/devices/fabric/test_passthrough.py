@@ -113,9 +113,9 @@ def test_another_load_of_the_driver_ends_nothing_of_a_vm(node: PassthroughNode) 
 
 def test_a_gpu_that_nobody_can_tell_from_others_is_refused(node: PassthroughNode) -> None:
     node.bind_by_hand(position(node, 1))
-    with pytest.raises(ClaimRefused, match="does not tell which of its GPUs that is") as caught:
+    with pytest.raises(ClaimRefused, match="does not report its module") as caught:
         node.prepare(vm_of(node, "vm", 1))
-    assert "the NVIDIA driver has it" in caught.value.way_out
+    assert "the GPU is bound to the NVIDIA driver" in caught.value.way_out
 
 
 def _steps(folder: Path) -> tuple[list[str], list[str]]:

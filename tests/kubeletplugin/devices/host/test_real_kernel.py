@@ -141,7 +141,7 @@ def test_a_child_that_is_killed_is_an_error_and_not_a_success(kernel: RealKernel
 
     with ThreadPoolExecutor(1) as pool:
         killed = pool.submit(kill)
-        with pytest.raises(OSError, match="ended early"):
+        with pytest.raises(OSError, match="ended too early"):
             kernel.write(stuck, "killed", LONG)
         killed.result()
 

@@ -86,5 +86,5 @@ def test_a_node_of_an_earlier_load_is_not_given_to_a_container(host: Host) -> No
     host.load_module()
     os.mknod(host.dev / UVM, 0o666 | stat.S_IFCHR, os.makedev(511, 0))
 
-    with pytest.raises(NodeIncomplete, match=r"nvidia-uvm is 511:0, /proc/devices says 238:0.*remove it"):
+    with pytest.raises(NodeIncomplete, match=r"nvidia-uvm is 511:0, but /proc/devices says 238:0.*remove it"):
         host.control()

@@ -42,7 +42,7 @@ def test_without_any_controller_there_is_nobody_to_wait_for() -> None:
 def test_one_that_does_not_answer_is_not_believed_to_have_let_go() -> None:
     scene = Scene("a", "b")
     scene.willing = ("a",)
-    with pytest.raises(NotLetGo, match="did not let go"), scene.controllers.letting_go(0.01):
+    with pytest.raises(NotLetGo, match="did not release"), scene.controllers.letting_go(0.01):
         raise AssertionError
     assert scene.asked[-1] == 0
     assert NotLetGo("", "").retryable
@@ -68,7 +68,7 @@ def test_one_that_says_why_it_cannot_is_not_waited_for_any_longer() -> None:
 
 def test_one_of_an_older_version_is_told_of_at_once() -> None:
     scene = Scene("a", "")
-    with pytest.raises(NotLetGo, match="does not know passthrough"), scene.controllers.letting_go(10.0):
+    with pytest.raises(NotLetGo, match="without passthrough"), scene.controllers.letting_go(10.0):
         raise AssertionError
     scene.controllers.left("")
     with scene.controllers.letting_go(0.0):

@@ -93,7 +93,7 @@ def test_a_server_whose_workers_all_hang_is_forgiven_for_a_while_and_again_once_
             clock.now = SILENT_SECONDS
             assert check.why_not() == ""
             clock.now = SILENT_SECONDS + 1
-            assert check.why_not() == f"nobody has answered at {path} for {SILENT_SECONDS + 1:.0f} s"
+            assert check.why_not() == f"no answer at {path} for {SILENT_SECONDS + 1:.0f} s"
         finally:
             go_on.set()
         assert check.why_not() == ""
@@ -109,4 +109,4 @@ def test_a_socket_that_somebody_has_removed_is_answered_by_nobody(folder: Path, 
         path.unlink()
         clock.now = SILENT_SECONDS + 1
 
-        assert "nobody has answered" in check.why_not()
+        assert "no answer" in check.why_not()

@@ -107,7 +107,7 @@ def test_a_live_server_with_a_full_backlog_counts_as_live(folder: Path) -> None:
 def test_a_file_that_is_no_socket_is_never_removed(folder: Path, pool: ThreadPoolExecutor) -> None:
     path = folder / "plugin.sock"
     path.write_text("precious")
-    with pytest.raises(ConfigError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is not a socket"):
         server_at(path, pool).start()
     assert path.read_text() == "precious"
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_socket_is_never_removed(folder: Path, pool: ThreadPoo
 def test_a_link_is_not_followed(folder: Path) -> None:
     leave_stale_socket(folder / "elsewhere.sock")
     (folder / "plugin.sock").symlink_to(folder / "elsewhere.sock")
-    with pytest.raises(ConfigError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is not a socket"):
         refuse_if_taken(folder / "plugin.sock")
     assert (folder / "elsewhere.sock").exists()
 

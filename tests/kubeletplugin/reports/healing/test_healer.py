@@ -188,7 +188,7 @@ def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
 
 def test_a_controller_that_does_not_let_go_keeps_the_gpu(node: FakeNode) -> None:
     node.controllers.joined("")
-    assert "controller of this node cannot let go" in failure(node)
+    assert "controller of this node cannot release" in failure(node)
     assert is_persistent(node)
 
 
@@ -206,7 +206,7 @@ def test_a_claim_that_comes_at_the_last_moment_keeps_its_gpu(node: FakeNode) -> 
 
     [last] = steps
 
-    assert "there came claim team/train" in last.message
+    assert "because of new users: claim team/train" in last.message
     assert not was_reset(node)
 
 
@@ -284,7 +284,7 @@ def test_a_gpu_that_does_not_come_back_is_not_called_healed(node: FakeNode, gpu:
     assert last.step == "failed"
     assert is_persistent(node) == (gpu == 1), "what cannot be asked is put back later"
     if gpu == 1:
-        assert f"GPU {node.gpus[1]} was reset and does not answer" in last.message
+        assert f"GPU {node.gpus[1]} was reset but does not answer" in last.message
 
 
 @pytest.mark.parametrize("step", STEPS)

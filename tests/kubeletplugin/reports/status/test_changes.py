@@ -19,7 +19,7 @@ WELL, LOST = entry("True", "GpuReady"), entry("False", "GpuLost")
 def test_falling_ill_and_getting_well_are_news() -> None:
     assert health_change([WELL], [LOST]) == HealthChange(sick=("gpu-0: words",))
     assert health_change([], [LOST]) == HealthChange(sick=("gpu-0: words",))
-    assert health_change([LOST], [WELL]) == HealthChange(well=("gpu-0 is well again",))
+    assert health_change([LOST], [WELL]) == HealthChange(well=("gpu-0 is healthy again",))
 
 
 def test_what_stays_is_no_news() -> None:
@@ -42,4 +42,4 @@ def test_a_memory_limit_has_events_of_its_own() -> None:
 def test_each_device_is_judged_by_its_own_entry() -> None:
     other = entry("False", "GpuLost", "gpu-1")
     found = health_change([WELL, other], [LOST, entry("True", "GpuReady", "gpu-1")])
-    assert found == HealthChange(("gpu-0: words",), ("gpu-1 is well again",))
+    assert found == HealthChange(("gpu-0: words",), ("gpu-1 is healthy again",))

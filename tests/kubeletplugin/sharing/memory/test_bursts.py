@@ -50,7 +50,7 @@ def test_a_burst_that_is_in_use_keeps_a_claim_from_its_guarantee_until_it_is_fre
     program = l4s.cuda(burst)
     program.allocate(18 * GIB)
     device = l4s.share("u-2", 10 * GIB)
-    with pytest.raises(ClaimBlocked, match=f"{(L4_BYTES - 18 * GIB) // MIB} MiB are left"):
+    with pytest.raises(ClaimBlocked, match=f"{(L4_BYTES - 18 * GIB) // MIB} MiB are free"):
         l4s.run(device)
     assert l4s.hard(burst) == 18 * GIB, "it must not grow meanwhile"
     program.free(8 * GIB)
@@ -99,5 +99,5 @@ def test_a_new_container_of_a_bursting_claim_gets_at_least_what_it_is_guaranteed
     second = l4s.run(device, "b")
     assert (l4s.hard(first), l4s.hard(second)) == (11 * GIB, 5 * GIB)
     third = l4s.container(device, "c")
-    with pytest.raises(ClaimBlocked, match="is to have 2730 MiB of the 8192 MiB"):
+    with pytest.raises(ClaimBlocked, match="needs 2730 MiB of the 8192 MiB"):
         l4s.start(third)

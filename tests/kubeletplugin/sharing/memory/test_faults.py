@@ -21,7 +21,7 @@ STEPS = ("memory lowered", "memory noted", "memory limited")
 def test_a_limit_that_nvml_takes_and_does_not_hold_lets_no_container_start(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     l4s.machine.lie("set_memory_limits")
-    with pytest.raises(ClaimBlocked, match=r"NVML took a limit of 8589934592 bytes .* and holds none"):
+    with pytest.raises(ClaimBlocked, match=r"NVML accepted a limit of 8589934592 bytes .* but reports none"):
         l4s.run(device)
     l4s.machine.heal()
     l4s.memory.run_once()
@@ -32,7 +32,7 @@ def test_a_container_that_cannot_be_brought_down_keeps_the_next_from_starting(l4
     device = l4s.share("u-1", 8 * GIB)
     first = l4s.run(device, "a")
     l4s.machine.lie("set_memory_limits", times=1)
-    with pytest.raises(ClaimBlocked, match="holds 8589934592 bytes"):
+    with pytest.raises(ClaimBlocked, match="reports 8589934592 bytes"):
         l4s.run(device, "b")
     second = l4s.run(device, "b")
     assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
@@ -170,7 +170,7 @@ def test_what_a_container_took_while_it_had_no_limit_is_counted(l4s: MemoryNode)
     second = l4s.run(device, "b")
     clear(l4s, first)
     l4s.cuda(first).allocate(6 * GIB)
-    with pytest.raises(ClaimBlocked, match="the 2 other containers of the claim use or have 8874 MiB"):
+    with pytest.raises(ClaimBlocked, match="the claim's 2 other containers use or may use 8874 MiB"):
         l4s.run(device, "c")
     assert l4s.hard(first) == 4 * GIB, "it gets no more"
     assert l4s.hard(second) < 4 * GIB
@@ -210,7 +210,7 @@ def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode)
 
 def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) -> None:
     l4s.machine.count_memory(unit_bytes=4 * GIB)
-    with pytest.raises(ClaimBlocked, match="and holds 8589934592 bytes"):
+    with pytest.raises(ClaimBlocked, match="but reports 8589934592 bytes"):
         l4s.run(l4s.share("u-1", 6 * GIB))
 
 
@@ -228,7 +228,7 @@ def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
     clear(l4s, container)
     l4s.machine.lie("set_memory_limits")
     l4s.memory.run_once()
-    assert "NVML took a limit" in l4s.memory.faults()["u-1", device]
+    assert "NVML accepted a limit" in l4s.memory.faults()["u-1", device]
 
 
 def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l4s: MemoryNode) -> None:
@@ -244,7 +244,7 @@ def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l
             program.allocate(6 * GIB)
 
     l4s.meddle = meddle
-    with pytest.raises(ClaimBlocked, match="use or have 6144 MiB"):
+    with pytest.raises(ClaimBlocked, match="use or may use 6144 MiB"):
         l4s.run(device, "b")
     assert (program.allocated_bytes, l4s.hard(first)) == (6 * GIB, 6 * GIB)
 
@@ -305,7 +305,7 @@ def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: M
         l4s.run(device, "b")
     assert l4s.hard(l4s.run(other)) == 4 * GIB
     l4s.memory.run_once()
-    assert "its ledger cannot be read" in l4s.memory.faults()["u-1", device]
+    assert "cannot read its ledger" in l4s.memory.faults()["u-1", device]
     l4s.release("u-1")
     assert [name for name in l4s.files() if name.startswith("u-1")] == []
 

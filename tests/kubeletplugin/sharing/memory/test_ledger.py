@@ -112,5 +112,5 @@ def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_uid_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot name a file"):
+    with pytest.raises(StorageError, match="cannot be the name of a file"):
         ledger(tmp_path).put("../u", PCI, [part("../u")])

@@ -56,8 +56,8 @@ def test_a_node_with_cgroup_v1_is_refused_by_name(tmp_path: Path, told: str) -> 
         ("", "has no control group of cgroup v2"),
         ("0::/gone\n", "the control group /gone is gone"),
         (f"0::{CGROUPFS} (deleted)\n", "has no control group of cgroup v2"),
-        ("0::/\n", "lies in the root"),
-        ("0::/../../kubepods/a\n", "lies outside of what the hook can see"),
+        ("0::/\n", "is in the root"),
+        ("0::/../../kubepods/a\n", "is outside of what the hook can see"),
         ("0::kubepods\n", "has no control group of cgroup v2"),
     ],
 )

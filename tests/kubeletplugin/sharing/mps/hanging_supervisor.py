@@ -20,7 +20,7 @@ _HAS_HUNG = "TEST_HAS_HUNG"
 
 def _hangs(self: Pulse) -> str:  # noqa: ARG001 - it hangs whatever is under way
     mps_dir = Path(sys.argv[sys.argv.index("--mps-dir") + 1])
-    return "mps-alarms is at work for 901 s" if mps_dir.with_name(HANGS).exists() else ""
+    return "mps-alarms has been running for 901 s" if mps_dir.with_name(HANGS).exists() else ""
 
 
 def run() -> None:

@@ -65,7 +65,7 @@ def test_a_call_that_hangs_is_work_that_hangs_and_waiting_is_not() -> None:
         alarms.after(0, hang)
         assert begun.wait(DEADLINE_SECONDS)
         go_on.wait(0.1)
-        assert service.pulse.hung().startswith("alarms is at work")
+        assert service.pulse.hung().startswith("alarms has been running")
         go_on.set()
         alarms.after(0, ended.set)
         assert ended.wait(DEADLINE_SECONDS)

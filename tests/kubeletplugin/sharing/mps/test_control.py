@@ -48,8 +48,8 @@ def test_an_amount_is_known_again_as_the_daemon_rounds_it(mib: int) -> None:
         (("25.0", "25.0", "5G"), None),  # the setter answered as well
         (("25.0", "6G"), "has a pinned memory limit of 6G where 5632M was set"),
         (("100.0", "5G"), "has an active thread percentage of 100.0 where 25 was set"),
-        (("25.0",), "did not say its limits, but ['25.0']"),
-        ((), "did not say its limits, but []"),
+        (("25.0",), "did not report its limits, but ['25.0']"),
+        ((), "did not report its limits, but []"),
         (("Invalid device 1", "25.0", "0M"), "refused its limits: Invalid device 1"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_daemon_with_memory_of_its_own_outlives_its_supervisor(
 def test_without_the_right_to_mount_nothing_starts_and_the_way_out_is_said(mps: MpsScene) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
     with SupervisorProcess(mps, "own", launcher=WITHOUT_MOUNTS):
-        with pytest.raises(ClaimBlocked, match=r"no tmpfs can be mounted at .*/shm: Operation not") as error:
+        with pytest.raises(ClaimBlocked, match=r"cannot mount a tmpfs at .*/shm: Operation not") as error:
             client.ensure(mps.daemon())
         client.close()
     assert "--shm node" in error.value.what
@@ -208,6 +208,6 @@ def test_a_container_whose_mounts_stay_inside_is_refused(
     if fine:
         memory.check(Path("/run/mps"))
         return
-    with pytest.raises(ConfigError, match="is not seen on the host") as error:
+    with pytest.raises(ConfigError, match="are not visible on the host") as error:
         memory.check(Path("/run/mps"))
     assert "mountPropagation: Bidirectional" in error.value.way_out

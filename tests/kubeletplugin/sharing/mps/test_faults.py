@@ -34,7 +34,7 @@ def test_a_missing_program_is_named_and_may_come(mps: MpsScene) -> None:
     program = mps.root / "usr/bin" / CONTROL
     program.rename(program.with_suffix(".away"))
     supervisor = mps.supervisor()
-    with pytest.raises(NodeIncomplete, match=f"{CONTROL} is not below {mps.root}"):
+    with pytest.raises(NodeIncomplete, match=f"{CONTROL} is missing below {mps.root}"):
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     assert nothing_is_left(mps, supervisor)
     program.with_suffix(".away").rename(program)
@@ -44,7 +44,7 @@ def test_a_missing_program_is_named_and_may_come(mps: MpsScene) -> None:
 def test_a_program_that_is_none_is_named(mps: MpsScene) -> None:
     (mps.root / "usr/bin" / CONTROL).chmod(0o644)
     supervisor = mps.supervisor()
-    with pytest.raises(NodeIncomplete, match=f"{CONTROL} cannot be run: Permission denied"):
+    with pytest.raises(NodeIncomplete, match=rf"cannot run .*{CONTROL}: Permission denied"):
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     assert nothing_is_left(mps, supervisor)
 

@@ -82,7 +82,7 @@ def refuse(proc: Proc, daemon: MpsDaemon = DAEMON) -> None:
         (GPU, f"serves {GPU}"),
         ("GPU-8a3c", f"serves {GPU}"),
         (f"{OTHER_GPU},{GPU}", f"serves {GPU}"),
-        ("1,0", "may serve the same GPU, its CUDA_VISIBLE_DEVICES is 1,0"),
+        ("1,0", "may serve the same GPU: its CUDA_VISIBLE_DEVICES is 1,0"),
     ],
 )
 def test_a_daemon_that_may_serve_the_gpu_is_named(proc: Proc, visible: str | None, words: str) -> None:
@@ -262,7 +262,7 @@ def test_of_a_mig_device_it_is_not_known_which_containers_see_it(proc: Proc) -> 
 
 
 def test_a_proc_that_is_not_there_is_an_error(proc: Proc, tmp_path: Path) -> None:
-    with pytest.raises(ClaimBlocked, match="cannot be read"):
+    with pytest.raises(ClaimBlocked, match="cannot read"):
         refuse_foreign_daemon(DAEMON, proc.path / "pipe", tmp_path / "none")
 
 

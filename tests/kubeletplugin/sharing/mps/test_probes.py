@@ -76,13 +76,13 @@ def test_work_that_never_ends_and_a_server_that_is_gone_are_not_alive(mps: MpsSc
         alive = probes_of(supervisor, server.path, pulse).alive
         with pulse.work("mps-restart"):
             clock.now = 6.0
-            assert alive() == "mps-restart is at work for 6 s"
+            assert alive() == "mps-restart has been running for 6 s"
         assert alive() == ""
 
 
 def test_the_supervisor_is_probed_at_its_address(mps: MpsScene) -> None:
     with SupervisorProcess(mps, health_addr="127.0.0.1:0") as process:
-        port = process.wait_for("probes are answered")["port"]
+        port = process.wait_for("serving probes")["port"]
         for path in ("/startupz", "/livez", "/readyz"):
             connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
             connection.request("GET", path)

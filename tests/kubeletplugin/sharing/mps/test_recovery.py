@@ -121,7 +121,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_its_daemon_told_of(
     supervisor = mps.supervisor()
     [state] = supervisor.states().daemons
     assert (state.name, state.running) == (NAME, False)
-    assert "what it shall be is not known" in state.message
+    assert "its settings are not known" in state.message
     assert folder.record.with_suffix(".unreadable").read_bytes() == record
     supervisor.ensure(mps.daemon(percentage=50), DEADLINE_SECONDS)
     assert (mps.pid(), mps.limits()[0]) == (pid, "50.0")
@@ -144,7 +144,7 @@ def test_the_record_of_one_daemon_in_the_folder_of_another_counts_for_neither(mp
     supervisor = mps.supervisor()
     [state] = supervisor.states().daemons
     assert (state.name, state.running) == (NAME, False)
-    assert "what it shall be is not known" in state.message
+    assert "its settings are not known" in state.message
     assert mps.folder().record.with_suffix(".unreadable").exists()
 
 

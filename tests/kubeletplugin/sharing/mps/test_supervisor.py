@@ -180,7 +180,7 @@ def test_a_folder_too_deep_for_sockets_is_refused_before_anything_is_made(mps: M
 
 def test_a_second_supervisor_does_not_get_the_folder(mps: MpsScene) -> None:
     mps.supervisor()
-    with pytest.raises(ConfigError, match="another MPS supervisor has the folder"):
+    with pytest.raises(ConfigError, match="another MPS supervisor uses the folder"):
         mps.supervisor()
 
 

@@ -42,7 +42,7 @@ def test_daemons_outlive_a_supervisor_that_hangs_and_their_end_is_still_noticed(
 
     mps.mps_dir.with_name(HANGS).touch()
     with SupervisorProcess(mps, module="tests.kubeletplugin.sharing.mps.hanging_supervisor") as hangs:
-        hangs.wait_for("the supervisor hangs and is started anew; its daemons go on")
+        hangs.wait_for("the supervisor hangs and restarts itself; its daemons keep running")
         eventually("it serves anew", lambda: str(hangs.lines).count('"serving"'), lambda times: times == 2)
         assert hangs.is_alive()
         client.ensure(mps.daemon())

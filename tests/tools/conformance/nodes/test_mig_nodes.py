@@ -99,7 +99,7 @@ def test_every_sample_offers_a_gpu_without_mig_whole(machine: str) -> None:
 def test_an_offer_that_would_be_left_out_is_an_error() -> None:
     offered = offers("gh200", None, "delivered")
 
-    with pytest.raises(ValueError, match="is taken by another device"):
+    with pytest.raises(ValueError, match="another device has the name"):
         slices(Offers(offered.devices * 2, ()))
 
 

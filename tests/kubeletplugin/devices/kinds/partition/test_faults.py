@@ -265,7 +265,7 @@ def test_a_driver_that_is_wrong_about_the_reset_leaves_no_mode_pending(
         switch = MigSwitch(pci, device, watch)
         switch.turn_on() if way == "on" else switch.turn_off()
 
-    with pytest.raises(ClaimBlocked, match=f"cannot be turned {way}: the GPU waits for a reset"):
+    with pytest.raises(ClaimBlocked, match=f"cannot be turned {way}: the GPU has to be reset"):
         scene.guard.run("a lane", job)
 
     assert scene.mode() == before
@@ -306,7 +306,7 @@ def test_a_mode_that_goes_off_in_the_middle_is_worth_another_try(scene: Scene) -
         if step == "gpu instance":
             scene.discovery.on_gpu(scene.pci(), off)
 
-    with pytest.raises(ClaimBlocked, match="went off while a partition was being made"):
+    with pytest.raises(ClaimBlocked, match="was turned off while a partition was being made"):
         scene.partitions.make(scene.pci(), record, frozenset(), note)
 
     assert scene.noted == record
@@ -316,7 +316,7 @@ def test_a_mode_that_goes_off_in_the_middle_is_worth_another_try(scene: Scene) -
 def test_a_gpu_that_lets_nobody_change_instances_is_refused_for_good(scene: Scene) -> None:
     scene.machine.not_supported("create_gpu_instance")
 
-    with pytest.raises(ClaimRefused, match="lets nobody make MIG instances"):
+    with pytest.raises(ClaimRefused, match="does not let this machine make MIG instances"):
         scene.make(scene.located("1g-10gb", 0))
 
 
@@ -331,7 +331,9 @@ def test_a_foreign_instance_that_comes_in_between_is_not_taken_over(
         if step == "gpu instance":
             scene.foreign(profile_id, 0, size)
 
-    with pytest.raises(ClaimBlocked, match=r"has no room for 1g\.10gb at memory slice 0 beside GPU instance"):
+    with pytest.raises(
+        ClaimBlocked, match=r"has no room for 1g\.10gb at memory slice 0 next to GPU instance"
+    ):
         scene.partitions.make(scene.pci(), record, frozenset(), note)
 
     assert scene.noted == record

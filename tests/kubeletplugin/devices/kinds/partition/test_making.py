@@ -241,7 +241,7 @@ def test_a_process_of_a_pod_is_named_in_the_nodes_log_alone(tmp_path: Path) -> N
 
     assert describe_processes([7], tmp_path) == ("secret (process 7)",) * 2
     who, told = describe_processes([7, 8], tmp_path)
-    assert who == "processes that the node's log names"
+    assert who == "the processes that the node's log names"
     assert told == f"secret (process 7), secret (process 8 of pod {pod})"
 
 

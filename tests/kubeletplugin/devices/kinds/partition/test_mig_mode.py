@@ -33,7 +33,7 @@ def test_an_empty_mode_is_turned_off_for_a_whole_claim(scene: Scene) -> None:
 def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Scene) -> None:
     made = scene.make(scene.located("1g-10gb", 6))
 
-    with pytest.raises(ClaimBlocked, match=rf"it is cut into GPU instance {made.gpu_instance_id} \("):
+    with pytest.raises(ClaimBlocked, match=rf"it is divided into GPU instance {made.gpu_instance_id} \("):
         scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.partitions.exists(scene.pci(), made)

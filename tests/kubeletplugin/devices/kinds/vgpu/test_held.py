@@ -95,7 +95,7 @@ def test_six_of_one_profile_are_made_and_a_seventh_is_not(open_node: Open) -> No
     for slot in range(6):
         node.prepare(node.claim_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}"))
 
-    with pytest.raises(ClaimBlocked, match="no L40S-8Q can be made"):
+    with pytest.raises(ClaimBlocked, match="the vGPU L40S-8Q cannot be made"):
         node.prepare(node.claim_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6"))
     assert len(made(node)) == 6
 
@@ -149,7 +149,7 @@ def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> N
     file = node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "nvidia/current_vgpu_type"
     node.kernel.write(file, str(TYPES["l40s-8q"]), 1.0)
 
-    with pytest.raises(ClaimBlocked, match="which no claim has made"):
+    with pytest.raises(ClaimBlocked, match="that belongs to no claim"):
         node.prepare(node.claim_devices("vm", DEVICES[L40S]))
     assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
 

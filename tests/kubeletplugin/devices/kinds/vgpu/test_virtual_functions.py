@@ -88,7 +88,7 @@ def test_a_second_time_nothing_is_written(node: FakeNode, monkeypatch: pytest.Mo
 def test_nothing_is_done_while_a_claim_has_the_gpu(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.prepare(node.claim_devices("vm", "gpu-0000-17-00-0-vfio"))
     monkeypatch.setattr(node.kernel, "write", _refuse)
-    with pytest.raises(ClaimBlocked, match="is held by 1 claims"):
+    with pytest.raises(ClaimBlocked, match="1 claims hold GPU"):
         node.virtual.enable(GPU)
 
 
@@ -127,7 +127,7 @@ def test_where_the_kernel_refuses_the_number_the_gpu_comes_back(node: FakeNode) 
 def test_an_override_of_somebody_else_is_left(node: FakeNode) -> None:
     file = node.sysfs / "bus/pci/devices" / str(GPU) / "driver_override"
     node.kernel.write(file, "vfio-pci\n", 1.0)
-    with pytest.raises(FunctionNotMoved, match="its driver_override is vfio-pci"):
+    with pytest.raises(FunctionNotMoved, match="another program set its driver_override to vfio-pci"):
         node.virtual.enable(GPU)
     node.virtual.finish()
     assert override(node) == "vfio-pci"
@@ -136,7 +136,7 @@ def test_an_override_of_somebody_else_is_left(node: FakeNode) -> None:
 def test_a_gpu_that_can_have_none_is_refused(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "a30-quad", binds=True)
     try:
-        with pytest.raises(NodeIncomplete, match="is no GPU that can have virtual functions"):
+        with pytest.raises(NodeIncomplete, match="is not a GPU that can have virtual functions"):
             node.virtual.enable(node.gpus[0])
     finally:
         node.stop()
@@ -147,7 +147,7 @@ def test_a_kernel_without_the_stub_is_told_of(node: FakeNode, monkeypatch: pytes
         raise FileNotFoundError(errno.ENOENT, "there is no such module", name)
 
     monkeypatch.setattr(node.kernel, "load_module", none)
-    with pytest.raises(NodeIncomplete, match=f"{STUB} cannot be loaded"):
+    with pytest.raises(NodeIncomplete, match=f"cannot load the kernel module {STUB}"):
         node.virtual.enable(GPU)
     assert not is_on(node)
 
