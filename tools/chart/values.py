@@ -527,6 +527,4 @@ class Values:
         NetworkPolicy,
         "NetworkPolicies that allow traffic only to the ports that the pods serve.",
     ] = field(default_factory=NetworkPolicy)
-    openshift: Annotated[OpenShift, "What OpenShift needs beside the rest."] = field(
-        default_factory=OpenShift
-    )
+    openshift: Annotated[OpenShift, "Objects that only OpenShift needs."] = field(default_factory=OpenShift)

@@ -40,13 +40,13 @@ func readContainer(stdin io.Reader) (container, error) {
 	var found container
 	text, err := readAtMost(stdin, mostStateBytes)
 	if err != nil {
-		return found, refusal{fmt.Sprintf("the container's state cannot be read: %v", err), runtimeWayOut}
+		return found, refusal{fmt.Sprintf("cannot read the container's state: %v", err), runtimeWayOut}
 	}
 	if err := json.Unmarshal(text, &found.state); err != nil {
-		return found, refusal{fmt.Sprintf("the container's state is not as OCI has it: %v", err), runtimeWayOut}
+		return found, refusal{fmt.Sprintf("the container's state is not as the OCI runtime specification describes it: %v", err), runtimeWayOut}
 	}
 	if found.state.Pid < 1 || found.state.ID == "" {
-		return found, refusal{"the container's state names no process or no container", runtimeWayOut}
+		return found, refusal{"the container's state has no process or no container id", runtimeWayOut}
 	}
 	for key, value := range found.state.Annotations {
 		if !strings.HasPrefix(key, namesPrefix) || len(value) > mostAnnotationBytes {
@@ -57,7 +57,7 @@ func readContainer(stdin io.Reader) (container, error) {
 	return found, err
 }
 
-const runtimeWayOut = "see what the node's container runtime gives a createRuntime hook"
+const runtimeWayOut = "check what the node's container runtime passes to a createRuntime hook"
 
 func cgroupOf(pid int) (string, error) {
 	path := fmt.Sprintf("/proc/%d/cgroup", pid)
@@ -73,8 +73,8 @@ func cgroupOf(pid int) (string, error) {
 		err = fmt.Errorf("it is empty")
 	}
 	return "", refusal{
-		fmt.Sprintf("the container's control group is not known, %s cannot be read: %v", path, err),
-		"see whether the container has ended, and whether its runtime runs hooks on this node itself",
+		fmt.Sprintf("the container's control group is not known: cannot read %s: %v", path, err),
+		"check whether the container has ended, and whether its runtime runs hooks on this node itself",
 	}
 }
 

@@ -58,7 +58,7 @@ def _texts(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.value
         elif isinstance(node, ast.JoinedStr):
-            yield "".join(one.value if isinstance(one, ast.Constant) else "…" for one in node.values)
+            yield "".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
 
 
 def is_said(quotation: str) -> bool:
