@@ -320,8 +320,8 @@ def test_a_hook_that_is_killed_leaves_the_plugin_well(hook: Hook, folder: Path) 
 STATES = {
     "nothing": (b"", "not as the OCI runtime"),
     "no JSON": (b"pid: 7", "not as the OCI runtime"),
-    "no process": (state(pid=0), "names no process"),
-    "no id": (state(id=""), "names no process or no container"),
+    "no process": (state(pid=0), "has no process"),
+    "no id": (state(id=""), "has no process or no container id"),
     "annotations that are none": (state(annotations=["a"]), "not as the OCI runtime"),
     "a process that is gone": (state(pid=2**22 + 1), "control group is not known"),
     "too long": (b" " * (5 << 20), "more than 4194304 bytes"),
