@@ -80,6 +80,10 @@ class DemoCluster:
         """The kubeconfig of the running cluster's administrator."""
         return self._running.cluster.admin
 
+    def offer_in_limits(self) -> None:
+        """Let pods ask for whole GPUs by nvidia.com/gpu in their limits, too."""
+        self._running.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/opt-in/gpu.yaml")
+
     def logs(self) -> dict[str, str]:
         """The end of the log of each process of the driver, by its name."""
         if self._driver is None:

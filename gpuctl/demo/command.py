@@ -64,10 +64,12 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
 
 def _wait_for_the_end(cluster: DemoCluster) -> None:
     """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
-    kubeconfig = f"KUBECONFIG={cluster.kubeconfig}"
+    cluster.offer_in_limits()
+    export = f"export KUBECONFIG={cluster.kubeconfig}"
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
         click.echo(
-            f"the cluster keeps running until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True
+            f"the cluster keeps running until Ctrl-C; use kubectl in another terminal after:\n{export}",
+            err=True,
         )
         threading.Event().wait()
     except KeyboardInterrupt:

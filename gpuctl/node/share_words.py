@@ -95,4 +95,4 @@ def limits_lines(slices: Iterable[Object]) -> Iterator[str]:
         if reason is None:
             yield f"memory limits: the NVIDIA driver enforces them on {which}"
         elif shared or withheld:
-            yield f"no memory limits on {which}: {reason}"
+            yield f"no memory limits by the NVIDIA driver on {which}: {reason}"

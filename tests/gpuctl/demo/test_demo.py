@@ -141,7 +141,10 @@ def test_a_kept_cluster_answers_until_it_is_interrupted(folder: Path) -> None:
     line = next(line for line in process.stderr if "KUBECONFIG=" in line)
     kubeconfig = Path(line.split("KUBECONFIG=")[1].split()[0])
     server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-    assert len(ApiClient(server, None, "").list_objects(paths.resource_slice())) >= 1
+    api = ApiClient(server, None, "")
+    assert len(api.list_objects(paths.resource_slice())) >= 1
+    names = {one["spec"].get("extendedResourceName") for one in api.list_objects(paths.device_class())}
+    assert "nvidia.com/gpu" in names
 
     process.send_signal(signal.SIGINT)
 

@@ -86,14 +86,17 @@ def test_time_slicing_says_whether_its_memory_is_held(rule: str, words: str) -> 
         (
             "l4-quad",
             f"memoryLimits: false, {SLICED}",
-            "no memory limits on GPU 0, 1, 2, 3: the node configuration says memoryLimits: false",
+            (
+                "no memory limits by the NVIDIA driver on GPU 0, 1, 2, 3: the node configuration says "
+                "memoryLimits: false"
+            ),
         ),
         (
             "a30-quad",
             SLICED,
             (
-                "no memory limits on GPU 0, 1, 2, 3: its NVIDIA driver 570.133.20 is older than "
-                "R615, the first with memory limits"
+                "no memory limits by the NVIDIA driver on GPU 0, 1, 2, 3: its NVIDIA driver 570.133.20 is "
+                "older than R615, the first with memory limits"
             ),
         ),
     ],
