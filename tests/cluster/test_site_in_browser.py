@@ -55,7 +55,7 @@ def tab() -> Iterator[Tab]:
 def test_search_works_on_a_page_that_was_opened_from_the_disk(site: Path, tab: Tab) -> None:
     tab.open((site / "scenarios" / "tenants.html").as_uri())
     tab.evaluate(TYPE)
-    tab.wait_text("What holds: memoryIsolation", ".md-search-result")
+    tab.wait_text("Isolation between pods", ".md-search-result")
     assert tab.complaints() == []
     assert [url for url in tab.requested() if not url.startswith(("file:", "data:"))] == []
 
@@ -63,7 +63,7 @@ def test_search_works_on_a_page_that_was_opened_from_the_disk(site: Path, tab: T
 def test_whoever_prefers_dark_pages_gets_them(site: Path, tab: Tab) -> None:
     tab.media("dark")
     tab.open((site / "index.html").as_uri())
-    tab.wait_text("This page is the map")
+    tab.wait_text("Use GPUs")
     assert tab.evaluate("document.body.dataset.mdColorScheme") == "slate"
     assert tab.complaints() == []
 
