@@ -145,7 +145,7 @@ def test_the_class_of_a_request_is_found_in_every_version(
 
     (warning,) = dry_run(webhook.cluster, claim(named, requests=asked, version=version), namespace)
 
-    assert "class mig.nvidia.com stands for a partition" in warning
+    assert "class mig.nvidia.com selects a partition" in warning
 
 
 def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: str) -> None:
