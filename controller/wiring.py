@@ -5,8 +5,8 @@ Modules are imported within functions, so that --help and a usage error need non
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,7 +258,9 @@ def _exit_on_signal() -> None:
     # a SIGTERM without a handler.
 
     def end(_number: int, _frame: object) -> None:
-        sys.exit(0)
+        # At once: nothing was published, and the kernel closes what is open. The exception of sys.exit is
+        # lost if the handler runs inside a finalizer, and the interpreter's end waits for workers of pools.
+        os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
