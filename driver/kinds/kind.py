@@ -18,7 +18,7 @@ from driver.kinds.forms import Forms
 from driver.nvml.pci_address import PciAddress
 
 Policies = Mapping["PciAddress", "GpuPolicy"]
-"""The policy of each GPU; GPUs of which nothing is offered are left out."""
+"""The policy of each GPU; GPUs that offer no device are left out."""
 
 
 class PolicyField(Protocol):

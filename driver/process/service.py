@@ -26,7 +26,7 @@ FIRST_BACK_OFF_SECONDS = 1.0
 LAST_BACK_OFF_SECONDS = 60.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Beside the numbers of signals, of which none is 0.
+# A byte that is not the number of a signal: no signal has the number 0.
 _FAILED = b"\0"
 _log = get_logger(__name__)
 

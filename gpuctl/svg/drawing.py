@@ -108,7 +108,7 @@ class Drawing:
 
 def fitted(text: str, width: float, *, small: bool = False, bold: bool = False) -> str:
     """As much of a text as fits, with an ellipsis if it is cut; nothing if there is hardly room."""
-    # Without the font at hand nobody knows the width of a text; the average is enough for names.
+    # The width of a text depends on the reader's font; the average is enough for names.
     character = (_SMALL_CHARACTER if small else _CHARACTER) * (_BOLD if bold else 1.0)
     room = int(width / character)
     if len(text) <= room:

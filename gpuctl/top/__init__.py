@@ -1,1 +1,1 @@
-"""gpuctl top: who uses how much of what he holds."""
+"""gpuctl top: how much each claim uses of the GPUs that it holds."""

@@ -1,4 +1,4 @@
-"""The command ``gpuctl top``: who uses how much of what he holds."""
+"""The command ``gpuctl top``: how much each claim uses of the GPUs that it holds."""
 
 from __future__ import annotations
 

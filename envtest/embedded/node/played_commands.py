@@ -65,7 +65,7 @@ def command_of(pod: Object, container: Object) -> Command:
             given[one["name"]] = value
     env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    # Arguments without a command go to the program of the image, which nobody knows here.
+    # Arguments without a command go to the program of the image, which is unknown here.
     return Command([_resolved(word, env) for word in words if container.get("command")], env)
 
 
