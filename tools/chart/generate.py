@@ -1,4 +1,4 @@
-"""Generates the files of the chart that follow from other files, and the page about its values.
+"""Generates the files of the chart that follow from other files.
 
 ``python -m tools.chart.generate`` writes them; with ``--check`` it exits with 1 if one is missing or stale.
 ``python -m tools.testbed.chart`` writes the manifests, for which it needs helm.
@@ -18,12 +18,10 @@ import yaml
 
 from tools.chart.nvidia import nvidia_values, with_nvidia_values
 from tools.chart.schema import meaning_of, schema_of
-from tools.chart.tables import CHART, NVIDIA_VALUES, VALUE_PARTS
+from tools.chart.tables import CHART, NVIDIA_VALUES
 from tools.chart.values import Values
-from tools.docs.lookup.marked import renewed
 
 ROOT = Path(__file__).resolve().parents[2]
-_SETTINGS = ROOT / "docs" / "settings.md"
 _VALUES_FILE_HEAD = """\
 # The values of the chart, which docs/settings.md shows as tables. NVIDIA's names for them are there too.
 # Made from tools/chart/values.py by python -m tools.chart.generate.
@@ -76,7 +74,6 @@ def generated() -> dict[Path, str]:
     return {
         CHART / "values.yaml": _values_file(Values()),
         CHART / "values.schema.json": json.dumps(schema, indent=2) + "\n",
-        _SETTINGS: renewed(_SETTINGS.read_text(), VALUE_PARTS, partly=True),
     }
 
 

@@ -29,16 +29,11 @@ def names(page: str) -> list[str]:
     return [found["name"] for found in _PLACE.finditer(page)]
 
 
-def renewed(page: str, parts: Parts, *, partly: bool = False) -> str:
-    """The page with all places filled.
-
-    A place with an unknown name stays as it is with ``partly``, and is a ValueError without.
-    """
+def renewed(page: str, parts: Parts) -> str:
+    """The page with all places filled; raises ValueError for a place with an unknown name."""
 
     def renew(found: re.Match[str]) -> str:
         name = found["name"]
-        if name not in parts and partly:
-            return found[0]
         if name not in parts:
             raise ValueError(f"nothing is made for the place {name!r}")
         return (
