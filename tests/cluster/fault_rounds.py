@@ -31,8 +31,14 @@ class SickGpu:
 
 
 def xid(code: int) -> Deed:
-    """An XID in the old form."""
-    return lambda machine, pci: machine.xid(pci, code)
+    """An XID in the old form; it lasts until the machine is healed."""
+
+    def inject(machine: FakeMachine, pci: PciAddress) -> None:
+        # While NVML recommends no action, a check after a second would end the fault.
+        machine.recovery_action(pci, None)
+        machine.xid(pci, code)
+
+    return inject
 
 
 def _action(word: str) -> Deed:
