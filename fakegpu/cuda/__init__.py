@@ -1,0 +1,1 @@
+"""CUDA of a fake machine, for the probe."""
