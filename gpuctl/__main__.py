@@ -107,6 +107,9 @@ COMMANDS = {
     "topology": LazyCommand(
         "gpuctl.node.topology_command:topology", "Draw how the GPUs of a node are connected."
     ),
+    "verify": LazyCommand(
+        "gpuctl.verify.command:verify", "Check everything on a machine with a GPU, without a cluster."
+    ),
     "web": LazyCommand(
         "gpuctl.web.command:web", "Serve a page that shows the cluster's GPUs, on this machine."
     ),

@@ -66,11 +66,11 @@ def gather(
         click.echo(data, nl=False)
         return
     file = to or Path(f"gpu-dra-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.tar.gz")
-    _write_new(file, data)
+    write_new(file, data)
     say(f"{file} ({len(data) / 1024:.0f} KiB); check what it contains before you share it")
 
 
-def _write_new(file: Path, data: bytes) -> None:
+def write_new(file: Path, data: bytes) -> None:
     """Write a new file that only its owner can read; raises OSError, also if there is one already."""
     # O_EXCL refuses a symbolic link of that name too, so nobody can lead the report into another file.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

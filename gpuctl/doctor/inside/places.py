@@ -75,15 +75,18 @@ class Places:
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
 
 
-def place_options(command: Command) -> Command:
-    """Add the flags by which ``--local`` finds things; each is also read from the environment of the pod."""
+def place_options(command: Command, when: str = "With --local: ") -> Command:
+    """Add the flags by which ``--local`` finds things; each is also read from the environment of the pod.
+
+    ``when`` begins their helps.
+    """
     for name in reversed(_FLAGS):
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             metavar=_METAVARS.get(name, "PATH"),
             envvar=f"GPU_DRA_{name.upper()}",
-            help=f"With --local: {_FLAGS[name][1]}",
+            help=f"{when}{_FLAGS[name][1]}",
         )(command)
     return command
 

@@ -1,0 +1,154 @@
+"""The command ``gpuctl verify``: checks everything on a machine with a GPU, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuctl.cli.output import document, emit, output_option, say
+from gpuctl.doctor.inside.places import place_options
+
+if TYPE_CHECKING:
+    from gpuctl.doctor.check import Result
+    from gpuctl.doctor.inside.places import Places
+    from gpuctl.verify.report import Report
+    from gpuctl.verify.subject import Found, Subject
+
+NOTHING_TO_VERIFY = 3
+
+
+@click.command()
+@click.option(
+    "--may-change",
+    is_flag=True,
+    help="Also prepare a claim of each kind on an idle GPU, and restore the machine afterwards.",
+)
+@click.option("--restore", is_flag=True, help="Restore the machine after a verification that was killed.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write what NVML and the programs answered into a new folder, as a machine for the fakes.",
+)
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON into a new file."
+)
+@partial(place_options, when="")
+@output_option("wide", "markdown")
+def verify(
+    output: str, record: Path | None, to: Path | None, *, may_change: bool, restore: bool, **places: Any
+) -> None:
+    """Check everything that the driver needs on this machine and its GPUs; no cluster is needed.
+
+    Without --may-change nothing is changed: NVML, the programs and files of the NVIDIA driver are read and
+    compared, and a small CUDA program runs on a GPU that nobody uses. With --may-change the driver itself
+    runs on a small cluster inside this command, and prepares a claim of each kind: whole, MIG, time-slicing,
+    MPS, memory limits, passthrough. It needs root, and refuses while anything else uses or manages the GPUs.
+
+    Exit codes: 0 when everything holds, 1 when something does not, 2 for a wrong command line, 3 without an
+    NVIDIA GPU or driver.
+    """
+    from driver.process.log import configure
+    from gpuctl.cli.failures import error_text
+    from gpuctl.doctor.inside.places import read_places
+    from gpuctl.verify.reading import missing, node_of, read_subject
+
+    configure("error")  # the code of the driver's processes logs what it reads
+    given = read_places(places, ())
+    if restore:
+        _restore(given, output)
+        return
+    began = time.monotonic()
+    with node_of(given) as node:
+        subject = read_subject(node)
+        if (error := missing(subject.seen)) is not None:
+            say(f"gpuctl: {error_text(error)}", err=True)
+            click.get_current_context().exit(NOTHING_TO_VERIFY)
+        found = _verified(subject, may_change=may_change)
+        if record is not None:
+            found = _with_recording(subject, found, record, may_change=may_change)
+    from gpuctl.verify.report import make_report
+
+    seconds = time.monotonic() - began
+    report = make_report(subject, found.results, found.figures, may_change=may_change, seconds=seconds)
+    _print(report, output, to)
+    if not report.holds:
+        click.get_current_context().exit(1)
+
+
+def _verified(subject: Subject, *, may_change: bool) -> Found:
+    """Run the checks of all parts."""
+    from gpuctl.doctor.check import run_checks
+    from gpuctl.verify.cuda_checks import CUDA_CHECKS
+    from gpuctl.verify.node_checks import NODE_CHECKS
+    from gpuctl.verify.nvml_checks import NVML_CHECKS
+    from gpuctl.verify.subject import Found
+
+    results: list[Result] = []
+    for place, checks in (("nvml", NVML_CHECKS), ("node", NODE_CHECKS), ("cuda", CUDA_CHECKS)):
+        _progress(f"checking {place}")
+        results += run_checks(place, checks, subject)
+    if not may_change:
+        return Found(tuple(results))
+    from gpuctl.verify.change.run import verify_changes
+
+    changed = verify_changes(subject, _progress)
+    return Found((*results, *changed.results), changed.figures)
+
+
+def _with_recording(subject: Subject, found: Found, folder: Path, *, may_change: bool) -> Found:
+    from dataclasses import replace
+
+    from gpuctl.doctor.check import Result
+    from gpuctl.verify.recording import write_recording
+
+    files = write_recording(subject, folder, may_change=may_change)
+    written = Result("record", "recording", "ok", f"{folder} has {', '.join(files)}")
+    return replace(found, results=(*found.results, written))
+
+
+def _restore(places: Places, output: str) -> None:
+    """Bring the machine back to what it was before a verification that was killed."""
+    from gpuctl.doctor.report import has_failed
+    from gpuctl.verify.change.undo import restore
+
+    results = restore(places, _progress)
+    say(_lines(results, output))
+    if has_failed(results):
+        click.get_current_context().exit(1)
+
+
+def _print(report: Report, output: str, to: Path | None) -> None:
+    from os import uname
+
+    from gpuctl.cli.output import as_data
+    from gpuctl.gather.command import write_new
+    from gpuctl.verify.report import KIND, markdown_row, masked, masking, picture
+
+    # The table stays on this machine; everything else is made to be sent to others.
+    mask = masking(uname().nodename)
+    data = document(KIND, masked(as_data(report), mask))
+    if to is not None:
+        write_new(to, json.dumps(data, indent=2).encode() + b"\n")
+        say(f"{to}: the report; check what it contains before you share it", err=True)
+    if output == "markdown":
+        say(mask(markdown_row(report)))
+        return
+    emit(output, data, lambda: picture(report, _lines(report.results, output)))
+
+
+def _lines(results: Iterable[Result], output: str) -> str:
+    from gpuctl.doctor.report import picture
+
+    return picture(tuple(results), wide=output == "wide")
+
+
+def _progress(step: str) -> None:
+    """Say on stderr what is done now."""
+    say(step, err=True)
