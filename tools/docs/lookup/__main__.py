@@ -23,6 +23,7 @@ PARTS: Parts = {
     "fields of opaque configurations": claim_fields.field_tables,
     "alerts": monitoring.alert_sections,
     "checks of the doctor": flags.check_tables,
+    "checks of verify": flags.verify_tables,
     "classes of xids": monitoring.xid_table,
     "errors": errors.error_table,
     "events": errors.event_table,

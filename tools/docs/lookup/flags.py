@@ -1,4 +1,4 @@
-"""The tables of the flags and variables of all programs, and of the checks of ``gpuctl doctor``."""
+"""The tables of the flags and variables of all programs, and of the checks of two commands of gpuctl."""
 
 from __future__ import annotations
 
@@ -53,6 +53,16 @@ def check_tables() -> str:
     from gpuctl.doctor.outside.checks import OUTSIDE
 
     parts: Mapping[str, Iterable[Check[Any]]] = {"Of the cluster": OUTSIDE, "Of a node": INSIDE}
+    return "\n".join(f"### {title}\n{_check_table(checks)}" for title, checks in parts.items())
+
+
+def verify_tables() -> str:
+    """A table for each part of ``gpuctl verify`` that changes nothing."""
+    from gpuctl.verify.cuda_checks import CUDA_CHECKS
+    from gpuctl.verify.node_checks import NODE_CHECKS
+    from gpuctl.verify.nvml_checks import NVML_CHECKS
+
+    parts = {"NVML": NVML_CHECKS, "The machine": NODE_CHECKS, "CUDA": CUDA_CHECKS}
     return "\n".join(f"### {title}\n{_check_table(checks)}" for title, checks in parts.items())
 
 

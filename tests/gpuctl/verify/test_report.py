@@ -1,0 +1,64 @@
+"""The report of a verification is masked for others, and its row fits into the documentation's table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from gpuctl.cli.output import as_data, document
+from gpuctl.doctor.check import Result
+from gpuctl.verify.report import KIND, Model, Report, markdown_row, masked, masking, picture
+from gpuctl.verify.subject import Figure
+from tests.gpuctl.documents import read_document
+
+UUID = "GPU-8a3c1b2d-0000-1111-2222-333344445555"
+OTHER = "MIG-8a3c1b2d-0000-1111-2222-333344445556"
+REPORT = Report(
+    version="0.1.0",
+    driver_version="580.95.05",
+    cuda_version="13.0",
+    kernel="6.1.0",
+    processor="x86_64",
+    models=(Model("NVIDIA H100 80GB HBM3", 8, "Hopper", "9.0", 85_520_809_984, mig=True),),
+    may_change=True,
+    fake=False,
+    seconds=61.5,
+    results=(
+        Result("nvml", "nvml-contract", "ok", f"{UUID} answers"),
+        Result("claims", "whole", "ok", "one GPU"),
+        Result("claims", "mps", "fail", f"{OTHER} got more than {UUID}", "look", (f"on host-a: {UUID}",)),
+    ),
+    figures=(Figure("make a partition", 312.4, 20.0),),
+)
+
+
+def test_a_report_for_others_has_no_uuid_and_no_host_name() -> None:
+    data = document(KIND, masked(as_data(REPORT), masking("host-a")))
+
+    assert data["results"][2]["message"] == "MIG-2 got more than GPU-1"
+    assert data["results"][2]["details"] == ["on HOST: GPU-1"]
+    assert "8a3c1b2d" not in str(data)
+
+
+def test_the_document_is_as_its_schema_says() -> None:
+    read_document(json.dumps(document(KIND, masked(as_data(REPORT), masking("h")))), KIND)
+
+
+def test_the_row_has_as_many_cells_as_the_table_of_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
+    head = page[page.index("### GPUs that were verified") :].split("\n|", 1)[1].partition("\n")[0]
+
+    row = markdown_row(REPORT)
+
+    assert row.count("|") == head.count("|") + 1
+    assert "8 x NVIDIA H100 80GB HBM3 | 580.95.05, CUDA 13.0 |" in row
+    assert "| whole | mps |" in row
+
+
+def test_the_verdict_says_whether_everything_holds() -> None:
+    well = replace(REPORT, results=REPORT.results[:2])
+
+    assert picture(REPORT, "").splitlines()[-1].startswith("not everything holds on this machine")
+    assert picture(well, "").splitlines()[-1].startswith("everything holds on this machine: please")
+    assert "make a partition: 312 ms (the fake: 20 ms)" in picture(well, "")
