@@ -23,6 +23,9 @@ _NODE_POLICIES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own
 
 POLICIES = (*_NODE_POLICIES, "gpu-dra-claims-in-use")
 
+MONITORING = "gpu-dra-monitoring-looks"
+"""The policy that comes with the DeviceClass ``monitoring``, and is needed if that exists."""
+
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
 _WAY_OUT = "apply the admission policies that come with the driver"
 _NO_POLICIES = "none of the driver's policies exists"
@@ -186,17 +189,19 @@ def _enforced(seen: ClusterSeen) -> Finding:
         for one in require(seen.bindings)
         if "Deny" in (one["spec"].get("validationActions") or ())
     }
-    lines = [f"{name}: this policy does not exist" for name in POLICIES if name not in there]
-    lines += [f"{name}: no binding of it has the action Deny" for name in POLICIES if name in there - bound]
+    has_class = "monitoring" in {name_of(one) for one in items_of(seen.classes)}
+    needed = (*POLICIES, MONITORING) if has_class else POLICIES
+    lines = [f"{name}: this policy does not exist" for name in needed if name not in there]
+    lines += [f"{name}: no binding of it has the action Deny" for name in needed if name in there - bound]
     if lines:
         return fail(
             f"{counted(len(lines), 'admission policy is', 'admission policies are')} not in "
             "force: a driver's token can write for other nodes, or a tenant can delete a claim "
-            "of a running pod",
+            "of a running pod or take any GPU by the class monitoring",
             _WAY_OUT,
             lines,
         )
-    return ok(f"in force: {', '.join(POLICIES)}")
+    return ok(f"in force: {', '.join(needed)}")
 
 
 @check(
@@ -226,7 +231,7 @@ def _accounts(seen: ClusterSeen) -> Finding:
 
 def _own_policies(seen: ClusterSeen) -> list[Object]:
     """The driver's policies."""
-    return [one for one in require(seen.policies) if name_of(one) in POLICIES]
+    return [one for one in require(seen.policies) if name_of(one) in (*POLICIES, MONITORING)]
 
 
 def _writers(seen: ClusterSeen) -> list[str]:

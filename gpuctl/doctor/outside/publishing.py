@@ -70,7 +70,10 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
         "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery and by the "
         "plugin's pods"
     ),
-    "a GPU node, or every node, publishes nothing; warns about nodes with the plugin but no label",
+    (
+        "a GPU node, or every node, publishes nothing, or a node publishes but has no plugin; warns about "
+        "nodes with the plugin but no label"
+    ),
 )
 def _published(seen: ClusterSeen) -> Finding:
     require(seen.slices)
@@ -88,9 +91,22 @@ def _published(seen: ClusterSeen) -> Finding:
     if not publishing:
         return fail(
             "no node publishes GPUs",
-            "install the driver, and check that its pods run on the nodes with GPUs",
+            "install the driver, and check that its pods run on the nodes with GPUs: those that have one of "
+            f"the labels {', '.join(LABELS)}, or all nodes with the chart's value gpuNodes: all",
         )
-    idle = sorted(_nodes_with_plugin(seen) - publishing)
+    with_plugin = _nodes_with_plugin(seen)
+    # Without any pod of the plugin it may run outside of pods.
+    left = sorted(publishing - with_plugin) if with_plugin else []
+    if left:
+        return fail(
+            f"{counted(len(left), 'node')} with slices has no plugin: its pods cannot get their GPUs"
+            if len(left) == 1
+            else f"{len(left)} nodes with slices have no plugin: their pods cannot get their GPUs",
+            "let the driver's DaemonSets run there again (labels, taints, nodeSelector), or delete the "
+            "slices: kubectl delete resourceslices --field-selector spec.nodeName=NODE",
+            left,
+        )
+    idle = sorted(with_plugin - publishing)
     if idle:
         return warn(
             f"{counted(len(idle), 'node')} with the plugin, but without slices and without a GPU label",

@@ -11,6 +11,7 @@ import pytest
 
 from driver.devices import taints
 from gpuctl.doctor.check import Finding
+from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
@@ -199,9 +200,15 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("published", {"nodes": (), "slices": ()}, "fail", "no node publishes GPUs"),
     (
         "published",
-        {"pods": (driver_pod("kubeletplugin", node_name="plain"),)},
+        {"pods": (driver_pod("kubeletplugin"), driver_pod("kubeletplugin", node_name="plain"))},
         "warn",
         "plain",
+    ),
+    (
+        "published",
+        {"pods": (driver_pod("kubeletplugin", node_name="plain"),)},
+        "fail",
+        "its pods cannot get their GPUs node-a",
     ),
     ("gone-nodes", {"nodes": (node("node-b"),)}, "fail", NODE),
     (
@@ -269,6 +276,15 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("claim-limits", {"claims": (told_claim("False"),)}, "fail", "team/lab, gpu-a: NVML lies"),
     ("policies", {"policies": WELL.policies[1:]}, "fail", "gpu-dra-own-slices: this policy does not exist"),  # type: ignore[index] # they were read
     ("policies", {"bindings": ()}, "fail", "no binding of it has the action Deny"),
+    (
+        "policies",
+        {
+            "classes": ({"metadata": {"name": "monitoring"}, "spec": {}},),
+            "policies": [one for one in WELL.policies if one["metadata"]["name"] != MONITORING],  # type: ignore[union-attr] # they were read
+        },
+        "fail",
+        "gpu-dra-monitoring-looks: this policy does not exist",
+    ),
     (
         "policy-accounts",
         {"account_rights": {"other/gpu-dra-controller": {}}},
