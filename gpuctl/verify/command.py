@@ -59,6 +59,10 @@ def verify(
     from gpuctl.doctor.inside.places import read_places
     from gpuctl.verify.reading import missing, node_of, read_subject
 
+    for path in (to, record):
+        # Now, not after minutes: nothing is overwritten.
+        if path is not None and path.exists():
+            raise click.UsageError(f"{path} exists already: name a new one")
     configure("error")  # the code of the driver's processes logs what it reads
     given = read_places(places, ())
     if restore:

@@ -1,0 +1,80 @@
+"""``gpuctl verify`` as it is called: exit codes, outputs and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fakegpu.machine.fake_machine import FakeMachine
+from gpuctl.__main__ import commands
+from tests.gpuctl.documents import read_document
+
+MACHINE = "t4"
+
+
+def verify(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["verify", *arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeMachine:
+    """A machine whose state other processes can open, by its flag."""
+    return FakeMachine.open(f"fake:{MACHINE}@{tmp_path / 'state.json'}")
+
+
+def nvml_of(machine: FakeMachine) -> tuple[str, str]:
+    assert machine.flag is not None
+    return "--nvml", machine.flag
+
+
+def by_check(ran: Result) -> dict[str, Any]:
+    return {one["check"]: one for one in read_document(ran.stdout, "VerifyReport")["results"]}
+
+
+def test_a_healthy_machine_passes_all_checks_and_the_report_is_written(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    ran = verify(*nvml_of(machine), "-o", "json", "--to", str(tmp_path / "report.json"))
+
+    assert ran.exit_code == 0, ran.output
+    results = by_check(ran)
+    assert {one["place"] for one in results.values()} == {"nvml", "node", "cuda"}
+    assert results["cuda-probe"]["status"] == "ok"
+    assert read_document((tmp_path / "report.json").read_text(), "VerifyReport")["fake"] is True
+    assert machine.uuid(0) not in ran.stdout
+
+
+def test_a_fault_is_named(machine: FakeMachine) -> None:
+    machine.fail("memory_bytes", gpu=0)
+
+    ran = verify(*nvml_of(machine))
+
+    assert ran.exit_code == 1
+    assert "nvmlDeviceGetMemoryInfo" in ran.stdout
+    assert "not everything holds on this machine" in ran.stdout
+
+
+def test_without_a_gpu_or_a_driver_there_is_nothing_to_verify(tmp_path: Path) -> None:
+    ran = verify("--nvml", "real", "--driver-root", str(tmp_path), "--sysfs-root", str(tmp_path))
+
+    assert ran.exit_code == 3
+    assert "there is nothing to verify" in ran.stderr
+    assert not ran.stdout
+
+
+def test_a_file_or_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    for flag in ("--to", "--record"):
+        ran = verify("--nvml", f"fake:{MACHINE}", flag, str(tmp_path))
+
+        assert ran.exit_code == 2
+        assert "exists already" in ran.stderr
+
+
+def test_the_row_for_the_documentation_is_one_line(machine: FakeMachine) -> None:
+    ran = verify(*nvml_of(machine), "-o", "markdown")
+
+    assert ran.stdout.startswith("| 1 x Tesla T4 (fake) |")
+    assert ran.stdout.count("\n") == 1
