@@ -9,11 +9,10 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from driver.errors import DriverError
 from driver.nvml.api import Nvml
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
@@ -30,7 +29,7 @@ from gpuctl.verify.change.program import ContainerFailed, StartedProgram
 from gpuctl.verify.subject import Subject
 
 CONTROL_GROUP = "FAKEGPU_CONTROL_GROUP"
-"""The variable with the pretended control group of a plain process, as in /proc/PID/cgroup."""
+"""The variable with the pretended control group of a plain process, as NVML takes it."""
 
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _SANDBOX = PodSandbox("00000000-0000-0000-0000-000000000001", "gpu-dra-verify", "verify")
@@ -154,21 +153,19 @@ class PlainContainers:
             variables[_PIPES] = pipes.host_path
         variables[watchdog.MARK] = str(self._folder)
         name = f"{runc.ID_PREFIX}{os.getpid()}-{len(self._started) + 1}"
-        groups = pretended_cgroups(self._nvml)
-        if groups is not None:
-            variables[CONTROL_GROUP] = _group(name)
-            groups.make(_group(name))
         bundle = self._folder / name
         bundle.mkdir()
-        container = _PlainContainer(bundle, groups)
-        self._started.append(container)
+        groups = pretended_cgroups(self._nvml)
         try:
             if groups is not None:
+                variables[CONTROL_GROUP] = groups.make(_group(name)).path
                 _play_hooks(name, view)
-            container.started = StartedProgram(words, variables, bundle / "stderr")
-        except DriverError:
-            container.end()
+            started = StartedProgram(words, variables, bundle / "stderr")
+        except ContainerFailed:
+            _remove(bundle, groups)
             raise
+        container = _PlainContainer(started, bundle, groups)
+        self._started.append(container)
         return container
 
     def close(self) -> None:
@@ -190,21 +187,22 @@ def _play_hooks(name: str, view: ContainerView) -> None:
         raise ContainerFailed(str(error)) from error
 
 
-@dataclass(slots=True)
+def _remove(bundle: Path, groups: FakeCgroups | None) -> None:
+    if groups is not None:
+        groups.remove(_group(bundle.name))
+    shutil.rmtree(bundle, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
 class _PlainContainer:
+    _started: StartedProgram
     _bundle: Path
     _groups: FakeCgroups | None
-    started: StartedProgram | None = field(default=None)
 
     def line(self, seconds: float) -> bytes:
-        if self.started is None:
-            raise ContainerFailed("the container has ended")
-        return self.started.line(seconds)
+        return self._started.line(seconds)
 
     def end(self) -> None:
-        if self.started is not None:
-            self.started.ask_to_end()
-            self.started.kill()
-        if self._groups is not None:
-            self._groups.remove(_group(self._bundle.name))
-        shutil.rmtree(self._bundle, ignore_errors=True)
+        self._started.ask_to_end()
+        self._started.kill()
+        _remove(self._bundle, self._groups)

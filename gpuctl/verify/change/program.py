@@ -100,9 +100,7 @@ class StartedProgram:
 
     def _failed(self, what: str) -> ContainerFailed:
         with suppress(OSError):
-            said = self._errors.read_text(errors="replace").strip()
+            said = self._errors.read_text(errors="replace").strip()[-_TAIL_CHARACTERS:]
             if said:
-                return ContainerFailed(
-                    f"the program in the container {what}; it said: {said[-_TAIL_CHARACTERS:]}"
-                )
+                return ContainerFailed(f"the program in the container {what}; it said: {said}")
         return ContainerFailed(f"the program in the container {what}, and said nothing on stderr")

@@ -154,9 +154,8 @@ def _forget_libraries(root: str) -> None:
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     try:
-        _call(
-            "mount", source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
-        )
+        what = (source.encode(), target.encode(), kind.encode())
+        _call("mount", *what, ctypes.c_ulong(flags), options.encode())
     except OSError as error:
         raise OSError(error.errno, f"mounting {kind or 'a folder'}: {error.strerror}", target) from error
 

@@ -131,14 +131,9 @@ def oci_config(
     """
     nodes = [_node(node) for node in view.nodes.values()]
     allowed = [
-        {
-            "allow": True,
-            "type": node["type"],
-            "major": node["major"],
-            "minor": node["minor"],
-            "access": access,
-        }
-        for node, access in zip(nodes, (one.permissions for one in view.nodes.values()), strict=True)
+        {"allow": True, "access": view.nodes[node["path"]].permissions}
+        | {key: node[key] for key in ("type", "major", "minor")}
+        for node in nodes
     ]
     of_cdi = [_mount(mount) for mount in view.mounts.values()]
     own = [mount for mount in _MOUNTS if mount["destination"] not in view.mounts]
@@ -150,7 +145,7 @@ def oci_config(
             "args": list(words),
             "env": [f"{name}={value}" for name, value in variables.items()],
             "cwd": "/",
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), list(_CAPABILITIES)),
+            "capabilities": {kind: list(_CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
             "noNewPrivileges": True,
         },
         "root": {"path": str(root), "readonly": False},
@@ -279,7 +274,8 @@ class _RuncContainer:
         self._started.kill()
         # After a failed start runc may have left the control group, after a kill everything.
         delete(self._runc, self._bundle.name)
-        shutil.rmtree(self._bundle)
+        if self._bundle.exists():
+            shutil.rmtree(self._bundle)
         self._ended = True
 
 
@@ -298,7 +294,7 @@ def delete(runc: Sequence[str], container: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise ContainerFailed(
             f"the container {container} did not end within {_DELETE_SECONDS:g} s",
-            "look for errors of the GPU with dmesg: a process that hangs in the kernel ends only with a reboot",
+            "look for errors of the GPU with dmesg; a process that hangs in the kernel ends with a reboot",
         ) from error
     if done.returncode != 0:
         raise ContainerFailed(
