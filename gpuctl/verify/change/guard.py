@@ -22,7 +22,7 @@ from kubeletplugin.devices.host.device_nodes import DeviceFolder
 from kubeletplugin.devices.vfio.users import FunctionUsers, User, named, user_of, users_of
 
 _DAEMONS = frozenset({"nvidia-persiste", "nv-fabricmanage"})
-"""Daemons of the NVIDIA driver that keep GPUs open and do not compute, by their names as the kernel cuts them.
+"""Daemons of the NVIDIA driver that keep GPUs open and do not compute, by the names that the kernel cuts.
 
 Any program can use such a name, so it has to belong to the node as well.
 """

@@ -34,6 +34,7 @@ _PROGRAMS = {
 """The programs in whose way a change of a GPU would be, by the name of their file."""
 
 _OWN_MODULES = {"kubeletplugin": "this driver", "controller": "this driver"}
+_INTERPRETER = re.compile(r"python|(ba|da)?sh$", re.ASCII)
 _MPS_CONTROL = "nvidia-cuda-mps-control"
 _OF_GPUS = re.compile(r"gpu|nvidia", re.IGNORECASE)
 _RESOURCES = "nvidia.com/"
@@ -121,12 +122,12 @@ def _program(words: list[str]) -> tuple[str, str]:
     """The name of the program of a command line, and what it is; empty if it is none of those."""
     if is_plugin(words):
         return "gpu-dra-kubeletplugin", _OWN_MODULES["kubeletplugin"]
-    if words[1:2] == ["-m"] and len(words) > 2:
-        module = words[2].partition(".")[0]
-        return words[2], _OWN_MODULES.get(module, "")
+    names = [PurePosixPath(word).name for word in words[:4]]
+    if "-m" in names[1:-1]:
+        module = names[names.index("-m") + 1]
+        return module, _OWN_MODULES.get(module.partition(".")[0], "")
     # An installed script comes after its interpreter.
-    for word in words[:2]:
-        name = PurePosixPath(word).name
+    for name in names[: 2 if names and _INTERPRETER.match(names[0]) else 1]:
         if name in _PROGRAMS:
             return name, _PROGRAMS[name]
     return "", ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from driver.roots.places import PROGRAM_FOLDERS
 from driver.roots.root import SLASH, Root
 from envtest.embedded.node.cdi import ContainerView, DeviceNode, Mount, resolve
 from gpuctl.demo import watchdog
@@ -109,13 +110,15 @@ def driver_paths(files: DriverFiles, root: Root) -> tuple[str, ...]:
         *files.modules,
         *files.elsewhere.values(),
         *(one.path for one in files.settings),
+        # No container image has it. It makes device nodes that CDI did not give.
+        *(f"/{folder}/nvidia-modprobe" for folder in PROGRAM_FOLDERS),
     )
     return tuple(dict.fromkeys(paths))
 
 
 def environment(view: ContainerView) -> dict[str, str]:
     """The variables of a container in which Python finds the modules that this process finds."""
-    modules = os.pathsep.join(path for path in sys.path if path and Path(path).exists())
+    modules = os.pathsep.join(str(Path(path).absolute()) for path in sys.path if path and Path(path).exists())
     own = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
     python = {"PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     # A variable of CDI wins over one of the container's own, as in a runtime.
