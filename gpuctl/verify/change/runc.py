@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,11 @@ _ANNOTATIONS = {
     )
 }
 """Those that containerd sets; hooks of the driver read them."""
+
+
+def new_id() -> str:
+    """An id for a container, which no other on this machine has."""
+    return f"{ID_PREFIX}{uuid.uuid4().hex[:12]}"
 
 
 def find_program() -> str | None:
@@ -218,7 +224,7 @@ class RuncContainers:
         """Start a container; see ``Containers``."""
         view = resolve(cdi_dir, device_ids, self._host_root)
         view.hooks = [{**hook, "path": self._seen(hook["path"])} for hook in view.hooks]
-        name = f"{ID_PREFIX}{os.getpid()}-{len(self._started) + 1}"
+        name = new_id()
         bundle = self._folder / name
         for made in ("rootfs", "layers"):
             (bundle / made).mkdir(parents=True)
