@@ -1,4 +1,4 @@
-"""nvidia-smi of a fake machine: lists, queries, modes, time-slices and resets, in the words of the real one.
+"""nvidia-smi of a fake machine: lists, logs, modes, time-slices and resets, in the words of the real one.
 
 Exit codes are NVML's return codes, as those of the real program. Some texts are made up, because no report of
 the real ones was found.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from driver.errors import ConfigError
-from driver.nvml.api import Code, NotSupported, NvmlCallFailed
+from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
 from driver.nvml.mig import MigDevice, partition_name
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
@@ -25,6 +25,7 @@ from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
 from fakegpu.smi.query import QueriedGpu, QueryRefused, bus_id, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
+from fakegpu.smi.xml_log import all_mig_devices, log_lines
 
 _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
@@ -96,10 +97,14 @@ class Smi:
         parser.add_argument("--query-gpu")
         parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
+        parser.add_argument("-q", "--query", action="store_true")
+        parser.add_argument("-x", "--xml-format", action="store_true")
         options = parser.parse_args(words)
         if options.gpu_reset:
             return self._reset(options.id)
         self._nvml.init()
+        if options.query and options.xml_format:
+            return self._log()
         if options.version:
             return self._version()
         chosen = self._chosen(options.id)
@@ -163,12 +168,36 @@ class Smi:
         wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
         return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
 
+    def _log(self) -> int:
+        """Print the XML log of all GPUs; one that fell off the bus ends it."""
+        spec, state = self._machine.spec, self._machine.state
+        seen = [pci for pci in state.listed() if self._sees(f"/dev/nvidia{state.gpus[pci].minor}")]
+        for pci in seen:
+            if state.gpus[pci].lost:
+                raise failure(GPU_CALLS["device_by_index"], Code.GPU_IS_LOST, bus_id(pci))
+        if not seen:
+            return _nothing_found()
+        shown = [
+            (
+                pci,
+                tuple(
+                    mig
+                    for mig in all_mig_devices(spec, state, pci)
+                    if self._sees_partition(state.gpus[pci].minor, mig)
+                ),
+            )
+            for pci in seen
+        ]
+        for line in log_lines(spec, state, shown):
+            _say(line)
+        return 0
+
     def _sees(self, node: str) -> bool:
         if self._visible is not None:
             return node in self._visible
         return Path(node).exists() or (self._root / node.lstrip("/")).exists()
 
-    def _sees_partition(self, device: FakeDevice, mig: MigDevice) -> bool:
+    def _sees_partition(self, gpu_minor: int, mig: MigDevice) -> bool:
         """Whether a partition is seen."""
         # A container needs the capability nodes of the GPU instance and of the compute instance. The host has
         # all of them.
@@ -176,8 +205,8 @@ class Smi:
             return True
         gpu_instance, compute_instance = mig.gpu_instance_id, mig.compute_instance_id
         minors = (
-            access_minor(device.minor(), gpu_instance),
-            access_minor(device.minor(), gpu_instance, compute_instance),
+            access_minor(gpu_minor, gpu_instance),
+            access_minor(gpu_minor, gpu_instance, compute_instance),
         )
         return all(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" in self._visible for minor in minors)
 
@@ -197,7 +226,7 @@ class Smi:
             profiles = (
                 {profile.id: profile for profile in device.gpu_instance_profiles()} if instances else {}
             )
-            seen = [mig for mig in device.mig_devices() if self._sees_partition(device, mig)]
+            seen = [mig for mig in device.mig_devices() if self._sees_partition(device.minor(), mig)]
             for number, mig in enumerate(seen):
                 profile = profiles[instances[mig.gpu_instance_id]]
                 name = partition_name(profile, mig.compute_instance_slices)
