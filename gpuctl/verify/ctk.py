@@ -214,7 +214,7 @@ def unaccepted(theirs: Any, ours: Any) -> list[str]:
                 lines.append(f"{device['name']}: only ours has the device")
         for place, their, our in pairs:
             lines += _lines(place, their, our)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise NodeIncomplete(
             f"{GENERATOR} printed a spec of an unknown form ({error!r})", "install a current release"
         ) from error

@@ -47,7 +47,7 @@ def _bus(subject: Subject) -> Finding:
     wrong = [line for gpu in gpus for line in bus_differences(gpu, view, read_function(sysfs, gpu.pci))]
     others = [one for one in view.physical if one.pci not in {gpu.pci for gpu in gpus}]
     shown = [
-        f"GPU {one.pci}: only on the PCI bus, with kernel driver {one.driver or 'none'}" for one in others
+        f"GPU {one.pci}: NVML lacks it, and its kernel driver is {one.driver or 'none'}" for one in others
     ]
     if wrong or any(one.driver == NVIDIA_KERNEL_DRIVER for one in others):
         return fail(

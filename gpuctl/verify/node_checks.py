@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,8 @@ from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Said, run_program
 
 T = TypeVar("T")
+RunSmi = Callable[..., Said]
+"""Runs nvidia-smi with these words."""
 
 WITHOUT_CLUSTER = (
     *("driver-root", "one-driver", "driver-edition", "same-driver", "nvml", "device-nodes", "fabric"),
@@ -36,6 +38,8 @@ WITHOUT_CLUSTER = (
 
 _SMI = "nvidia-smi"
 _SMI_SECONDS = 60.0
+"""Without persistence mode the kernel first initialises each GPU, which takes seconds."""
+
 _MOST_SHOWN = 200
 
 _BROKEN = frozenset({"lost", "hung"})
@@ -63,12 +67,12 @@ def _smi(subject: Subject) -> Finding:
     if not has_own_files(subject):
         return skipped(OTHER_MACHINE)
     try:
-        return compare_smi(inventory, _asked(subject), lambda *words: _run_smi(subject, *words))
+        return compare_smi(inventory, ask_gpus(subject), lambda *words: run_smi(subject, words))
     except DriverError as error:
         return fail(error.what, error.way_out)
 
 
-def compare_smi(inventory: Inventory, asked: dict[PciAddress, Asked], run: Callable[..., Said]) -> Finding:
+def compare_smi(inventory: Inventory, asked: dict[PciAddress, Asked], run: RunSmi) -> Finding:
     """Compare NVML's answers with what nvidia-smi prints; ``run`` runs it. Raises DriverError."""
     said = run("-q", "-x")
     log = read_log("\n".join(said.lines))
@@ -110,16 +114,16 @@ def _not_compared(found: Comparison) -> list[str]:
     ]
 
 
-def _run_smi(subject: Subject, *words: str) -> Said:
+def run_smi(subject: Subject, words: Sequence[str], timeout_seconds: float = _SMI_SECONDS) -> Said:
     """Run nvidia-smi of the driver root; raises DriverError."""
     with TemporaryDirectory(prefix="gpu-dra-") as links:
         programs = DriverPrograms(InstalledDriver(subject.places.roots()), Path(links))
         return run_program(
-            programs.find(_SMI), words, timeout_seconds=_SMI_SECONDS, most_output_bytes=MOST_CHARACTERS
+            programs.find(_SMI), words, timeout_seconds=timeout_seconds, most_output_bytes=MOST_CHARACTERS
         )
 
 
-def _asked(subject: Subject) -> dict[PciAddress, Asked]:
+def ask_gpus(subject: Subject) -> dict[PciAddress, Asked]:
     """What NVML answers beyond the inventory, of each GPU that can be asked."""
     guard = Guard()
     discovery = Discovery(subject.open_nvml(), subject.places.sysfs_root, guard)

@@ -175,6 +175,9 @@ def _compare_migs(found: Comparison, gpu: Gpu, migs: tuple[SmiElement, ...] | No
         element = theirs[ids]
         subject = _mig_subject(gpu, *ids)
         _compare_memory(found, subject, one.memory_bytes, element)
+        # Only nvidia-smi -L is known to print it: see compare_list.
+        if element.get("uuid") is not None:
+            found.values(subject, "UUID", one.uuid, element.get("uuid"))
         for name, paths, value in _MIG_VALUES:
             found.values(subject, name, value(one), element.get(*paths))
     # A guest with a vGPU may not use MIG, and the inventory has none then.
@@ -326,7 +329,6 @@ _VALUES: tuple[_Value, ...] = (
 
 _IN_MIG = "device_attributes/shared"
 _MIG_VALUES: tuple[tuple[str, tuple[str, ...], Callable[[Partition], str]], ...] = (
-    ("UUID", ("uuid",), lambda one: one.uuid),
     ("multiprocessors", (f"{_IN_MIG}/multiprocessor_count",), lambda one: str(one.multiprocessors)),
     ("copy engines", (f"{_IN_MIG}/copy_engine_count",), lambda one: str(one.engines.copy)),
     ("encoders", (f"{_IN_MIG}/encoder_count",), lambda one: str(one.engines.encoders)),
