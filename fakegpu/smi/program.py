@@ -31,6 +31,7 @@ _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
+_LOG_OPTIONS = frozenset({"-q", "--query", "-x", "--xml-format"})
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The environment variable with the device nodes of a container, separated by colons.
 
@@ -89,6 +90,8 @@ class Smi:
             return self._compute_policy(words[1:])
         if list(words) == TOPOLOGY.split():
             return self._topology()
+        if not _LOG_OPTIONS.isdisjoint(words):
+            return self._log(words)
         parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
         parser.add_argument("-L", "--list-gpus", action="store_true")
         parser.add_argument("--version", action="store_true")
@@ -97,14 +100,10 @@ class Smi:
         parser.add_argument("--query-gpu")
         parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
-        parser.add_argument("-q", "--query", action="store_true")
-        parser.add_argument("-x", "--xml-format", action="store_true")
         options = parser.parse_args(words)
         if options.gpu_reset:
             return self._reset(options.id)
         self._nvml.init()
-        if options.query and options.xml_format:
-            return self._log()
         if options.version:
             return self._version()
         chosen = self._chosen(options.id)
@@ -168,29 +167,33 @@ class Smi:
         wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
         return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
 
-    def _log(self) -> int:
-        """Print the XML log of all GPUs; one that fell off the bus ends it."""
+    def _log(self, words: Sequence[str]) -> int:
+        """Print the XML log of the GPUs of ``-i``, or of all; one that fell off the bus ends it."""
+        parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
+        parser.add_argument("-q", "--query", action="store_true", required=True)
+        parser.add_argument("-x", "--xml-format", action="store_true", required=True)
+        parser.add_argument("-i", "--id")
+        text: str | None = parser.parse_args(words).id
+        self._nvml.init()
         spec, state = self._machine.spec, self._machine.state
         seen = [pci for pci in state.listed() if self._sees(f"/dev/nvidia{state.gpus[pci].minor}")]
         for pci in seen:
             if state.gpus[pci].lost:
                 raise failure(GPU_CALLS["device_by_index"], Code.GPU_IS_LOST, bus_id(pci))
-        if not seen:
+        try:
+            chosen = seen if text is None else [self._named(word) for word in text.split(",")]
+        except ConfigError:
+            chosen = []
+        if not chosen or not set(chosen) <= set(seen):
             return _nothing_found()
-        shown = [
-            (
-                pci,
-                tuple(
-                    mig
-                    for mig in all_mig_devices(spec, state, pci)
-                    if self._sees_partition(state.gpus[pci].minor, mig)
-                ),
-            )
-            for pci in seen
-        ]
+        shown = [(pci, self._shown_partitions(pci, state.gpus[pci].minor)) for pci in chosen]
         for line in log_lines(spec, state, shown):
             _say(line)
         return 0
+
+    def _shown_partitions(self, pci: PciAddress, minor: int) -> tuple[MigDevice, ...]:
+        every = all_mig_devices(self._machine.spec, self._machine.state, pci)
+        return tuple(mig for mig in every if self._sees_partition(minor, mig))
 
     def _sees(self, node: str) -> bool:
         if self._visible is not None:

@@ -122,6 +122,27 @@ def failures(folders: Path, machines: Iterable[str]) -> list[tuple[str, str]]:
     return failed
 
 
+@pytest.mark.parametrize("name", ["hgx-h100", "dgx1-v100", "vgpu-and-passthrough"])
+def test_modes_and_faults_of_a_board_are_the_same_in_both(tmp_path: Path, name: str) -> None:
+    machine = built_machine(tmp_path, name)
+    machine.recovery_action(0, "drain-p2p")
+    machine.recovery_action(1, "drain-and-reset")
+    machine.rows(0, RemappedRows(3, 1, pending=True, failed=False))
+    machine.page_pending(0, True)
+    machine.ecc(0, EccErrors(5, 2))
+    machine.fabric_health(0, FabricHealth("limited-capacity"))
+    machine.set_minors({0: 1, 1: 0})
+    nvml = machine.nvml()
+    nvml.init()
+    nvml.device_by_index(1).set_compute_mode("exclusive-process")
+    nvml.device_by_index(1).set_persistence_mode(True)
+    nvml.shutdown()
+    subject = subject_of(tmp_path, machine)
+    assert not isinstance(subject.seen.inventory, Unread)
+    found = compare_smi(subject.seen.inventory, ask_gpus(subject), in_process(tmp_path, machine))
+    assert found.status == "ok", found
+
+
 def test_the_program_itself_is_run_and_partitions_are_compared_by_name(tmp_path: Path) -> None:
     machine = built_machine(tmp_path, "hgx-h100")
     cut(machine)
