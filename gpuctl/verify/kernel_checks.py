@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from driver.errors import NodeIncomplete
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction, PciView
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
-from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
+from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.smi_xml import plain
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode
@@ -26,10 +29,12 @@ _MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+(\S+)[ \t]*$", re.MULTILINE | re.
 # A line of an information file: ``Device Minor: \t 0``.
 _LINE = re.compile(r"^([A-Za-z ]+):[ \t]*(.*?)[ \t]*$", re.MULTILINE | re.ASCII)
 
-# nv-frontend and nv.h of the open kernel modules: the two nodes that are of no GPU.
+# nv.h and the UVM module of the open kernel modules: the nodes that are of no GPU.
 _CONTROL_MINORS = {"/dev/nvidiactl": 255, "/dev/nvidia-modeset": 254}
 _UVM_MINORS = {"/dev/nvidia-uvm": 0, "/dev/nvidia-uvm-tools": 1}
-_UVM = "nvidia-uvm"
+_UVM, _CAPS = "nvidia-uvm", "nvidia-caps"
+# The node of a MIG capability is named after its minor.
+_CAPABILITY = re.compile(r"/dev/nvidia-caps/nvidia-cap([0-9]{1,7})\Z", re.ASCII)
 
 
 @check(
@@ -46,10 +51,12 @@ def _bus(subject: Subject) -> Finding:
         return skipped(f"{sysfs} shows no GPU of NVIDIA")
     wrong = [line for gpu in gpus for line in bus_differences(gpu, view, read_function(sysfs, gpu.pci))]
     others = [one for one in view.physical if one.pci not in {gpu.pci for gpu in gpus}]
-    shown = [
-        f"GPU {one.pci}: NVML lacks it, and its kernel driver is {one.driver or 'none'}" for one in others
+    shown = [f"GPU {one.pci}: NVML lacks it; its kernel driver is {one.driver or 'none'}" for one in others]
+    texts = _information_files(subject)
+    missed = [
+        one for one in others if one.driver == NVIDIA_KERNEL_DRIVER and _is_given(subject, texts, one.pci)
     ]
-    if wrong or any(one.driver == NVIDIA_KERNEL_DRIVER for one in others):
+    if wrong or missed:
         return fail(
             f"NVML and the PCI bus below {sysfs} differ",
             "look for messages of the NVIDIA driver in the kernel log (dmesg)",
@@ -84,32 +91,29 @@ def bus_differences(gpu: Gpu, view: PciView, function: PciFunction | None) -> It
     "they differ",
 )
 def _information(subject: Subject) -> Finding:
-    gpus, folder = subject.gpus, _proc(subject) / _GPUS
+    gpus, known = subject.gpus, {gpu.pci for gpu in subject.gpus}
     if not has_own_files(subject):
         return skipped(OTHER_MACHINE)
-    if not folder.is_dir():
-        return skipped("the kernel driver shows no GPUs in /proc/driver/nvidia/gpus here")
-    texts = {path.name: _read(path / "information") for path in folder.iterdir()}
-    wrong = information_differences(gpus, texts)
+    texts = _information_files(subject)
+    if not texts:
+        return skipped(f"the kernel driver shows no GPUs in {_PROC / _GPUS} here")
+    given = {pci: text for pci, text in texts.items() if pci in known or _is_given(subject, texts, pci)}
+    wrong = information_differences(gpus, given)
     if wrong:
         return fail(
-            f"NVML and {folder} differ",
-            "report it with these lines; a container shows only the GPUs that it was given",
+            f"NVML and {_PROC / _GPUS} differ",
+            "report it with these lines; look for messages of the NVIDIA driver in the kernel log (dmesg)",
             wrong,
         )
-    return ok(f"{folder} has the same {counted(len(gpus), 'GPU')} as NVML")
+    others = [f"GPU {pci}: it has no device node here" for pci in texts if pci not in given]
+    return ok(f"the kernel driver has the same {counted(len(gpus), 'GPU')} as NVML", others)
 
 
-def information_differences(gpus: Iterable[Gpu], texts: Mapping[str, str]) -> list[str]:
-    """What NVML and the kernel driver say differently; ``texts`` are the files ``information`` by address."""
+def information_differences(gpus: Iterable[Gpu], texts: Mapping[PciAddress, str]) -> list[str]:
+    """What NVML and the kernel driver say differently; ``texts`` are the files ``information``."""
     wrong = []
     ours = {gpu.pci: gpu for gpu in gpus}
-    theirs: dict[PciAddress, dict[str, str]] = {}
-    for name, text in texts.items():
-        try:
-            theirs[PciAddress.parse(name)] = dict(_LINE.findall(text))
-        except ValueError:
-            wrong.append(f"{name[:40]!r} is not a PCI address")
+    theirs = {pci: dict(_LINE.findall(text)) for pci, text in texts.items()}
     for pci, gpu in ours.items():
         if pci not in theirs:
             wrong.append(f"GPU {pci}: only NVML lists it")
@@ -132,11 +136,11 @@ def information_differences(gpus: Iterable[Gpu], texts: Mapping[str, str]) -> li
     "a node has other numbers: it opens another device, or none; warns if this user may not open one",
 )
 def _numbers(subject: Subject) -> Finding:
-    gpus, proc = subject.gpus, _proc(subject)
+    gpus, proc, folder = subject.gpus, _proc(subject), _nodes(subject)
     if subject.is_fake:
         return skipped("the device nodes of a fake machine are null devices")
-    folder = DeviceFolder.below(_driver_root(subject), subject.places.host_root)
-    paths = [*(f"/dev/nvidia{gpu.minor}" for gpu in gpus), *_CONTROL_MINORS, *_UVM_MINORS]
+    caps = sorted(path for path in subject.seen.device_nodes if _CAPABILITY.match(path))
+    paths = [*(f"/dev/nvidia{gpu.minor}" for gpu in gpus), *_CONTROL_MINORS, *_UVM_MINORS, *caps]
     nodes = [node for path in paths if (node := folder.find(path))]
     majors = {name: int(major) for major, name in _MAJOR.findall(_read(proc / "devices"))}
     wrong = number_differences(nodes, majors, {f"/dev/nvidia{gpu.minor}": gpu.minor for gpu in gpus})
@@ -147,7 +151,11 @@ def _numbers(subject: Subject) -> Finding:
             wrong,
         )
     # Asking for the rights opens nothing: a GPU that is opened is initialised, and others may be using it.
-    closed = [node.path for node in nodes if not os.access(node.below_root, os.R_OK | os.W_OK)]
+    closed = [
+        node.path
+        for node in nodes
+        if node.path not in caps and not os.access(node.below_root, os.R_OK | os.W_OK)
+    ]
     if closed:
         return warn(
             f"this user may not open {counted(len(closed), 'device node')}",
@@ -169,29 +177,60 @@ def number_differences(
     minors = {**gpu_minors, **_CONTROL_MINORS, **_UVM_MINORS}
     wrong = []
     for node in nodes:
-        major = majors.get(_UVM) if node.path in _UVM_MINORS else NVIDIA_MAJOR
+        capability = _CAPABILITY.match(node.path)
+        minor = minors[node.path] if capability is None else int(capability[1])
+        by_name = _CAPS if capability else _UVM if node.path in _UVM_MINORS else None
+        major = NVIDIA_MAJOR if by_name is None else majors.get(by_name)
         # Without its major the module is not loaded, or /proc is not the node's.
-        if major is not None and (node.major, node.minor) != (major, minors[node.path]):
-            wrong.append(f"{node.path}: {node.major}:{node.minor}, and should be {major}:{minors[node.path]}")
+        if major is not None and (node.major, node.minor) != (major, minor):
+            wrong.append(f"{node.path}: {node.major}:{node.minor}, and should be {major}:{minor}")
     return wrong
 
 
 def has_own_files(subject: Subject) -> bool:
     """Whether driver root and sysfs are of the machine that NVML shows; a fake one has folders for both."""
     return not subject.is_fake or (
-        _driver_root(subject) != Path("/") and subject.places.sysfs_root != Path("/sys")
+        _driver_root(subject) not in (None, Path("/")) and subject.places.sysfs_root != Path("/sys")
     )
+
+
+def _is_given(subject: Subject, texts: Mapping[PciAddress, str], pci: PciAddress) -> bool:
+    """Whether a GPU has a device node here, as far as that is known.
+
+    sysfs and /proc show all GPUs also in a container that was given some of them, and NVML only those.
+    """
+    minor = dict(_LINE.findall(texts.get(pci, ""))).get("Device Minor", "")
+    return not minor.isdecimal() or _nodes(subject).find(f"/dev/nvidia{minor}") is not None
+
+
+def _information_files(subject: Subject) -> dict[PciAddress, str]:
+    """The kernel driver's files about GPUs; none if there are none here."""
+    found = {}
+    for file in sorted((_proc(subject) / _GPUS).glob("*/information")):
+        with suppress(ValueError):
+            found[PciAddress.parse(file.parent.name)] = _read(file)
+    return found
+
+
+def _nodes(subject: Subject) -> DeviceFolder:
+    root = _driver_root(subject)
+    return DeviceFolder.below(*([root] if root else []), subject.places.host_root)
 
 
 def _proc(subject: Subject) -> Path:
     """The /proc of the node's NVIDIA driver: that of a driver container, or this process's own."""
-    own = _driver_root(subject) / "proc"
-    return own if subject.is_fake or (own / _GPUS).is_dir() else _PROC
+    root = _driver_root(subject)
+    own = None if root is None else root / "proc"
+    return own if own is not None and (subject.is_fake or (own / _GPUS).is_dir()) else _PROC
 
 
-def _driver_root(subject: Subject) -> Path:
-    require(subject.seen.driver_files)
-    return subject.places.roots().current().seen
+def _driver_root(subject: Subject) -> Path | None:
+    if isinstance(subject.seen.driver_files, Unread):
+        return None
+    try:
+        return subject.places.roots().current().seen
+    except NodeIncomplete:  # it was removed meanwhile
+        return None
 
 
 def _read(file: Path) -> str:

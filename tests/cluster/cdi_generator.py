@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,22 +57,30 @@ class FakeNode:
         subprocess.run(["gcc", *flags, *(f"-D{k}={v}" for k, v in defined.items()), str(_NVML)], check=True)
         return node
 
+    def generator(self) -> Path:
+        """NVIDIA's generator; it looks for DRM nodes in /sys, so this program gives it the node's own."""
+        program = self.sysfs.with_name("nvidia-ctk")
+        real = go_programs("container-toolkit") / program.name
+        words = ("unshare", "-m", "sh", "-c", _IN_NAMESPACE, str(self.sysfs), str(real))
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o755)
+        return program
+
     def theirs(self) -> Any:
-        """The spec that NVIDIA's generator makes; it looks for DRM nodes in /sys, so it is given this one."""
-        program = go_programs("container-toolkit") / "nvidia-ctk"
+        """The spec that NVIDIA's generator makes."""
         said = subprocess.run(
-            [
-                *("unshare", "-m", "sh", "-c", _IN_NAMESPACE, str(self.sysfs), str(program)),
-                *generator_arguments(self.root, self.root, HOOK),
-                "--no-all-device",
-            ],
+            [self.generator(), *generator_arguments(self.root, self.root, HOOK), "--no-all-device"],
             check=True, capture_output=True, text=True, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
         return json.loads(said.stdout)
 
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that the specs are for."""
+        pci = min(self.machine.state.gpus)
+        return Gpu(pci, self.machine.uuid(pci), self.machine.state.gpus[pci].minor, 0)
+
     def ours(self) -> Any:
         """The spec of a claim for the same GPU."""
-        pci = min(self.machine.state.gpus)
-        gpu = Gpu(pci, self.machine.uuid(pci), self.machine.state.gpus[pci].minor, 0)
         installed = InstalledDriver.below(self.root)
-        return own_spec(installed, self.sysfs, [gpu], Hook(HOOK, ALL_CALLS))
+        return own_spec(installed, self.sysfs, [self.gpu], Hook(HOOK, ALL_CALLS))

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from fakegpu.driver_files.layouts import LAYOUTS, Layout
-from gpuctl.verify.ctk import ACCEPTED, EditDifference, calls_in_order, differences, taken_apart
+from gpuctl.verify.ctk import (
+    ACCEPTED,
+    EditDifference,
+    calls_in_order,
+    compare_specs,
+    differences,
+    taken_apart,
+)
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.cluster.cdi_generator import FakeNode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/compatibility.md"
@@ -34,6 +42,12 @@ def test_a_container_gets_what_the_generator_gives_and_every_difference_is_named
     assert unnamed == []
     assert unseen == [], "what is no difference any more needs no reason"
     assert calls_in_order(ours["containerEdits"]) == calls_in_order(theirs["containerEdits"])
+
+
+def test_verify_finds_no_other_difference_than_those_that_are_named(tmp_path: Path) -> None:
+    node = FakeNode.build(tmp_path, LAYOUTS[0])
+    found = compare_specs(node.generator(), InstalledDriver.below(node.root), node.sysfs, [node.gpu])
+    assert (found.status, found.details) == ("ok", ())
 
 
 def test_the_page_shows_every_difference_with_its_reason() -> None:

@@ -165,8 +165,20 @@ def test_a_gpu_that_nvml_alone_cannot_read_is_a_difference(tmp_path: Path) -> No
     bus = result(subject, "pci-bus")
     assert (bus.status, bus.details) == (
         "fail",
-        (f"GPU {address}: NVML lacks it, and its kernel driver is nvidia",),
+        (f"GPU {address}: NVML lacks it; its kernel driver is nvidia",),
     )
+
+
+def test_gpus_that_a_container_was_not_given_are_no_difference(tmp_path: Path) -> None:
+    machine = built_machine(tmp_path, "l4-quad")
+    machine.remove(3)
+    (tmp_path / "driver/dev/nvidia3").unlink()
+    subject = subject_of(tmp_path, machine)
+    lacking = max(machine.state.gpus)
+    bus, kernel = result(subject, "pci-bus"), result(subject, "kernel-driver")
+    assert (bus.status, kernel.status) == ("ok", "ok")
+    assert bus.details == (f"GPU {lacking}: NVML lacks it; its kernel driver is nvidia",)
+    assert kernel.details == (f"GPU {lacking}: it has no device node here",)
 
 
 def test_every_value_that_nvml_reports_differently_is_named() -> None:
@@ -321,7 +333,7 @@ def test_what_the_kernel_driver_says_differently_is_named() -> None:
     gpu = inventory().gpus[0]
 
     def of(text: str) -> list[str]:
-        return information_differences([gpu], {str(gpu.pci): text})
+        return information_differences([gpu], {gpu.pci: text})
 
     same = f"Model: \t\t NVIDIA\nGPU UUID: \t {gpu.uuid}\nBus Location: \t {gpu.pci}\nDevice Minor: \t 0\n"
     assert of(same) == []
@@ -329,9 +341,7 @@ def test_what_the_kernel_driver_says_differently_is_named() -> None:
     assert of(same.replace("Minor: \t 0", "Minor: \t 3")) == [
         f"GPU {gpu.pci}: Device Minor: NVML 0, kernel driver 3"
     ]
-    assert information_differences([], {str(gpu.pci): same}) == [
-        f"GPU {gpu.pci}: only the kernel driver lists it"
-    ]
+    assert information_differences([], {gpu.pci: same}) == [f"GPU {gpu.pci}: only the kernel driver lists it"]
     assert information_differences([gpu], {}) == [f"GPU {gpu.pci}: only NVML lists it"]
 
 
@@ -345,6 +355,11 @@ def test_device_nodes_with_other_numbers_are_named() -> None:
     assert number_differences(good, majors, {"/dev/nvidia0": 0}) == []
     assert number_differences(nodes(nvidia0=(195, 1)), majors, {"/dev/nvidia0": 0}) == [
         "/dev/nvidia0: 195:1, and should be 195:0"
+    ]
+    (cap,) = nodes(**{"nvidia-caps/nvidia-cap21": (237, 21)})
+    assert number_differences([cap], {"nvidia-caps": 237}, {}) == []
+    assert number_differences([cap], {"nvidia-caps": 238}, {}) == [
+        "/dev/nvidia-caps/nvidia-cap21: 237:21, and should be 238:21"
     ]
     assert number_differences(good, {"nvidia-uvm": 510}, {"/dev/nvidia0": 0}) == [
         "/dev/nvidia-uvm: 508:0, and should be 510:0"
