@@ -20,7 +20,7 @@ from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.verify.ctk import CTK_CHECKS
 from gpuctl.verify.kernel_checks import KERNEL_CHECKS, OTHER_MACHINE, has_own_files
 from gpuctl.verify.smi_differences import Asked, Comparison, compare, compare_list
-from gpuctl.verify.smi_xml import MOST_CHARACTERS, read_list, read_log
+from gpuctl.verify.smi_xml import MOST_CHARACTERS, SmiUnreadable, read_list, read_log
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Said, run_program
@@ -75,7 +75,10 @@ def _smi(subject: Subject) -> Finding:
 def compare_smi(inventory: Inventory, asked: dict[PciAddress, Asked], run: RunSmi) -> Finding:
     """Compare NVML's answers with what nvidia-smi prints; ``run`` runs it. Raises DriverError."""
     said = run("-q", "-x")
-    log = read_log("\n".join(said.lines))
+    try:
+        log = read_log("\n".join(said.lines))
+    except SmiUnreadable as error:
+        raise SmiUnreadable(f"{error.what} (exit code {said.code})", error.way_out) from error
     found = compare(inventory, asked, log)
     if any(gpu.migs for gpu in log.gpus) or any(gpu.mig and gpu.mig.partitions for gpu in inventory.gpus):
         # The log has no UUIDs of MIG devices and no names of their profiles.

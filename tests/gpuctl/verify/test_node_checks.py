@@ -292,7 +292,7 @@ def test_a_warning_beside_the_log_or_an_exit_code_is_passed_on() -> None:
     [
         ("echo garbage", "printed no XML log: garbage"),
         ("echo 'Unable to determine the device handle for GPU0: GPU is lost' >&2; exit 15", "GPU is lost"),
-        ("exit 9", "printed no XML log"),
+        ("exit 9", "printed no XML log (exit code 9)"),
     ],
 )
 def test_a_program_that_prints_no_log_fails_the_check(tmp_path: Path, script: str, says: str) -> None:
@@ -301,6 +301,15 @@ def test_a_program_that_prints_no_log_fails_the_check(tmp_path: Path, script: st
     found = result(subject_of(tmp_path, machine), "nvidia-smi")
     assert found.status == "fail"
     assert says in found.message
+
+
+def test_a_log_of_many_gpus_is_read_to_its_end(tmp_path: Path) -> None:
+    machine = built_machine(tmp_path, "t4")
+    # A GPU's log has thousands of lines with clocks, most of its 120 kB.
+    lines = "yes '<supported_graphics_clock>1590 MHz</supported_graphics_clock>' | head -n 20000"
+    (tmp_path / "driver/usr/bin/nvidia-smi").write_text(f"#!/bin/sh\n{lines}\necho end\n")
+    said = run_smi(subject_of(tmp_path, machine), ["-q", "-x"])
+    assert (len(said.lines), said.lines[-1]) == (20001, "end")
 
 
 def test_a_program_that_hangs_is_given_up_and_a_missing_one_is_skipped(tmp_path: Path) -> None:
