@@ -24,8 +24,9 @@ FIRST_WITH_STRUCTURED_EVENTS = 615
 """The first release of the NVIDIA driver that reports severity, containment and unrepairable memory."""
 
 _FIRST_WITH_RECOVERY_ACTION = 570
-# These retire whole pages with defective memory; from Ampere on the hardware replaces rows.
-_RETIRES_PAGES = ("Volta", "Turing")
+RETIRES_PAGES = ("Volta", "Turing")
+"""These retire whole pages with defective memory; from Ampere on the hardware replaces rows."""
+
 _REPORTS_UNREPAIRABLE = ("Hopper", "Blackwell")
 
 _WAIT = "wait_events"
@@ -36,24 +37,29 @@ def release(driver_version: str) -> int:
     return int(driver_version.partition(".")[0])
 
 
+def knows_recovery_action(driver_version: str) -> bool:
+    """Whether this driver says what makes a GPU healthy again."""
+    return release(driver_version) >= _FIRST_WITH_RECOVERY_ACTION
+
+
 class FakeHealthCalls(GpuHandle):
     """What FakeDevice answers about health."""
 
     def recovery_action(self) -> RecoveryAction | None:
         state, _ = self._enter("recovery_action")
         # It is a field that NVML is asked for by number, so an old driver knows the call but not the field.
-        if release(state.driver_version) < _FIRST_WITH_RECOVERY_ACTION:
+        if not knows_recovery_action(state.driver_version):
             raise self._failure("recovery_action", Code.NOT_SUPPORTED)
         return self._health("recovery_action").recovery_action
 
     def remapped_rows(self) -> RemappedRows:
         health = self._health("remapped_rows")
-        if self._spec.product.architecture in _RETIRES_PAGES:
+        if self._spec.product.architecture in RETIRES_PAGES:
             raise self._failure("remapped_rows", Code.NOT_SUPPORTED)
         return health.rows
 
     def retired_pages_pending(self) -> bool:
-        return self._health("retired_pages_pending", architectures=_RETIRES_PAGES).page_pending
+        return self._health("retired_pages_pending", architectures=RETIRES_PAGES).page_pending
 
     def unrepairable_memory(self) -> bool:
         return self._health(

@@ -1,25 +1,23 @@
-"""Runs NVIDIA's own CDI generator on a fake node, over a stand-in for NVML; takes specs apart to compare."""
+"""Runs NVIDIA's own CDI generator on a fake node, over a stand-in for NVML."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driver.hardware.gpu import Gpu
 from envtest.real.build import go_programs
 from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
 from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
-from kubeletplugin.devices.host.driver_files import DriverRoot, InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, drm_links
-from tests.cluster.cdi_differences import Entries
+from gpuctl.verify.ctk import ALL_CALLS, generator_arguments, own_spec
+from kubeletplugin.claims.cdi.hook import Hook
+from kubeletplugin.devices.host.driver_files import InstalledDriver
 
 HOOK = "/opt/nvidia-cdi-hook"
 _NVML = Path(__file__).with_name("generator_nvml.c")
@@ -59,57 +57,30 @@ class FakeNode:
         subprocess.run(["gcc", *flags, *(f"-D{k}={v}" for k, v in defined.items()), str(_NVML)], check=True)
         return node
 
+    def generator(self) -> Path:
+        """NVIDIA's generator; it looks for DRM nodes in /sys, so this program gives it the node's own."""
+        program = self.sysfs.with_name("nvidia-ctk")
+        real = go_programs("container-toolkit") / program.name
+        words = ("unshare", "-m", "sh", "-c", _IN_NAMESPACE, str(self.sysfs), str(real))
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o755)
+        return program
+
     def theirs(self) -> Any:
-        """The spec that NVIDIA's generator makes; it looks for DRM nodes in /sys, so it is given this one."""
-        program = go_programs("container-toolkit") / "nvidia-ctk"
+        """The spec that NVIDIA's generator makes."""
         said = subprocess.run(
-            [
-                *("unshare", "-m", "sh", "-c", _IN_NAMESPACE, str(self.sysfs), str(program), "--quiet"),
-                *("cdi", "generate", "--mode", "nvml", "--format", "json", "--no-all-device"),
-                *("--feature-flag", "disable-nvsandboxutils", "--device-name-strategy", "uuid"),
-                *("--driver-root", str(self.root), "--dev-root", str(self.root)),
-                *("--nvidia-cdi-hook-path", HOOK),
-            ],
+            [self.generator(), *generator_arguments(self.root, self.root, HOOK), "--no-all-device"],
             check=True, capture_output=True, text=True, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
         return json.loads(said.stdout)
 
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that the specs are for."""
+        pci = min(self.machine.state.gpus)
+        return Gpu(pci, self.machine.uuid(pci), self.machine.state.gpus[pci].minor, 0)
+
     def ours(self) -> Any:
         """The spec of a claim for the same GPU."""
-        pci, nodes = min(self.machine.state.gpus), GpuNodes(self.sysfs)
-        now, host = HostNow(InstalledDriver.below(self.root)), HostPaths(self.root, self.root)
-        own = nodes.whole(pci, self.machine.state.gpus[pci].minor, now)
-        device = CdiDevice(self.machine.uuid(pci), Edits(own, links=drm_links(pci, own)))
-        hook = Hook(HOOK, frozenset({LINKS, CACHE, CUDA_COMPAT, NO_NODES, PROFILE}))
-        files = file_edits(DriverRoot(self.root).files(), host, hook)
-        return json.loads(build_spec([device], nodes.control(now), files, host))
-
-
-def taken_apart(edits: Mapping[str, Any]) -> Entries:
-    """The entries of containerEdits; of two of one name the later counts."""
-    return dict(_entries(edits))
-
-
-def _entries(edits: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    for variable in edits.get("env", ()):
-        name, _, value = variable.partition("=")
-        yield ("variable", name), {"value": value}
-    for group in edits.get("additionalGids", ()):
-        yield ("group", str(group)), {}
-    for node in edits.get("deviceNodes", ()):
-        yield ("node", node["path"]), node
-    for mount in edits.get("mounts", ()):
-        yield ("mount", mount["containerPath"]), {**mount, "options": sorted(mount["options"])}
-    for call in edits.get("hooks", ()):
-        _program, name, *arguments = call["args"]
-        if name != LINKS:
-            yield ("call", name), {**call, "args": arguments}
-            continue
-        for link in arguments[1::2]:
-            target, path = re.fullmatch(r"(.+)::(.+)", link, re.ASCII).groups()  # type: ignore[union-attr]
-            yield ("link", path), {"target": target, **{key: call[key] for key in call if key != "args"}}
-
-
-def calls_in_order(edits: Mapping[str, Any]) -> list[str]:
-    """The commands that the hook is called with, each once."""
-    return list(dict.fromkeys(call["args"][1] for call in edits["hooks"]))
+        installed = InstalledDriver.below(self.root)
+        return own_spec(installed, self.sysfs, [self.gpu], Hook(HOOK, ALL_CALLS))

@@ -26,7 +26,7 @@ from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 
 TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
-"""How much of a program's output is kept. The rest is read and dropped, since a full pipe would stop it."""
+"""How much of a program's output is kept, unless the caller needs more."""
 
 _KILL_SECONDS = 2.0
 """How long to wait for a killed program to end."""
@@ -102,8 +102,11 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     said: str = "",
     timeout_seconds: float = TIMEOUT_SECONDS,
+    most_output_bytes: int = MOST_OUTPUT_BYTES,
 ) -> Said:
     """Run a program to its end, with ``said`` as its stdin and ``environment`` added to its own.
+
+    The rest of its output is dropped, since a full pipe would stop it.
 
     Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
     with everything that it started. The call returns two seconds after its timeout at the latest, even if the
@@ -121,7 +124,7 @@ def run_program(
     except OSError as error:
         raise cannot_be_run(program, error) from error
     try:
-        code, output = _finish(process, said, deadline)
+        code, output = _finish(process, said, deadline, most_output_bytes)
     except TimeoutError as error:
         raise _hangs(program, arguments, said, timeout_seconds, is_dead=_kill(process)) from error
     finally:
@@ -199,7 +202,9 @@ class _Stuck:
 _STUCK = _Stuck()
 
 
-def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tuple[int, bytes]:
+def _finish(
+    process: subprocess.Popen[bytes], said: str, deadline: float, most_output_bytes: int
+) -> tuple[int, bytes]:
     """Exit code and output; raises TimeoutError."""
     assert process.stdin is not None  # noqa: S101 - it was asked for
     assert process.stdout is not None  # noqa: S101 - likewise
@@ -208,7 +213,7 @@ def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tup
     with suppress(BrokenPipeError):
         process.stdin.write(said.encode())
         process.stdin.close()
-    output = b""
+    output = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
@@ -218,10 +223,10 @@ def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tup
             data = os.read(process.stdout.fileno(), _READ_BYTES)
             if not data:
                 break
-            output = (output + data)[:MOST_OUTPUT_BYTES]
+            output += data[: most_output_bytes - len(output)]
     try:
         # A program may close its output before it ends.
-        return process.wait(max(0.0, deadline - time.monotonic())), output
+        return process.wait(max(0.0, deadline - time.monotonic())), bytes(output)
     except subprocess.TimeoutExpired as error:
         raise TimeoutError from error
 
