@@ -146,7 +146,7 @@ def find_mig_tables(subject: Subject, deadline_seconds: float = DEADLINE_SECONDS
     if not reported and failed:
         return warn("no GPU reports its MIG profiles", "see what the other checks say of these GPUs", failed)
     if not reported:
-        return skipped("no GPU has MIG profiles")
+        return skipped("no GPU reports MIG profiles: none has MIG, or NVML reports them in MIG mode alone")
     known: dict[PciAddress, Comparison] = {}
     rows: dict[str, None] = {}
     for pci, one in reported.items():
