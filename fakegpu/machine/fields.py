@@ -32,7 +32,7 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return key in self._fields
 
-    def holds(self, key: str, kind: type[dict[Any, Any]] | type[list[Any]]) -> bool:
+    def holds(self, key: str, kind: type[dict[Any, Any] | list[Any]]) -> bool:
         """Whether the field is a mapping or a list, where it may also be the name of a file with one."""
         return isinstance(self._fields.get(key), kind)
 

@@ -73,9 +73,7 @@ class MachineFile:
 
     def text(self) -> str:
         """The file."""
-        return yaml.safe_dump(
-            self.document, sort_keys=False, default_flow_style=None, width=_LINE_CHARACTERS
-        )
+        return yaml.safe_dump(self.document, sort_keys=False, default_flow_style=None, width=_LINE_CHARACTERS)
 
 
 def machine_file(
@@ -235,9 +233,7 @@ def _vgpu(seen: Sequence[_Seen], sysfs_root: Path) -> Document | None:
     if seen[0].nvml.get("virtualization") != "host-vgpu":
         return None
     # In MIG mode NVML lists other types than outside of it.
-    types: dict[int, VgpuType] = {
-        kind.id: kind for one in seen for kind in one.nvml.get("vgpu_types") or ()
-    }
+    types: dict[int, VgpuType] = {kind.id: kind for one in seen for kind in one.nvml.get("vgpu_types") or ()}
     frameworks = [read_vgpu_host(sysfs_root, one.nvml.pci, None).framework for one in seen]
     framework = next((one for one in frameworks if one is not None), None)
     if not types or framework is None or (framework == "vendor-vfio" and _sriov(seen[0], sysfs_root) is None):
@@ -251,7 +247,9 @@ def _vgpu(seen: Sequence[_Seen], sysfs_root: Path) -> Document | None:
             "class": one.class_name,
             "memory_mib": one.memory_bytes // _MIB,
             "most": one.most,
-            **({} if one.gpu_instance_profile is None else {"gpu_instance_profile": one.gpu_instance_profile}),
+            **(
+                {} if one.gpu_instance_profile is None else {"gpu_instance_profile": one.gpu_instance_profile}
+            ),
             **({} if one.frames_per_second is None else {"frames_per_second": one.frames_per_second}),
         }
         for one in found
@@ -338,7 +336,11 @@ def _nvlink(seen: Sequence[_Seen], left_out: list[str]) -> Document | None:
     left_out.extend(
         f"GPU {pci}: where {others} of its NVLinks lead"
         for pci, ends in links.items()
-        if (others := sum(end.kind == "other" or (end.kind == "gpu" and end.remote not in links) for end in ends))
+        if (
+            others := sum(
+                end.kind == "other" or (end.kind == "gpu" and end.remote not in links) for end in ends
+            )
+        )
     )
     found = {
         "switch_links": most or None,

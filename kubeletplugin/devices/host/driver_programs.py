@@ -103,9 +103,26 @@ def run_program(
     said: str = "",
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Said:
+    """Run a program to its end, as ``read_output`` does; the output is cut after 64 KiB."""
+    code, output = read_output(
+        program, arguments, environment=environment, said=said, timeout_seconds=timeout_seconds
+    )
+    lines = output.decode(errors="replace").splitlines()
+    return Said(code, tuple(line.strip() for line in lines if line.strip()))
+
+
+def read_output(
+    program: Program,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    said: str = "",
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    most_bytes: int = MOST_OUTPUT_BYTES,
+) -> tuple[int, bytes]:
     """Run a program to its end, with ``said`` as its stdin and ``environment`` added to its own.
 
-    Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
+    Returns its exit code, and at most so many bytes of what it printed, stdout and stderr in order. Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
     with everything that it started. The call returns two seconds after its timeout at the latest, even if the
     program is stuck in the kernel and cannot be killed.
     """
@@ -121,7 +138,7 @@ def run_program(
     except OSError as error:
         raise cannot_be_run(program, error) from error
     try:
-        code, output = _finish(process, said, deadline)
+        return _finish(process, said, deadline, most_bytes)
     except TimeoutError as error:
         raise _hangs(program, arguments, said, timeout_seconds, is_dead=_kill(process)) from error
     finally:
@@ -132,8 +149,6 @@ def run_program(
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-    lines = output.decode(errors="replace").splitlines()
-    return Said(code, tuple(line.strip() for line in lines if line.strip()))
 
 
 def cannot_be_run(program: Program, error: OSError) -> NodeIncomplete:
@@ -199,7 +214,9 @@ class _Stuck:
 _STUCK = _Stuck()
 
 
-def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tuple[int, bytes]:
+def _finish(
+    process: subprocess.Popen[bytes], said: str, deadline: float, most_bytes: int
+) -> tuple[int, bytes]:
     """Exit code and output; raises TimeoutError."""
     assert process.stdin is not None  # noqa: S101 - it was asked for
     assert process.stdout is not None  # noqa: S101 - likewise
@@ -218,7 +235,7 @@ def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tup
             data = os.read(process.stdout.fileno(), _READ_BYTES)
             if not data:
                 break
-            output = (output + data)[:MOST_OUTPUT_BYTES]
+            output = (output + data)[:most_bytes]
     try:
         # A program may close its output before it ends.
         return process.wait(max(0.0, deadline - time.monotonic())), output
