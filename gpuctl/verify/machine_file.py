@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
-from driver.fabric.seen import FabricView
+from driver.fabric.api import FabricPartition
 from driver.hardware import pci as sysfs
 from driver.hardware.functions import PciFunction
 from driver.hardware.pci_view import function_folder, iommu_group_of, read_function
@@ -77,10 +77,14 @@ class MachineFile:
 
 
 def machine_file(
-    versions: Mapping[str, str], gpus: Sequence[GpuAnswers], sysfs_root: Path, fabric: FabricView
+    versions: Mapping[str, str],
+    gpus: Sequence[GpuAnswers],
+    sysfs_root: Path,
+    partitions: Sequence[FabricPartition],
 ) -> MachineFile:
     """The machine file of a node; ``versions`` has ``driver_version`` and ``cuda_driver_version``.
 
+    ``partitions`` are those of the fabric manager, none without a shared fabric.
     Raises ConfigError if a field is unknown without which there is no machine.
     """
     left_out: list[str] = []
@@ -104,7 +108,7 @@ def machine_file(
     for key, value in (
         ("nvlink", _nvlink(seen, left_out)),
         ("fabric", _fabric(seen, left_out)),
-        ("fabric_manager", _fabric_manager(seen, fabric, left_out)),
+        ("fabric_manager", _fabric_manager(seen, partitions, left_out)),
     ):
         if value:
             document[key] = value
@@ -195,10 +199,20 @@ def _gpu(one: _Seen, sysfs_root: Path) -> Document:
         "module": gpu.get("module_id"),
         "beside": _beside(sysfs_root, pci) or None,
         "iommu_group": one.function.iommu_group,
-        "bridge_in_group": True if group and any(one.is_bridge for one in group.functions) else None,
+        "bridge_in_group": True if group and _bridge(sysfs_root, pci) in group.functions else None,
         "virtual_functions": len(one.function.virtual) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _bridge(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
+    """The port that leads to the GPU; None below a root complex without one, as in virtual machines."""
+    try:
+        # sysfs nests a function's folder in that of the port above it.
+        above = PciAddress.parse(function_folder(sysfs_root, pci).readlink().parent.name)
+    except (OSError, ValueError):
+        return None
+    return read_function(sysfs_root, above)
 
 
 def _beside(sysfs_root: Path, pci: PciAddress) -> list[str]:
@@ -240,21 +254,21 @@ def _vgpu(seen: Sequence[_Seen], sysfs_root: Path) -> Document | None:
         return None
     found = tuple(types[number] for number in sorted(types))
     names = (name for name in vgpu_types.known_catalogues() if vgpu_types.load_types(name) == found)
-    listed = [
-        {
-            "id": one.id,
-            "name": one.name,
-            "class": one.class_name,
-            "memory_mib": one.memory_bytes // _MIB,
-            "most": one.most,
-            **(
-                {} if one.gpu_instance_profile is None else {"gpu_instance_profile": one.gpu_instance_profile}
-            ),
-            **({} if one.frames_per_second is None else {"frames_per_second": one.frames_per_second}),
-        }
-        for one in found
-    ]
-    return {"framework": _FRAMEWORKS[framework], "types": next(names, None) or listed}
+    listed = next(names, None) or [_vgpu_type(one) for one in found]
+    return {"framework": _FRAMEWORKS[framework], "types": listed}
+
+
+def _vgpu_type(one: VgpuType) -> Document:
+    found = {
+        "id": one.id,
+        "name": one.name,
+        "class": one.class_name,
+        "memory_mib": one.memory_bytes // _MIB,
+        "most": one.most,
+        "gpu_instance_profile": one.gpu_instance_profile,
+        "frames_per_second": one.frames_per_second,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _mig(seen: Sequence[_Seen], left_out: list[str]) -> str | Document | None:
@@ -333,15 +347,10 @@ def _nvlink(seen: Sequence[_Seen], left_out: list[str]) -> Document | None:
         for other, second in enumerate(addresses)
         if one < other and (count := max(direct[first][second], direct[second][first]))
     ]
-    left_out.extend(
-        f"GPU {pci}: where {others} of its NVLinks lead"
-        for pci, ends in links.items()
-        if (
-            others := sum(
-                end.kind == "other" or (end.kind == "gpu" and end.remote not in links) for end in ends
-            )
-        )
-    )
+    for pci, ends in links.items():
+        elsewhere = [end for end in ends if end.kind != "switch" and end.remote not in links]
+        if elsewhere:
+            left_out.append(f"GPU {pci}: where {len(elsewhere)} of its NVLinks lead")
     found = {
         "switch_links": most or None,
         "pairs": pairs or None,
@@ -363,11 +372,13 @@ def _fabric(seen: Sequence[_Seen], left_out: list[str]) -> Document | None:
     return {"state": first.state, "cluster_uuid": first.cluster_uuid, "clique": first.clique}
 
 
-def _fabric_manager(seen: Sequence[_Seen], fabric: FabricView, left_out: list[str]) -> Document | None:
-    if not fabric.partitions:
+def _fabric_manager(
+    seen: Sequence[_Seen], partitions: Sequence[FabricPartition], left_out: list[str]
+) -> Document | None:
+    if not partitions:
         return None
     modules = {one.nvml.get("module_id") for one in seen}
-    by_number = sorted(fabric.partitions, key=lambda one: one.number)
+    by_number = sorted(partitions, key=lambda one: one.number)
     # Before Hopper the fabric manager numbers GPUs in another way than NVML.
     if not all(one.physical_ids <= modules for one in by_number):
         left_out.append("the fabric partitions: their GPUs are not known by NVML's module ids")
@@ -376,4 +387,9 @@ def _fabric_manager(seen: Sequence[_Seen], fabric: FabricView, left_out: list[st
         left_out.append("the NVLinks, which are down while no fabric partition is active")
     if [one.number for one in by_number] != list(range(len(by_number))):
         left_out.append("the numbers of the fabric partitions, which do not count from 0")
-    return {"shared": True, "partitions": [sorted(one.physical_ids) for one in by_number]}
+    identities = any(gpu.uuid is not None for one in by_number for gpu in one.gpus)
+    return {
+        "shared": True,
+        **({"tells_identities": True} if identities else {}),
+        "partitions": [sorted(one.physical_ids) for one in by_number],
+    }

@@ -19,43 +19,44 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
-from driver.fabric.seen import NO_FABRIC
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.deadline import Guard, Watch
+from driver.errors import ConfigError, DriverError, NodeIncomplete
+from driver.nvml.api import GPU_CALLS, Nvml, NvmlCallFailed, NvmlDevice
+from driver.nvml.deadline import DEADLINE_SECONDS
+from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import Run, Transcript, write_transcript
-from gpuctl.doctor.check import require
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.archive import write_new
+from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
 from gpuctl.verify.machine_file import GpuAnswers, machine_file
 from gpuctl.verify.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program, read_output
 
-T = TypeVar("T")
-
 MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
     *("machine.yaml", "nvml.json", "nvidia-smi-q.xml", "mps.jsonl", "left-out.txt"),
 )
 """The files of a recording."""
 
+VERSIONS = ("driver_version", "cuda_driver_version")
+
 READS = (
     *("pci", "uuid", "minor", "index", "name", "brand", "architecture", "compute_capability"),
     *("memory_bytes", "memory_use", "addressing_mode", "numa_node", "nvlinks", "fabric", "module_id"),
     *("virtualization", "vgpu_types", "licensable_features", "mig_mode", "mig_without_reset"),
-    *("gpu_instance_profiles", "gpu_instances", "mig_devices", "mig_processes"),
-    *("compute_mode", "persistence_mode", "process_ids", "processes", "busy_processes", "utilisation"),
-    *("power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "recovery_action"),
-    *("remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors", "fabric_health"),
+    *("mig_processes", "compute_mode", "persistence_mode", "process_ids", "processes", "busy_processes"),
+    *("utilisation", "power_milliwatts", "power_limit_milliwatts", "temperature_celsius"),
+    *("recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors"),
+    "fabric_health",
 )
-"""The calls about one GPU that change nothing and take no arguments, in the order in which they are made."""
+"""The calls about one GPU that change nothing, in the order in which they are made.
+
+Those about MIG profiles and instances follow.
+"""
 
 MPS_QUESTIONS = (
     Run(commands=("get_server_list",)),
@@ -73,73 +74,44 @@ _SMI, _MPS_CONTROL = "nvidia-smi", "nvidia-cuda-mps-control"
 _SMI_SECONDS = 60.0
 _MOST_LOG_BYTES = 16 << 20
 _LOG_BEGINS = "<nvidia_smi_log"
-_NODE = "node"
 
 
-@dataclass(slots=True)
-class _Call:
-    """A call of NVML as it was made: with its answer, its return code, or neither if it did not return."""
-
-    method: str
-    arguments: tuple[int, ...] = ()
-    answer: object = None
-    code: int | None = None
-    returned: bool = False
-
-
-@dataclass(slots=True)
-class _Calls:
-    """The calls on the node, or on one GPU, in their order. Only one thread adds to it."""
-
-    gpu: str = ""
-    made: list[_Call] = field(default_factory=list)
-
-    def ask(self, watch: Watch, method: str, call: Callable[[], T], *arguments: int) -> T:
-        """Make a call and note it; raises what it raises."""
-        noted = _Call(method, arguments)
-        self.made.append(noted)
-        try:
-            noted.answer = answer = watch(method, call)
-        except NvmlCallFailed as error:
-            noted.code = error.code
-            raise
-        finally:
-            noted.returned = True
-        return answer
-
-    def answers(self) -> dict[tuple[str, tuple[int, ...]], Any]:
-        """The answers, by call and arguments."""
-        return {
-            (one.method, one.arguments): one.answer for one in self.made if one.returned and one.code is None
-        }
-
-
-def write_recording(subject: Subject, folder: Path, *, may_change: bool = False) -> tuple[str, ...]:
+def write_recording(
+    subject: Subject,
+    folder: Path,
+    *,
+    may_change: bool = False,
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> tuple[str, ...]:
     """Record the node into a folder, which is made if it is missing; returns the names of the new files.
 
-    With ``may_change`` an MPS daemon is started on a GPU that no process uses, asked, and ended. Raises
-    ConfigError if the folder has such files already or cannot be written; whatever else fails is written into
-    ``left-out.txt``.
+    With ``may_change`` an MPS daemon is started on a GPU that no process uses, asked, and ended. A call of
+    NVML that takes longer than the deadline ends the questions about its GPU. Raises ConfigError if the
+    folder has such files already or cannot be written; whatever else fails is written into ``left-out.txt``.
     """
     _check_folder(folder)
     stand_ins = StandIns((socket.gethostname(), platform.node(), socket.getfqdn()))
-    node, gpus, left_out = _read_nvml(subject.open_nvml())
-    files: dict[str, str] = {CALLS: _calls_text((node, *gpus), stand_ins)}
-    for name, write in (
-        (MACHINE, lambda: _machine_text(subject, node, gpus, left_out)),
-        (LOG, lambda: _log_text(subject)),
-        (MPS, lambda: _mps_text(subject, gpus, may_change=may_change)),
-    ):
+    left_out: list[str] = []
+    gpus = _read_nvml(subject, left_out, deadline_seconds)
+    files: dict[str, str] = {CALLS: _calls_text(gpus, stand_ins)}
+    others: tuple[tuple[str, Callable[[], str]], ...] = (
+        (MACHINE, lambda: stand_ins.text(_machine_text(subject, gpus, left_out))),
+        (LOG, lambda: stand_ins.log(_log_text(subject))),
+        (MPS, lambda: stand_ins.text(_mps_text(subject, gpus, may_change=may_change))),
+    )
+    for name, write in others:
         try:
-            text = write()
+            files[name] = write()
         except (DriverError, OSError, subprocess.SubprocessError) as error:
-            left_out.append(f"{name}: {error}")
-            continue
-        files[name] = stand_ins.log(text) if name == LOG else stand_ins.text(text)
+            left_out.append(f"{name}: {_reason(error)}")
     if left_out:
         files[LEFT_OUT] = stand_ins.text("".join(f"{line}\n" for line in left_out))
     _write(folder, files)
     return tuple(files)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.what}: {error.way_out}" if isinstance(error, DriverError) else str(error)
 
 
 def _check_folder(folder: Path) -> None:
@@ -159,96 +131,106 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         ) from error
 
 
-def _read_nvml(nvml: Nvml) -> tuple[_Calls, tuple[_Calls, ...], list[str]]:
-    """Make all calls; returns those on the node and on each GPU, and what went wrong."""
-    node, gpus, left_out = _Calls(), list[_Calls](), list[str]()
-    guard = Guard()
-    try:
-        count = guard.run(_NODE, lambda watch: _read_node(nvml, node, watch))
-        gpus = [_Calls(f"index {index}") for index in range(count)]
-        jobs = {calls.gpu: partial(_read_gpu, nvml, index, calls) for index, calls in enumerate(gpus)}
-        for key, result in guard.side_by_side(jobs).items():
-            if isinstance(result, NvmlCallFailed):
-                left_out.append(f"GPU with {key}: {result.what}")
-        with suppress(NvmlError):
-            guard.run(_NODE, lambda watch: watch("shutdown", nvml.shutdown))
-    except NvmlError as error:
-        left_out.append(f"NVML: {error.what}")
-    finally:
-        guard.close()
-    return node, tuple(gpus), left_out
-
-
-def _read_node(nvml: Nvml, calls: _Calls, watch: Watch) -> int:
-    calls.ask(watch, "init", nvml.init)
-    for method, call in (
-        ("driver_version", nvml.driver_version),
-        ("cuda_driver_version", nvml.cuda_driver_version),
-    ):
-        with suppress(NvmlCallFailed):
-            calls.ask(watch, method, call)
-    return calls.ask(watch, "device_count", nvml.device_count)
-
-
-def _read_gpu(nvml: Nvml, index: int, calls: _Calls, watch: Watch) -> None:
-    # Without persistence mode the kernel initialises the GPU now, which takes seconds.
-    device = watch("device_by_index", lambda: nvml.device_by_index(index), patient=True)
-    for method in READS:
-        with suppress(NvmlCallFailed):
-            answer = calls.ask(watch, method, getattr(device, method))
-            if method == "pci":
-                calls.gpu = str(answer)
-    found = calls.answers()
-    for profile in found.get(("gpu_instance_profiles", ())) or ():
-        _ask_about(calls, watch, device, "gpu_instance_placements", profile.id)
-    for instance in found.get(("gpu_instances", ())) or ():
-        _ask_about(calls, watch, device, "compute_instance_profiles", instance.id)
-        _ask_about(calls, watch, device, "compute_instances", instance.id)
-    for partition in found.get(("mig_devices", ())) or ():
-        ids = (partition.gpu_instance_id, partition.compute_instance_id)
-        _ask_about(calls, watch, device, "partition_memory_use", *ids)
-
-
-def _ask_about(calls: _Calls, watch: Watch, device: NvmlDevice, method: str, *arguments: int) -> None:
-    with suppress(NvmlCallFailed):
-        calls.ask(watch, method, partial(getattr(device, method), *arguments), *arguments)
-
-
-def _calls_text(every: Sequence[_Calls], stand_ins: StandIns) -> str:
-    """The calls as JSON, one in a line."""
-    functions = NODE_CALLS | GPU_CALLS
-    lines = []
-    for calls in every:
-        for one in calls.made:
-            result: dict[str, Any] = {"answer": stand_ins.answer(one.answer, one.method)}
-            if one.code is not None:
-                result = {"code": one.code}
-            elif not one.returned:
-                result = {"hangs": True}
-            about = {"gpu": calls.gpu} if calls.gpu else {}
-            given = {"arguments": list(one.arguments)} if one.arguments else {}
-            lines.append(
-                json.dumps(
-                    {**about, "call": one.method, "function": functions[one.method], **given, **result}
-                )
-            )
-    return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-def _machine_text(subject: Subject, node: _Calls, gpus: Sequence[_Calls], left_out: list[str]) -> str:
-    """The machine file; what it cannot say about this node is added to ``left_out``."""
-    versions = {method: answer for (method, _), answer in node.answers().items() if isinstance(answer, str)}
-    answered = []
-    for calls in gpus:
-        found = calls.answers()
-        placements = {
-            ids[0]: one for (method, ids), one in found.items() if method == "gpu_instance_placements"
-        }
-        plain = {method: one for (method, ids), one in found.items() if not ids}
-        answered.append(GpuAnswers(plain, placements))
+def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -> tuple[NotedCalls, ...]:
+    """Make all calls about each GPU; returns them by GPU, in the order of addresses."""
     inventory = subject.seen.inventory
-    fabric = NO_FABRIC if isinstance(inventory, Unread) else inventory.fabric
-    made = machine_file(versions, answered, subject.places.sysfs_root, fabric)
+    if isinstance(inventory, Unread):
+        left_out.append(f"{CALLS}: {inventory.why}")
+        return ()
+    unread = (one.pci for one in inventory.unread if one.pci is not None)
+    addresses = sorted({*(gpu.pci for gpu in inventory.gpus), *unread})
+    # Each GPU's calls are kept here, too, since those of a GPU that hangs are not returned.
+    made: dict[PciAddress, NotedCalls] = {}
+
+    def ask(nvml: Nvml, device: NvmlDevice) -> None:
+        pci = device.pci()
+        made[pci] = notes = NotedCalls(nvml)
+        _ask_all(notes.nvml, notes.nvml.device_by_pci(pci))
+
+    try:
+        failures = ask_each_gpu(subject.open_nvml, addresses, ask, deadline_seconds)
+    except NvmlCallFailed as error:
+        left_out.append(f"{CALLS}: {error.what}")
+        return ()
+    left_out.extend(
+        f"GPU {pci}: {error.what}" for pci, error in failures.items() if isinstance(error, NvmlCallFailed)
+    )
+    return tuple(made[pci] for pci in addresses if pci in made)
+
+
+def _ask_all(nvml: Nvml, device: NvmlDevice) -> None:
+    """Make every call that changes nothing; what fails is noted."""
+    for call in (nvml.driver_version, nvml.cuda_driver_version, nvml.device_count):
+        with suppress(NvmlCallFailed):
+            call()
+    for method in READS:
+        _answer(device, method)
+    for profile in _answer(device, "gpu_instance_profiles"):
+        _answer(device, "gpu_instance_placements", profile.id)
+    for instance in _answer(device, "gpu_instances"):
+        _answer(device, "compute_instance_profiles", instance.id)
+        _answer(device, "compute_instances", instance.id)
+    for partition in _answer(device, "mig_devices"):
+        ids = (partition.gpu_instance_id, partition.compute_instance_id)
+        _answer(device, "partition_memory_use", *ids)
+
+
+def _answer(device: NvmlDevice, method: str, *arguments: int) -> Any:
+    """The answer of a call, an empty one if it fails."""
+    try:
+        return getattr(device, method)(*arguments)
+    except NvmlCallFailed:
+        return ()
+
+
+def _calls_text(gpus: Sequence[NotedCalls], stand_ins: StandIns) -> str:
+    """The calls as JSON, one in a line."""
+    lines: list[Mapping[str, Any]] = []
+    for number, notes in enumerate(gpus):
+        for one in notes.calls:
+            # Each GPU's worker asks for the versions, and a handle means nothing outside of its session.
+            if (number and one.method not in GPU_CALLS) or one.method == "device_by_pci":
+                continue
+            answer = {"answer": stand_ins.answer(one.answer, one.method)}
+            lines.append(
+                {
+                    **_about(one),
+                    **({"arguments": list(one.arguments)} if one.arguments else {}),
+                    **(answer if one.code is None else {"code": one.code}),
+                    "milliseconds": round(one.milliseconds, 3),
+                }
+            )
+        lines.extend({**_about(one), "hangs": True} for one in notes.running)
+    return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n"
+
+
+def _about(call: NotedCall | RunningCall) -> dict[str, str]:
+    gpu = {"gpu": call.subject} if call.subject else {}
+    return {**gpu, "call": call.method, "function": call.function}
+
+
+def _answers(notes: NotedCalls) -> dict[tuple[object, ...], Any]:
+    """The answers by method and arguments; calls that failed are missing."""
+    return {(one.method, *one.arguments): one.answer for one in notes.calls if one.code is None}
+
+
+def _machine_text(subject: Subject, gpus: Sequence[NotedCalls], left_out: list[str]) -> str:
+    """The machine file; what it cannot say about this node is added to ``left_out``."""
+    versions: dict[str, str] = {}
+    answered = []
+    for notes in gpus:
+        found = _answers(notes)
+        versions |= {name: found[(name,)] for name in VERSIONS if (name,) in found}
+        plain = {str(key[0]): answer for key, answer in found.items() if len(key) == 1}
+        placements = {
+            int(str(key[1])): answer for key, answer in found.items() if key[0] == "gpu_instance_placements"
+        }
+        answered.append(GpuAnswers(plain, placements))
+    partitions = subject.seen.fabric.partitions
+    if isinstance(partitions, Unread):
+        left_out.append(f"{MACHINE}: fabric partitions: {partitions.why}")
+        partitions = None
+    made = machine_file(versions, answered, subject.places.sysfs_root, partitions or ())
     left_out.extend(f"{MACHINE}: {line}" for line in made.left_out)
     return made.text()
 
@@ -265,35 +247,35 @@ def _log_text(subject: Subject) -> str:
     return text
 
 
-def _mps_text(subject: Subject, gpus: Sequence[_Calls], *, may_change: bool) -> str:
+def _mps_text(subject: Subject, gpus: Sequence[NotedCalls], *, may_change: bool) -> str:
     if not may_change:
         raise ConfigError("no MPS daemon was started", "run it with --may-change")
-    found = [calls.answers() for calls in gpus]
+    found = [_answers(notes) for notes in gpus]
     free = next((number for number, answers in enumerate(found) if _is_free(answers)), None)
-    uuids = [str(answers.get(("uuid", ()), "")) for answers in found]
+    uuids = [str(answers.get(("uuid",), "")) for answers in found]
     if free is None or not all(uuids):
         raise ConfigError(
-            "no GPU is free for an MPS daemon", "end the processes that use one, outside of MIG mode"
+            "no GPU is free for an MPS daemon", "end the processes of one that is not in MIG mode"
         )
     start = Run(("-d",), {"CUDA_VISIBLE_DEVICES": f"$GPU{free}"})
     questions = Transcript("documented", "gpuctl verify", "", (start, *MPS_QUESTIONS))
     with _program(subject, _MPS_CONTROL) as program:
-        version = str(require(subject.seen.inventory).driver_version or "unknown")
+        version = str(found[free].get(("driver_version",), "unknown"))
         return write_transcript(record(program.path, questions, uuids, version, program.environment))
 
 
-def _is_free(answers: Mapping[tuple[str, tuple[int, ...]], Any]) -> bool:
+def _is_free(answers: Mapping[tuple[object, ...], Any]) -> bool:
     """Whether NVML lists no process on the GPU, and it is in the modes in which an MPS daemon can use it."""
-    mode = answers.get(("mig_mode", ()))
+    mode = answers.get(("mig_mode",))
     return (
-        answers.get(("processes", ())) == ()
-        and answers.get(("compute_mode", ())) in ("default", "exclusive-process")
+        answers.get(("processes",)) == ()
+        and answers.get(("compute_mode",)) in ("default", "exclusive-process")
         and (mode is None or not (mode.enabled or mode.pending))
     )
 
 
 @contextmanager
 def _program(subject: Subject, name: str) -> Iterator[Program]:
-    """A program of the driver, as long as its links to libraries exist; raises NodeIncomplete, StorageError."""
+    """A program of the driver, while its links to libraries exist; raises NodeIncomplete, StorageError."""
     with tempfile.TemporaryDirectory(prefix="gpu-dra-verify-") as folder:
         yield DriverPrograms(InstalledDriver(subject.places.roots()), Path(folder)).find(name)

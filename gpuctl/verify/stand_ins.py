@@ -19,7 +19,7 @@ from typing import Any
 from gpuctl.gather.masking import MASK, masked_text
 
 _UUID = re.compile(
-    r"(?<![0-9a-f-])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-f-])", re.IGNORECASE | re.ASCII
+    r"(?<![0-9a-f])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-f-])", re.IGNORECASE | re.ASCII
 )
 _NO_UUID = uuid.UUID(int=0)
 _FIRST_PROCESS = 1_000_001
@@ -44,9 +44,8 @@ class StandIns:
         self._processes: dict[int, int] = {}
         # A very short name would also be found in words that are not the node's name.
         names = sorted({one for one in host_names if len(one) >= _SHORTEST_NAME}, key=len, reverse=True)
-        self._hosts = (
-            re.compile("|".join(rf"(?<![\w.-]){re.escape(one)}(?![\w-])" for one in names)) if names else None
-        )
+        found = "|".join(rf"(?<![\w.-]){re.escape(one)}(?![\w-])" for one in names)
+        self._hosts = re.compile(found) if names else None
 
     def text(self, text: str) -> str:
         """A text with stand-ins for UUIDs and the node's name, and without what looks like a secret."""

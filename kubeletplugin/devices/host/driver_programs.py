@@ -122,8 +122,9 @@ def read_output(
 ) -> tuple[int, bytes]:
     """Run a program to its end, with ``said`` as its stdin and ``environment`` added to its own.
 
-    Returns its exit code, and at most so many bytes of what it printed, stdout and stderr in order. Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
-    with everything that it started. The call returns two seconds after its timeout at the latest, even if the
+    Returns its exit code, and at most so many bytes of what it printed, stdout and stderr in order. Raises
+    NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed with
+    everything that it started. The call returns two seconds after its timeout at the latest, even if the
     program is stuck in the kernel and cannot be killed.
     """
     _STUCK.refuse_more()

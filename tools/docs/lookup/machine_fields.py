@@ -33,7 +33,7 @@ WORDS = {
     "cuda_driver_version": "the newest CUDA that this driver supports",
     "product.name": "the GPUs' name in NVML; all GPUs of a machine are of one model",
     "product.device_id": "the PCI device id, without the vendor",
-    "product.brand": "the brand in a word of NVML; absent if NVML gives a number that none of them stands for",
+    "product.brand": "the brand in a word of NVML; absent if NVML gives a number without a word",
     "product.architecture": "the architecture, likewise",
     "product.compute_capability": "the CUDA compute capability",
     "product.memory_mib": "the memory of a GPU as NVML counts it; absent if NVML reports none",
