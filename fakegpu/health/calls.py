@@ -6,10 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import get_args
 
 from driver.nvml.api import NODE_CALLS, Code, GpuLost, SessionLost
 from driver.nvml.health.calls import (
     EccErrors,
+    EventKind,
     FabricHealth,
     GpuEvent,
     RecoveryAction,
@@ -29,6 +31,7 @@ _RETIRES_PAGES = ("Volta", "Turing")
 _REPORTS_UNREPAIRABLE = ("Hopper", "Blackwell")
 
 _WAIT = "wait_events"
+_EVERY_KIND: frozenset[EventKind] = frozenset(get_args(EventKind))
 
 
 def release(driver_version: str) -> int:
@@ -116,6 +119,10 @@ class FakeEventSet:
     def watched(self) -> frozenset[str]:
         """The UUIDs of the GPUs whose events are reported."""
         return frozenset(self._gpus.values())
+
+    def kinds(self) -> Mapping[str, frozenset[EventKind]]:
+        """The kinds of events that each of them reports: a fake GPU can be made to report any."""
+        return dict.fromkeys(self._gpus.values(), _EVERY_KIND)
 
     def wait(self, seconds: float) -> GpuEvent | None:
         """The next event, or None after so many seconds; raises GpuLost once a GPU fell off the bus."""

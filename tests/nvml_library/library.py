@@ -101,9 +101,13 @@ class NvmlDouble:
         """What was told up to now, in order."""
         return tuple(map(Told.read, self.record_file.read_text().splitlines()))
 
-    def spoil(self, call: str, words: str) -> None:
-        """Have a call fail (``fail CODE``), ``hang`` or ``lie`` from now on."""
-        file = self.files / "faults" / call
+    def spoil(self, call: str, words: str, uuid: str = "") -> None:
+        """Have a call fail (``fail CODE``, or ``once CODE``), ``hang`` or ``lie`` from now on.
+
+        With a UUID only the call of that GPU. ``call`` is a C function that asks a GPU something, or one of
+        the constants of this module.
+        """
+        file = self.files / "faults" / (f"{call}-{uuid}" if uuid else call)
         file.with_name("new").write_text(words)
         file.with_name("new").rename(file)
 

@@ -6,7 +6,9 @@
  *            UUID, return code, soft, hard, inode of the cgroup's folder, path. What is set follows from it
  *            alone: a process that is killed has set it or not
  *   used     what a test says that programs have allocated: UUID, bytes, path
- *   faults/CALL  "fail CODE", "hang" while the file is there, or "lie": says yes and does nothing
+ *   faults/CALL  "fail CODE", "once CODE" fails the next call alone, "hang" while the file is there, or "lie":
+ *            says yes and does nothing, and another thing each time that it is asked something.
+ *            CALL-UUID spoils the call of one GPU
  *   faults/Unit  the bytes in whose multiples hard limits are counted, rounded up
  *   faults/NothingIsSet  "fail CODE" is what is said of a cgroup without limits, 0 that it has none
  *   cgroup-root  where there is no cgroup v2, the folder that stands for /sys/fs/cgroup
@@ -26,7 +28,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
-       NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, OPERATING_SYSTEM = 17, UNKNOWN = 999 };
+       NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, OPERATING_SYSTEM = 17, UNKNOWN = 999 };
 enum { MOST_GPUS = 16, MOST_LIMITS = 64, LINE = PATH_MAX + 256 };
 #define CGROUP2 0x63677270
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -45,6 +47,8 @@ typedef struct {
     char bus_id[32];
 } pci_t;
 typedef struct { bytes_t total, free, used; } memory_t;
+typedef struct { unsigned int version; bytes_t total, reserved, free, used; } memory_v2_t;
+typedef struct { int gpus; } events_t;
 typedef struct { const char *path; bytes_t soft, hard; } set_t;
 typedef struct { const char *path; bytes_t soft, hard, used; } get_t;
 typedef struct { char uuid[96]; bytes_t inode, soft, hard; char path[PATH_MAX]; } limit_t;
@@ -54,6 +58,8 @@ static gpu_t gpus[MOST_GPUS];
 static limit_t limits[MOST_LIMITS]; /* by whoever holds the lock */
 static unsigned int count;
 static int sessions;
+static unsigned int lies;
+static _Thread_local unsigned int lie; /* the number of the lie that this call tells; 0 is the truth */
 
 __attribute__((constructor)) static void find_folder(void) {
     Dl_info found;
@@ -85,7 +91,7 @@ static int load(void) {
 
 /* Whether a call is to lie; it hangs here, and its code changes, where it is to. */
 static int spoiled(const char *call, int *code) {
-    char name[128], words[64];
+    char name[192], words[64];
     for (;;) {
         snprintf(name, sizeof name, "faults/%s", call);
         FILE *file = opened(name, "r");
@@ -94,6 +100,12 @@ static int spoiled(const char *call, int *code) {
         words[length] = 0;
         fclose(file);
         if (sscanf(words, "fail %d", code) == 1) return 0;
+        if (sscanf(words, "once %d", code) == 1) {
+            char path[PATH_MAX + 192];
+            snprintf(path, sizeof path, "%s/%s", folder, name);
+            if (unlink(path) != 0) abort();
+            return 0;
+        }
         if (strncmp(words, "lie", 3) == 0) return 1;
         nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
@@ -208,6 +220,19 @@ static int known(const gpu_t *gpu) {
     return gpu >= gpus && gpu < gpus + count ? SUCCESS : INVALID_ARGUMENT;
 }
 
+/* Begins a call that asks a GPU something: its code, and in "lie" whether it lies. */
+static int asked(const gpu_t *gpu, const char *call) {
+    char of_one[160];
+    int code = known(gpu);
+    lie = 0;
+    if (code != SUCCESS) return code;
+    snprintf(of_one, sizeof of_one, "%s-%s", call, gpu->uuid);
+    int does_lie = spoiled(call, &code);
+    if (code == SUCCESS) does_lie |= spoiled(of_one, &code);
+    if (does_lie) lie = ++lies;
+    return code;
+}
+
 static int text(char *into, unsigned int size, const char *from) {
     if (strlen(from) >= size) return INSUFFICIENT_SIZE;
     strcpy(into, from);
@@ -266,48 +291,50 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, gpu_t **device) {
 }
 
 int nvmlDeviceGetUUID(gpu_t *gpu, char *into, unsigned int size) {
-    int code = known(gpu);
+    int code = asked(gpu, __func__);
     return code == SUCCESS ? text(into, size, gpu->uuid) : code;
 }
 
 int nvmlDeviceGetName(gpu_t *gpu, char *into, unsigned int size) {
-    int code = known(gpu);
-    return code == SUCCESS ? text(into, size, "NVIDIA L4") : code;
+    static const char *const names[] = {"NVIDIA L4", "NVIDIA L40", "NVIDIA L400"};
+    int code = asked(gpu, __func__);
+    return code == SUCCESS ? text(into, size, names[lie % 3]) : code;
 }
 
-static int number(const gpu_t *gpu, unsigned int *into, unsigned int value) {
-    *into = value;
-    return known(gpu);
+static int number(const gpu_t *gpu, unsigned int *into, unsigned int value, const char *call) {
+    int code = asked(gpu, call);
+    *into = value + lie;
+    return code;
 }
 
 int nvmlDeviceGetIndex(gpu_t *gpu, unsigned int *into) {
-    return number(gpu, into, (unsigned int)(gpu - gpus));
+    return number(gpu, into, (unsigned int)(gpu - gpus), __func__);
 }
 int nvmlDeviceGetMinorNumber(gpu_t *gpu, unsigned int *into) {
-    int code = known(gpu);
-    return code == SUCCESS ? number(gpu, into, gpu->minor) : code;
+    return known(gpu) == SUCCESS ? number(gpu, into, gpu->minor, __func__) : known(gpu);
 }
-int nvmlDeviceGetBrand(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 14); }
-int nvmlDeviceGetArchitecture(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 8); }
-int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
-int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
-int nvmlDeviceGetPersistenceMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
-int nvmlDeviceIsMigDeviceHandle(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0); }
+int nvmlDeviceGetBrand(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 14, __func__); }
+int nvmlDeviceGetArchitecture(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 8, __func__); }
+int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
+int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
+int nvmlDeviceGetPersistenceMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
+int nvmlDeviceIsMigDeviceHandle(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
 
 int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned int *current, unsigned int *pending) {
     *current = *pending = 0;
-    int code = known(gpu);
+    int code = asked(gpu, __func__);
     return code == SUCCESS ? NOT_SUPPORTED : code;
 }
 
 int nvmlDeviceGetCudaComputeCapability(gpu_t *gpu, int *major, int *minor) {
-    *major = 8;
+    int code = asked(gpu, __func__);
+    *major = 8 + (int)lie;
     *minor = 9;
-    return known(gpu);
+    return code;
 }
 
 int nvmlDeviceGetPciInfo_v3(gpu_t *gpu, pci_t *info) {
-    int code = known(gpu);
+    int code = asked(gpu, __func__);
     if (code != SUCCESS) return code;
     memset(info, 0, sizeof *info);
     info->domain = gpu->domain;
@@ -320,9 +347,65 @@ int nvmlDeviceGetPciInfo_v3(gpu_t *gpu, pci_t *info) {
 }
 
 int nvmlDeviceGetMemoryInfo(gpu_t *gpu, memory_t *into) {
-    int code = known(gpu);
-    if (code == SUCCESS) *into = (memory_t){gpu->memory, gpu->memory, 0};
+    int code = asked(gpu, __func__);
+    if (code == SUCCESS) *into = (memory_t){gpu->memory + lie, gpu->memory, 0};
     return code;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(gpu_t *gpu, memory_v2_t *into) {
+    int code = asked(gpu, __func__);
+    bytes_t reserved = 1 << 20;
+    if (code == SUCCESS) *into = (memory_v2_t){into->version, gpu->memory, reserved, gpu->memory - reserved, 0};
+    return code;
+}
+
+static int no_processes(gpu_t *gpu, unsigned int *into, const char *call) {
+    int code = asked(gpu, call);
+    if (code == SUCCESS) *into = 0;
+    return code;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *gpu, unsigned int *into, void *infos) {
+    (void)infos;
+    return no_processes(gpu, into, __func__);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(gpu_t *gpu, unsigned int *into, void *infos) {
+    (void)infos;
+    return no_processes(gpu, into, __func__);
+}
+
+int nvmlEventSetCreate(events_t **into) {
+    if (sessions == 0) return UNINITIALIZED;
+    *into = calloc(1, sizeof **into);
+    return *into == NULL ? UNKNOWN : SUCCESS;
+}
+
+int nvmlDeviceGetSupportedEventTypes(gpu_t *gpu, bytes_t *into) {
+    int code = asked(gpu, __func__);
+    *into = 0x1F;
+    return code;
+}
+
+int nvmlDeviceRegisterEvents(gpu_t *gpu, bytes_t types, events_t *events) {
+    int code = asked(gpu, __func__);
+    if (code == SUCCESS && (types & ~0x1Full) != 0) code = NOT_SUPPORTED;
+    if (code == SUCCESS) events->gpus++;
+    return code;
+}
+
+/* Nothing ever happens to these GPUs. */
+int nvmlEventSetWait_v2(events_t *events, void *data, unsigned int milliseconds) {
+    (void)data;
+    if (sessions == 0) return UNINITIALIZED;
+    if (events->gpus == 0) return INVALID_ARGUMENT;
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+    return TIMEOUT;
+}
+
+int nvmlEventSetFree(events_t *events) {
+    free(events);
+    return sessions == 0 ? UNINITIALIZED : SUCCESS;
 }
 
 /* Real control groups are root's; pretended ones belong to whoever made their folders. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -129,6 +130,10 @@ class EventSet(Protocol):
 
     def watched(self) -> frozenset[str]:
         """The UUIDs of the GPUs that report events; the other GPUs report none."""
+        ...
+
+    def kinds(self) -> Mapping[str, frozenset[EventKind]]:
+        """The kinds of events that each watched GPU reports, by UUID (nvmlDeviceGetSupportedEventTypes)."""
         ...
 
     def wait(self, seconds: float) -> GpuEvent | None:

@@ -25,7 +25,7 @@ from driver.nvml.health.calls import EventKind, GpuEvent, Severity
 from driver.nvml.health.incidents import Incidents, Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     Ask = Callable[..., Any]
     """Makes a call of the binding: the C function that errors name, the GPU, the function, its arguments."""
@@ -65,13 +65,17 @@ class RealEventSet:
         self._waiting = Lock()
         self._set = ask(NODE_CALLS["watch_events"], "", pynvml.nvmlEventSetCreate)
         self._uuids: dict[int, str] = {}
+        self._reported: dict[str, frozenset[EventKind]] = {}
         structured = set()
         try:
             for handle, uuid in gpus:
-                if self._register(handle, uuid):
+                kinds = self._register(handle, uuid)
+                if kinds:
                     self._uuids[handle_number(handle)] = uuid
                     if self._register_structured(uuid):
                         structured.add(uuid)
+                        kinds |= {"operational"}
+                    self._reported[uuid] = kinds
         except NvmlCallFailed:
             self.close()
             raise
@@ -82,6 +86,10 @@ class RealEventSet:
     def watched(self) -> frozenset[str]:
         """The UUIDs of the GPUs whose events are delivered."""
         return frozenset(self._uuids.values())
+
+    def kinds(self) -> Mapping[str, frozenset[EventKind]]:
+        """The kinds of events that each of them reports."""
+        return dict(self._reported)
 
     def wait(self, seconds: float) -> GpuEvent | None:
         """The next event. If a call fails, all events that came before are delivered before the error."""
@@ -123,8 +131,8 @@ class RealEventSet:
         finally:
             self._waiting.release()
 
-    def _register(self, handle: Any, uuid: str) -> bool:
-        """Register for the event bits of a GPU; whether it reports any."""
+    def _register(self, handle: Any, uuid: str) -> frozenset[EventKind]:
+        """Register for the event bits of a GPU; returns the kinds that it reports."""
         call = GPU_CALLS["register_events"]
         try:
             # Asking for a bit that the GPU does not support would make the whole registration fail.
@@ -135,8 +143,8 @@ class RealEventSet:
         except (SessionLost, DriverNotLoaded):
             raise
         except NvmlCallFailed:
-            return False
-        return wanted != 0
+            return frozenset()
+        return frozenset(kind for bit, kind in _KINDS.items() if wanted & bit)
 
     def _register_structured(self, uuid: str) -> bool:
         """Register for structured events (driver R615 and Turing, and newer); whether it reports them."""

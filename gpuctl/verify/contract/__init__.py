@@ -1,1 +1,1 @@
-"""What every NVML must do, as clauses that run on a real one and on the fakes."""
+"""What every NVML promises the driver, as clauses that only read: they run on any GPU, real or fake."""

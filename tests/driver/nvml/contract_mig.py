@@ -1,6 +1,6 @@
-"""What every NVML must do about MIG: each function is one clause, called with a fresh machine's NVML.
+"""What every NVML must do when MIG changes: each function is a clause, called with a fresh machine's NVML.
 
-The reading ones leave a machine as it is; the cutting ones turn MIG on and make instances.
+gpuctl/verify/contract/mig.py has what it promises to those who only read.
 """
 
 from __future__ import annotations
@@ -45,42 +45,17 @@ def _empty_with_mig(nvml: Nvml) -> Iterator[NvmlDevice]:
             yield device
 
 
-def tells_mig_or_says_not_supported(nvml: Nvml) -> None:
-    for device in _devices(nvml):
-        if _has_mig(device):
-            assert device.gpu_instance_profiles()
-        else:
-            assert device.mig_devices() == ()
-            assert device.mig_processes() == ()
-            _refused(Code.NOT_SUPPORTED, device.gpu_instance_profiles)
-            _refused(Code.NOT_SUPPORTED, device.gpu_instance_placements, 0)
-            _refused(Code.NOT_SUPPORTED, device.gpu_instances)
-            _refused(Code.NOT_SUPPORTED, device.set_mig_mode, True)
-
-
-def offers_profiles_with_places_also_while_mig_is_off(nvml: Nvml) -> None:
+def refuses_the_mode_without_mig(nvml: Nvml) -> None:
     for device in _devices(nvml):
         if not _has_mig(device):
-            continue
-        profiles = device.gpu_instance_profiles()
-        assert [profile.index for profile in profiles] == sorted({profile.index for profile in profiles})
-        for names in ({profile.id for profile in profiles}, {profile.name for profile in profiles}):
-            assert len(names) == len(profiles)
-        for profile in profiles:
-            assert profile.name.endswith(f"gb{''.join(profile.attributes)}")
-            places = device.gpu_instance_placements(profile.id)
-            assert 0 < profile.most_instances <= len(places)
-            assert len({place.size for place in places}) == 1
+            _refused(Code.NOT_SUPPORTED, device.set_mig_mode, True)
 
 
 def refuses_instances_while_mig_is_off(nvml: Nvml) -> None:
     for device in _devices(nvml):
         if _has_mig(device) and not device.mig_mode().enabled:
-            assert device.mig_devices() == ()
-            with pytest.raises(NotSupported):
-                device.gpu_instances()
-            with pytest.raises(NotSupported):
-                device.create_gpu_instance(0, device.gpu_instance_placements(0)[0])
+            place = device.gpu_instance_placements(0)[0]
+            _refused(Code.NOT_SUPPORTED, device.create_gpu_instance, 0, place)
 
 
 def makes_and_unmakes_a_partition_of_every_profile(nvml: Nvml) -> None:
@@ -152,12 +127,9 @@ def _refused(code: Code, call: Callable[..., object], *arguments: object) -> Non
     assert caught.value.code == code
 
 
-READING_CLAUSES: tuple[Callable[[Nvml], None], ...] = (
-    tells_mig_or_says_not_supported,
-    offers_profiles_with_places_also_while_mig_is_off,
-    refuses_instances_while_mig_is_off,
-)
 CUTTING_CLAUSES: tuple[Callable[[Nvml], None], ...] = (
+    refuses_the_mode_without_mig,
+    refuses_instances_while_mig_is_off,
     makes_and_unmakes_a_partition_of_every_profile,
     refuses_what_overlaps_and_what_has_no_such_place,
     fills_the_gpu_to_its_capacity_and_no_further,
