@@ -36,7 +36,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuAnswers:
+class NvmlAnswers:
     """What NVML answered about one GPU; calls that failed are missing.
 
     ``placements`` are those of MIG profiles, by profile id.
@@ -59,7 +59,7 @@ class GpuAnswers:
 class _Seen:
     """A GPU with what sysfs shows of it."""
 
-    nvml: GpuAnswers
+    nvml: NvmlAnswers
     function: PciFunction
     pcie_root: str
 
@@ -78,7 +78,7 @@ class MachineFile:
 
 def machine_file(
     versions: Mapping[str, str],
-    gpus: Sequence[GpuAnswers],
+    gpus: Sequence[NvmlAnswers],
     sysfs_root: Path,
     partitions: Sequence[FabricPartition],
 ) -> MachineFile:
@@ -117,7 +117,7 @@ def machine_file(
     return MachineFile(document, tuple(left_out))
 
 
-def _described(gpus: Sequence[GpuAnswers], sysfs_root: Path, left_out: list[str]) -> list[_Seen]:
+def _described(gpus: Sequence[NvmlAnswers], sysfs_root: Path, left_out: list[str]) -> list[_Seen]:
     """The GPUs of the most frequent model that have all that a machine file requires, by address."""
     found = []
     for number, gpu in enumerate(gpus):

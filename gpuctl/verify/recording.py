@@ -31,7 +31,8 @@ from fakegpu.mps.transcript import Run, Transcript, write_transcript
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.archive import write_new
 from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
-from gpuctl.verify.machine_file import GpuAnswers, machine_file
+from gpuctl.verify.machine_file import NvmlAnswers, machine_file
+from gpuctl.verify.nvml_answers import ask_everything
 from gpuctl.verify.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
@@ -43,20 +44,6 @@ MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
 """The files of a recording."""
 
 VERSIONS = ("driver_version", "cuda_driver_version")
-
-READS = (
-    *("pci", "uuid", "minor", "index", "name", "brand", "architecture", "compute_capability"),
-    *("memory_bytes", "memory_use", "addressing_mode", "numa_node", "nvlinks", "fabric", "module_id"),
-    *("virtualization", "vgpu_types", "licensable_features", "mig_mode", "mig_without_reset"),
-    *("mig_processes", "compute_mode", "persistence_mode", "process_ids", "processes", "busy_processes"),
-    *("utilisation", "power_milliwatts", "power_limit_milliwatts", "temperature_celsius"),
-    *("recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors"),
-    "fabric_health",
-)
-"""The calls about one GPU that change nothing, in the order in which they are made.
-
-Those about MIG profiles and instances follow.
-"""
 
 MPS_QUESTIONS = (
     Run(commands=("get_server_list",)),
@@ -145,7 +132,10 @@ def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -
     def ask(nvml: Nvml, device: NvmlDevice) -> None:
         pci = device.pci()
         made[pci] = notes = NotedCalls(nvml)
-        _ask_all(notes.nvml, notes.nvml.device_by_pci(pci))
+        for call in (notes.nvml.driver_version, notes.nvml.cuda_driver_version, notes.nvml.device_count):
+            with suppress(NvmlCallFailed):
+                call()
+        ask_everything(notes.nvml.device_by_pci(pci))
 
     try:
         failures = ask_each_gpu(subject.open_nvml, addresses, ask, deadline_seconds)
@@ -156,31 +146,6 @@ def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -
         f"GPU {pci}: {error.what}" for pci, error in failures.items() if isinstance(error, NvmlCallFailed)
     )
     return tuple(made[pci] for pci in addresses if pci in made)
-
-
-def _ask_all(nvml: Nvml, device: NvmlDevice) -> None:
-    """Make every call that changes nothing; what fails is noted."""
-    for call in (nvml.driver_version, nvml.cuda_driver_version, nvml.device_count):
-        with suppress(NvmlCallFailed):
-            call()
-    for method in READS:
-        _answer(device, method)
-    for profile in _answer(device, "gpu_instance_profiles"):
-        _answer(device, "gpu_instance_placements", profile.id)
-    for instance in _answer(device, "gpu_instances"):
-        _answer(device, "compute_instance_profiles", instance.id)
-        _answer(device, "compute_instances", instance.id)
-    for partition in _answer(device, "mig_devices"):
-        ids = (partition.gpu_instance_id, partition.compute_instance_id)
-        _answer(device, "partition_memory_use", *ids)
-
-
-def _answer(device: NvmlDevice, method: str, *arguments: int) -> Any:
-    """The answer of a call, an empty one if it fails."""
-    try:
-        return getattr(device, method)(*arguments)
-    except NvmlCallFailed:
-        return ()
 
 
 def _calls_text(gpus: Sequence[NotedCalls], stand_ins: StandIns) -> str:
@@ -225,7 +190,7 @@ def _machine_text(subject: Subject, gpus: Sequence[NotedCalls], left_out: list[s
         placements = {
             int(str(key[1])): answer for key, answer in found.items() if key[0] == "gpu_instance_placements"
         }
-        answered.append(GpuAnswers(plain, placements))
+        answered.append(NvmlAnswers(plain, placements))
     partitions = subject.seen.fabric.partitions
     if isinstance(partitions, Unread):
         left_out.append(f"{MACHINE}: fabric partitions: {partitions.why}")
