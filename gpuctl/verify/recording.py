@@ -36,7 +36,7 @@ from gpuctl.verify.nvml_answers import ask_everything
 from gpuctl.verify.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program, read_output
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program, run_program
 
 MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
     *("machine.yaml", "nvml.json", "nvidia-smi-q.xml", "mps.jsonl", "left-out.txt"),
@@ -202,14 +202,12 @@ def _machine_text(subject: Subject, gpus: Sequence[NotedCalls], left_out: list[s
 
 def _log_text(subject: Subject) -> str:
     with _program(subject, _SMI) as program:
-        code, output = read_output(
-            program, ["-q", "-x"], timeout_seconds=_SMI_SECONDS, most_bytes=_MOST_LOG_BYTES
+        said = run_program(
+            program, ("-q", "-x"), timeout_seconds=_SMI_SECONDS, most_output_bytes=_MOST_LOG_BYTES
         )
-    text = output.decode(errors="replace")
-    if _LOG_BEGINS not in text:
-        words = " / ".join(line.strip() for line in text.splitlines() if line.strip())
-        raise NodeIncomplete(f"nvidia-smi -q -x printed no log ({code}): {words[:200]}", "run it on the node")
-    return text
+    if not any(_LOG_BEGINS in line for line in said.lines):
+        raise NodeIncomplete(f"nvidia-smi -q -x printed no log: {said.words[:200]}", "run it on the node")
+    return "".join(f"{line}\n" for line in said.lines)
 
 
 def _mps_text(subject: Subject, gpus: Sequence[NotedCalls], *, may_change: bool) -> str:

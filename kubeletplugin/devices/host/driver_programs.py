@@ -26,7 +26,7 @@ from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 
 TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
-"""How much of a program's output is kept. The rest is read and dropped, since a full pipe would stop it."""
+"""How much of a program's output is kept, unless the caller needs more."""
 
 _KILL_SECONDS = 2.0
 """How long to wait for a killed program to end."""
@@ -102,29 +102,14 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     said: str = "",
     timeout_seconds: float = TIMEOUT_SECONDS,
+    most_output_bytes: int = MOST_OUTPUT_BYTES,
 ) -> Said:
-    """Run a program to its end, as ``read_output`` does; the output is cut after 64 KiB."""
-    code, output = read_output(
-        program, arguments, environment=environment, said=said, timeout_seconds=timeout_seconds
-    )
-    lines = output.decode(errors="replace").splitlines()
-    return Said(code, tuple(line.strip() for line in lines if line.strip()))
-
-
-def read_output(
-    program: Program,
-    arguments: Sequence[str],
-    *,
-    environment: Mapping[str, str] | None = None,
-    said: str = "",
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    most_bytes: int = MOST_OUTPUT_BYTES,
-) -> tuple[int, bytes]:
     """Run a program to its end, with ``said`` as its stdin and ``environment`` added to its own.
 
-    Returns its exit code, and at most so many bytes of what it printed, stdout and stderr in order. Raises
-    NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed with
-    everything that it started. The call returns two seconds after its timeout at the latest, even if the
+    The rest of its output is dropped, since a full pipe would stop it.
+
+    Raises NodeIncomplete if it cannot be run, and ProgramHangs if it does not end in time. It is then killed
+    with everything that it started. The call returns two seconds after its timeout at the latest, even if the
     program is stuck in the kernel and cannot be killed.
     """
     _STUCK.refuse_more()
@@ -139,7 +124,7 @@ def read_output(
     except OSError as error:
         raise cannot_be_run(program, error) from error
     try:
-        return _finish(process, said, deadline, most_bytes)
+        code, output = _finish(process, said, deadline, most_output_bytes)
     except TimeoutError as error:
         raise _hangs(program, arguments, said, timeout_seconds, is_dead=_kill(process)) from error
     finally:
@@ -150,6 +135,8 @@ def read_output(
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
+    lines = output.decode(errors="replace").splitlines()
+    return Said(code, tuple(line.strip() for line in lines if line.strip()))
 
 
 def cannot_be_run(program: Program, error: OSError) -> NodeIncomplete:
@@ -216,7 +203,7 @@ _STUCK = _Stuck()
 
 
 def _finish(
-    process: subprocess.Popen[bytes], said: str, deadline: float, most_bytes: int
+    process: subprocess.Popen[bytes], said: str, deadline: float, most_output_bytes: int
 ) -> tuple[int, bytes]:
     """Exit code and output; raises TimeoutError."""
     assert process.stdin is not None  # noqa: S101 - it was asked for
@@ -226,7 +213,7 @@ def _finish(
     with suppress(BrokenPipeError):
         process.stdin.write(said.encode())
         process.stdin.close()
-    output = b""
+    output = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
@@ -236,10 +223,10 @@ def _finish(
             data = os.read(process.stdout.fileno(), _READ_BYTES)
             if not data:
                 break
-            output = (output + data)[:most_bytes]
+            output += data[: most_output_bytes - len(output)]
     try:
         # A program may close its output before it ends.
-        return process.wait(max(0.0, deadline - time.monotonic())), output
+        return process.wait(max(0.0, deadline - time.monotonic())), bytes(output)
     except subprocess.TimeoutExpired as error:
         raise TimeoutError from error
 
