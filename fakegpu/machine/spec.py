@@ -335,7 +335,7 @@ def _slot(fields: Fields) -> Slot:
         pci=fields.address("pci"),
         minor=fields.number("minor", minimum=0),
         numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
-        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}", "root such as pci0000:16"),
+        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", "root such as pci0000:16"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
         module_id=fields.number("module", minimum=1) if "module" in fields else None,

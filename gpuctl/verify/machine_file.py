@@ -7,6 +7,7 @@ names of other vfio drivers, GPUs that the NVIDIA driver does not hold, and GPUs
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +26,13 @@ from driver.nvml.mig import GpuInstanceProfile, Placement
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
 from fakegpu.machine import mig_profiles, vgpu_types
+from fakegpu.machine.fields import Fields
+from fakegpu.machine.spec import read_machine
 
 _MIB = 2**20
 _BESIDE = {0x0403: "audio", 0x0C03: "usb", 0x0C80: "ucsi"}
 """Base class and subclass of the other functions of a board, as machine files name them."""
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z", re.ASCII)
 _FRAMEWORKS = {"vendor-vfio": "vfio", "mdev": "mdev"}
 _LINE_CHARACTERS = 200
 
@@ -114,6 +118,9 @@ def machine_file(
             document[key] = value
     if all(one.function.iommu_group is None for one in seen):
         document["iommu"] = {"present": False}
+    fields = Fields(document)
+    read_machine("recorded", fields)
+    left_out.extend(f"it cannot be used before this is changed: {error}" for error in fields.errors)
     return MachineFile(document, tuple(left_out))
 
 
@@ -129,10 +136,12 @@ def _described(gpus: Sequence[NvmlAnswers], sysfs_root: Path, left_out: list[str
         if lacking:
             left_out.append(f"GPU {number}: NVML did not answer {', '.join(lacking)}")
             continue
-        function, root = read_function(sysfs_root, gpu.pci), sysfs.pcie_root(sysfs_root, gpu.pci)
+        function, root = read_function(sysfs_root, gpu.pci), _root(sysfs_root, gpu.pci)
         if function is None or root is None:
             left_out.append(f"GPU {gpu.pci}: {sysfs_root} does not show it, or not its PCIe root")
             continue
+        if sysfs.pcie_root(sysfs_root, gpu.pci) is None:
+            left_out.append(f"GPU {gpu.pci}: that its PCIe root {root} is part of another bus")
         found.append(_Seen(gpu, function, root))
     if not found:
         return []
@@ -144,6 +153,18 @@ def _described(gpus: Sequence[NvmlAnswers], sysfs_root: Path, left_out: list[str
     )
     chosen = [one for one in found if one.nvml.get("name") == name]
     return sorted(chosen, key=lambda one: one.nvml.pci)
+
+
+def _root(sysfs_root: Path, pci: PciAddress) -> str | None:
+    """The host bridge above the GPU; None if sysfs shows none.
+
+    On Hyper-V it is part of a virtual bus, and then the driver publishes no root.
+    """
+    try:
+        parts = function_folder(sysfs_root, pci).readlink().parts
+    except OSError:
+        return None
+    return next((part for part in reversed(parts) if _HOST_BRIDGE.match(part)), None)
 
 
 def _product(seen: Sequence[_Seen], sysfs_root: Path, left_out: list[str]) -> Document:
@@ -165,7 +186,7 @@ def _product(seen: Sequence[_Seen], sysfs_root: Path, left_out: list[str]) -> Do
         "architecture": first.get("architecture"),
         "compute_capability": f"{major}.{minor}",
         "memory_mib": memory_bytes // _MIB if memory_bytes else None,
-        "reserved_mib": use.reserved_bytes // _MIB if use is not None else None,
+        "reserved_mib": use.reserved_bytes // _MIB if use is not None and memory_bytes else None,
         "addressing_mode": first.get("addressing_mode"),
         "mig": _mig(seen, left_out),
         "virtualization": first.get("virtualization"),

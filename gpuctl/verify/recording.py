@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import socket
 import subprocess
 import tempfile
@@ -77,7 +76,9 @@ def write_recording(
     folder has such files already or cannot be written; whatever else fails is written into ``left-out.txt``.
     """
     _check_folder(folder)
-    stand_ins = StandIns((socket.gethostname(), platform.node(), socket.getfqdn()))
+    # Not socket.getfqdn, which asks name servers and takes long where none answers.
+    full = socket.gethostname()
+    stand_ins = StandIns((full, full.partition(".")[0], os.environ.get("NODE_NAME", "")))
     left_out: list[str] = []
     gpus = _read_nvml(subject, left_out, deadline_seconds)
     files: dict[str, str] = {CALLS: _calls_text(gpus, stand_ins)}

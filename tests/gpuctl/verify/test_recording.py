@@ -151,6 +151,23 @@ def test_gpus_of_a_second_model_are_left_out_and_named(tmp_path: Path) -> None:
     assert load_machine(str(tmp_path / "made.yaml")).product.architecture is None
 
 
+def test_a_machine_file_is_made_below_a_bus_of_hyper_v_and_says_what_is_wrong_in_it(tmp_path: Path) -> None:
+    subject_of(tmp_path, machine_in(tmp_path, "t4"))
+    link = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    place = tmp_path / "sys/devices/LNXSYSTM:00/VMBUS:01/pci0000:3a/0000:3b:00.0"
+    place.parent.mkdir(parents=True)
+    link.resolve().rename(place)
+    link.unlink()
+    link.symlink_to(place)
+    identity = {"pci": "0000:3b:00.0", "uuid": f"{UUID}1", "minor": 0, "name": "Tesla T4"}
+    answers = {**identity, "compute_capability": (7, 5), "architecture": "Neumann"}
+    versions = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
+    made = machine_file(versions, [NvmlAnswers(answers)], tmp_path / "sys", ())
+    assert made.document["gpus"][0]["pcie_root"] == "pci0000:3a"
+    assert made.left_out[0] == "GPU 0000:3b:00.0: that its PCIe root pci0000:3a is part of another bus"
+    assert made.left_out[1].startswith("it cannot be used before this is changed: product.architecture: ")
+
+
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log>
   <gpu id="00000000:17:00.0">
