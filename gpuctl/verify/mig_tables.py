@@ -21,6 +21,7 @@ MEMORY_TOLERANCE = 0.1
 
 
 _MEMORY = "memory in MiB"
+_SEND = "send this report with an issue: it corrects the table, which only fake GPUs follow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def find_mig_tables(subject: Subject, deadline_seconds: float = DEADLINE_SECONDS
     if not reported and failed:
         return warn("no GPU reports its MIG profiles", "see what the other checks say of these GPUs", failed)
     if not reported:
-        return skipped("no GPU has MIG profiles")
+        return skipped("no GPU reports MIG profiles: none has MIG, or NVML reports them in MIG mode alone")
     known: dict[PciAddress, Comparison] = {}
     rows: dict[str, None] = {}
     for pci, one in reported.items():
@@ -158,13 +159,15 @@ def find_mig_tables(subject: Subject, deadline_seconds: float = DEADLINE_SECONDS
         products = sorted({one.product for one in reported.values()})
         message = f"there is no table of MIG profiles for {', '.join(products)}"
         return Finding("skipped", message, _SEND, (*rows, *failed))
-    return _judged(known, [*rows, *failed])
+    return _judged(known, [*rows, *failed], len(found))
 
 
-def _judged(known: dict[PciAddress, Comparison], further: list[str]) -> Finding:
+def _judged(known: dict[PciAddress, Comparison], further: list[str], all_gpus: int) -> Finding:
     """What follows from the comparisons; ``further`` are lines about GPUs without a table or an answer."""
-    different = lines_by_gpu({pci: "; ".join(one.different) for pci, one in known.items() if one.different})
-    usual = lines_by_gpu({pci: "; ".join(one.usual) for pci, one in known.items() if one.usual})
+    words = {pci: "; ".join(one.different) for pci, one in known.items()}
+    different = lines_by_gpu({pci: line for pci, line in words.items() if line}, all_gpus)
+    words = {pci: "; ".join(one.usual) for pci, one in known.items()}
+    usual = lines_by_gpu({pci: line for pci, line in words.items() if line}, all_gpus)
     gpus, but = counted(len(known), "GPU"), ""
     if any(one.without_placements for one in known.values()):
         but = "; placements were not compared, since NVML does not report them now (MIG is off, or no root)"
@@ -180,13 +183,9 @@ def _rows(reported: ReportedProfiles) -> Iterator[str]:
         yield _in_words(profile, reported.placements[profile.id])
 
 
-MIG_CHECKS: tuple[Check[Subject], ...] = (
-    check(
-        "mig-tables",
-        "whether NVML reports the MIG profiles and placements of the product's table, which fake GPUs follow",
-        "never; warns about each difference, except for a little memory",
-    )(find_mig_tables),
-)
-"""The checks about MIG profiles."""
-
-_SEND = "send this report with an issue: it corrects the table, which only fake GPUs follow"
+MIG_TABLES: Check[Subject] = check(
+    "mig-tables",
+    "whether NVML reports the MIG profiles and placements of the product's table, which fake GPUs follow",
+    "never; warns about each difference, except for a little memory",
+)(find_mig_tables)
+"""The check of the MIG tables."""

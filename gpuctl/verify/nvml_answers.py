@@ -123,6 +123,11 @@ def ask_everything(device: NvmlDevice) -> dict[Question, Answer]:
     return dict(_reading(device))
 
 
+def refused_questions(device: NvmlDevice) -> tuple[Question, ...]:
+    """The questions that this process may not ask; raises what ``read_twice`` raises."""
+    return tuple(question for question, answer in _reading(device) if _state(question, answer) == "refused")
+
+
 def judge(first: dict[Question, Answer], second: dict[Question, Answer]) -> GpuAnswers:
     """Compare two readings of a GPU. A question that only one of them has is not compared."""
     troubles = []
@@ -233,11 +238,11 @@ def ask_for_check(
         return require(Unread(error.what))
 
 
-def lines_by_gpu(words: Mapping[PciAddress, str]) -> list[str]:
-    """What GPUs say, in a line for all that say the same."""
+def lines_by_gpu(words: Mapping[PciAddress, str], gpus: int) -> list[str]:
+    """What GPUs say, in a line for all that say the same; ``gpus`` is how many there are altogether."""
     same: dict[str, list[str]] = {}
     for pci, text in words.items():
         same.setdefault(text, []).append(str(pci))
-    if len(words) > 1 and len(same) == 1:
+    if len(same) == 1 and len(words) == gpus > 1:
         return [f"each GPU: {text}" for text in same]
     return [f"{', '.join(pcis)}: {text}" for text, pcis in same.items()]

@@ -20,10 +20,11 @@ from gpuctl.verify.contract.clause import (
 )
 
 _ALWAYS_KNOWN = ("name", "architecture", "compute_capability")
+# Without the place in the fabric: that call fails if the fabric was set up with an error.
 _DESCRIPTION = (
     *_ALWAYS_KNOWN,
     *("brand", "memory_bytes", "memory_use", "addressing_mode", "numa_node", "nvlinks", "mig_mode"),
-    *("module_id", "fabric", "virtualization", "vgpu_types", "licensable_features", "compute_mode"),
+    *("module_id", "virtualization", "vgpu_types", "licensable_features", "compute_mode"),
     *("persistence_mode", "process_ids"),
 )
 _HEALTH = (

@@ -39,9 +39,9 @@ def first_gpu(nvml: Nvml) -> NvmlDevice:
 
 
 def _refuses_calls_before_init(nvml: Nvml) -> None:
+    # The version of CUDA is left out: NVML asks libcuda for it, which needs no session (nvml.h).
     for name, call in (
         ("driver_version", nvml.driver_version),
-        ("cuda_driver_version", nvml.cuda_driver_version),
         ("device_count", nvml.device_count),
         ("shutdown", nvml.shutdown),
     ):
@@ -119,7 +119,7 @@ def _refuses_gpus_that_are_not_there(nvml: Nvml) -> None:
 SESSION_CLAUSES: tuple[Clause, ...] = (
     Clause(
         "calls before init",
-        "Before init every call fails with UNINITIALIZED.",
+        "Before init, calls about the driver and GPUs fail with UNINITIALIZED.",
         _refuses_calls_before_init,
         alone=True,
     ),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from driver.nvml.api import Nvml
+from driver.nvml.real import RealNvml
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.verify.subject import Subject
+from tests.nvml_library.library import NvmlDouble
 
 
 def machine_in(folder: Path, name: str) -> FakeMachine:
@@ -19,7 +20,7 @@ def machine_in(folder: Path, name: str) -> FakeMachine:
 
 
 def places_of(folder: Path, machine: FakeMachine) -> Places:
-    """The places of a node with this machine, all below a folder."""
+    """The places of a node with this machine, all below a folder; the folders are made."""
     root, sysfs = build_driver_root(folder / "driver", machine), build_sysfs(folder, machine)
     for name in ("plugins", "registry", "cdi"):
         (folder / name).mkdir()
@@ -36,7 +37,15 @@ def places_of(folder: Path, machine: FakeMachine) -> Places:
     )
 
 
-def subject_of(folder: Path, machine: FakeMachine, open_nvml: Callable[[], Nvml] | None = None) -> Subject:
-    """The node with this machine, as it is now; ``open_nvml`` gives another NVML than the machine's."""
+def subject_of(folder: Path, machine: FakeMachine) -> Subject:
+    """The node with this machine, as it is now."""
     places = places_of(folder, machine)
-    return Subject(places, look_at_node(places), open_nvml or machine.nvml)
+    return Subject(places, look_at_node(places), machine.nvml)
+
+
+def subject_with_library(folder: Path, machine: FakeMachine, compiled: Path) -> tuple[Subject, NvmlDouble]:
+    """The node with a compiled double of NVML (tests/nvml_library), which the real binding loads."""
+    places = replace(places_of(folder, machine), nvml="real")
+    double = NvmlDouble.lay(Path(places.driver_root), machine, compiled)
+    roots = places.roots()
+    return Subject(places, look_at_node(places), lambda: RealNvml(roots)), double
