@@ -34,9 +34,28 @@ _BESIDE = {0x0403: "audio", 0x0C03: "usb", 0x0C80: "ucsi"}
 """Base class and subclass of the other functions of a board, as machine files name them."""
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z", re.ASCII)
 _FRAMEWORKS = {"vendor-vfio": "vfio", "mdev": "mdev"}
-_LINE_CHARACTERS = 200
+_LINE_CHARACTERS = 300
+_MAPPING, _NUMBER = "tag:yaml.org,2002:map", "tag:yaml.org,2002:int"
 
 Document = dict[str, Any]
+
+
+class _InOneLine(dict[str, Any]):
+    """A mapping that is written in one line."""
+
+
+class _Hexadecimal(int):
+    """A number that is written as lspci prints it."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes machine files as people write them."""
+
+
+_Dumper.add_representer(
+    _InOneLine, lambda dumper, one: dumper.represent_mapping(_MAPPING, one, flow_style=True)
+)
+_Dumper.add_representer(_Hexadecimal, lambda dumper, one: dumper.represent_scalar(_NUMBER, f"0x{one:04x}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +96,9 @@ class MachineFile:
 
     def text(self) -> str:
         """The file."""
-        return yaml.safe_dump(self.document, sort_keys=False, default_flow_style=None, width=_LINE_CHARACTERS)
+        return yaml.dump(
+            self.document, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=_LINE_CHARACTERS
+        )
 
 
 def machine_file(
@@ -181,7 +202,7 @@ def _product(seen: Sequence[_Seen], sysfs_root: Path, left_out: list[str]) -> Do
     major, minor = first.get("compute_capability")
     found: Document = {
         "name": first.get("name"),
-        "device_id": seen[0].function.device_id,
+        "device_id": _Hexadecimal(seen[0].function.device_id),
         "brand": first.get("brand"),
         "architecture": first.get("architecture"),
         "compute_capability": f"{major}.{minor}",
@@ -223,7 +244,7 @@ def _gpu(one: _Seen, sysfs_root: Path) -> Document:
         "bridge_in_group": True if group and _bridge(sysfs_root, pci) in group.functions else None,
         "virtual_functions": len(one.function.virtual) or None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return _InOneLine({key: value for key, value in found.items() if value is not None})
 
 
 def _bridge(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
@@ -260,7 +281,9 @@ def _sriov(one: _Seen, sysfs_root: Path) -> Document | None:
         device_id = int(text or "", 16)
     except ValueError:
         device_id = virtual[0].device_id if virtual and virtual[0] else 0
-    return {"total": one.function.total_virtual, "device_id": device_id} if device_id else None
+    if not device_id:
+        return None
+    return {"total": one.function.total_virtual, "device_id": _Hexadecimal(device_id)}
 
 
 def _vgpu(seen: Sequence[_Seen], sysfs_root: Path) -> Document | None:
@@ -289,7 +312,7 @@ def _vgpu_type(one: VgpuType) -> Document:
         "gpu_instance_profile": one.gpu_instance_profile,
         "frames_per_second": one.frames_per_second,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return _InOneLine({key: value for key, value in found.items() if value is not None})
 
 
 def _mig(seen: Sequence[_Seen], left_out: list[str]) -> str | Document | None:
@@ -327,25 +350,24 @@ def _table(
     every = [place for profile in profiles for place in placements[profile.id]]
     return {
         "memory_slices": max(place.start + place.size for place in every),
-        "profiles": [
-            {
-                "name": one.name,
-                "index": one.index,
-                "id": one.id,
-                "slices": one.slices,
-                "most": one.most_instances,
-                "memory_mib": one.memory_bytes // _MIB,
-                "multiprocessors": one.multiprocessors,
-                "engines": [
-                    *(one.engines.copy, one.engines.decoders, one.engines.encoders),
-                    *(one.engines.jpeg, one.engines.ofa),
-                ],
-                "starts": [place.start for place in placements[one.id]],
-                "size": placements[one.id][0].size,
-            }
-            for one in profiles
-        ],
+        "profiles": [_mig_profile(one, placements[one.id]) for one in profiles],
     }
+
+
+def _mig_profile(one: GpuInstanceProfile, places: tuple[Placement, ...]) -> Document:
+    engines = one.engines
+    return _InOneLine(
+        name=one.name,
+        index=one.index,
+        id=one.id,
+        slices=one.slices,
+        most=one.most_instances,
+        memory_mib=one.memory_bytes // _MIB,
+        multiprocessors=one.multiprocessors,
+        engines=[engines.copy, engines.decoders, engines.encoders, engines.jpeg, engines.ofa],
+        starts=[place.start for place in places],
+        size=places[0].size,
+    )
 
 
 def _nvlink(seen: Sequence[_Seen], left_out: list[str]) -> Document | None:

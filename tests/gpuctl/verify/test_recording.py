@@ -19,8 +19,11 @@ from fakegpu.sysfs.functions import functions_of
 from gpuctl.verify.machine_file import NvmlAnswers, machine_file
 from gpuctl.verify.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
 from gpuctl.verify.stand_ins import StandIns
+from tests import needs
+from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
-from tests.gpuctl.verify.subjects import machine_in, subject_of
+from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
+from tests.nvml_library.library import compile_nvml
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000"
 
@@ -204,3 +207,15 @@ def test_the_log_is_among_the_files_where_nvidia_smi_prints_one(tmp_path: Path) 
     folder = tmp_path / "recorded"
     assert LOG in write_recording(subject, folder)
     assert (folder / LOG).read_text().startswith("<?xml")
+
+
+@needs.GCC
+def test_what_the_real_binding_answers_is_recorded(tmp_path: Path) -> None:
+    compiled = compile_nvml(tmp_path / "nvml.so")
+    unload()
+    subject, _ = subject_with_library(tmp_path, machine_in(tmp_path, "l4-quad"), compiled)
+    folder = tmp_path / "recorded"
+    write_recording(subject, folder)
+    unload()
+    assert len(load_machine(str(folder / MACHINE)).slots) == 4
+    assert list(differences(folder)) == []
