@@ -108,7 +108,7 @@ def find_answers(subject: Subject, deadline_seconds: float = DEADLINE_SECONDS) -
     if minor:
         what = f"{counted(len(minor), 'answer')} of {gpus} unknown or missing, without which the driver works"
         return warn(what, _SEND, [*minor, *lines])
-    return ok(f"{gpus} answered each question twice, and the same what cannot change", lines)
+    return ok(f"{gpus} answered everything twice, with the same constant values", lines)
 
 
 def _needed_for(question: Question) -> str:
@@ -128,22 +128,23 @@ def find_permissions(subject: Subject, deadline_seconds: float = DEADLINE_SECOND
     """What the check of permissions finds if each call may take so long."""
     found = ask_for_check(subject, lambda _, device: refused_questions(device), deadline_seconds)
     errors = {pci: one for pci, one in found.items() if isinstance(one, NvmlCallFailed)}
-    handles = [f"{pci}: {one.what}" for pci, one in errors.items() if one.code == Code.NO_PERMISSION]
+    handles = [one for one in errors.values() if one.code == Code.NO_PERMISSION]
     if len(errors) == len(found) and not handles:
         return skipped("no GPU answers")
     refused = {question for one in found.values() if isinstance(one, tuple) for question in one}
     user, is_admin = _user()
-    rest = f"not tried, since they change a GPU: {', '.join(_CHANGES)}"
+    rest = [f"{pci}: not asked everything: {one.what}" for pci, one in errors.items()]
+    rest.append(f"not tried, since they change a GPU: {', '.join(_CHANGES)}")
     if not is_admin:
-        rest += "; NVML refuses them to a process without CAP_SYS_ADMIN"
+        rest[-1] += "; NVML refuses them to a process without CAP_SYS_ADMIN"
     if refused or handles:
         lines = [f"{one}{_needed_for(one) or ' (only shown)'}" for one in sorted(refused, key=str)]
         needs = handles or any(one.decides for one in refused)
         words = f"NVML refuses {counted(len(refused) + len(handles), 'call')} to {user}"
         finding = fail if needs else warn
         way_out = "run this as root of the node, or in a privileged container"
-        return finding(words, way_out, [*handles, *lines, rest])
-    return ok(f"NVML refuses to {user} no call that only reads", [rest])
+        return finding(words, way_out, [*lines, *rest])
+    return ok(f"NVML refuses to {user} no call that only reads", rest)
 
 
 def _user() -> tuple[str, bool]:
