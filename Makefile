@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook release pictures manifests go lock format clean
+.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook release carry pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -118,6 +118,9 @@ PLATFORMS = linux/amd64 linux/arm64
 
 release: $(STAMP) ## Build what a release consists of into dist/VERSION: VERSION=0.1.0; PLATFORMS= builds no images, EXTRA=options
 	$(BIN)/python -m tools.release $(addprefix --platform ,$(PLATFORMS)) $(VERSION) $(BASES) -- $(EXTRA)
+
+carry: $(STAMP) ## Build a folder of at most 40 MiB that runs gpuctl verify on a machine without a network: TO=dist/verify
+	$(BIN)/python -m tools.carry $(or $(TO),dist/verify)
 
 memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
 	@$(BIN)/python -m tools.testbed.memory_hook

@@ -34,6 +34,7 @@ QUICK_FOLDERS = (
 TAKE_LONG = (
     "tests/controller/test_faults.py",
     "tests/fakegpu/mps/test_mps.py",
+    "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",
     "tests/fakegpu/test_mps_faults.py",
     "tests/fakegpu/test_smi.py",
@@ -45,6 +46,8 @@ TAKE_LONG = (
     "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/repartition/test_walk.py",
     "tests/gpuctl/verify/test_node_checks.py::test_nothing_differs_on_any_other_fake_machine",
+    "tests/gpuctl/verify/test_recording.py::test_every_machine_can_be_recorded",
+    "tests/gpuctl/verify/test_recording.py::test_what_the_real_binding_answers_is_recorded",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",

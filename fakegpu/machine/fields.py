@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from driver.nvml.api import FabricInfo
@@ -31,6 +31,10 @@ class Fields:
 
     def __contains__(self, key: str) -> bool:
         return key in self._fields
+
+    def holds(self, key: str, kind: type[dict[Any, Any] | list[Any]]) -> bool:
+        """Whether the field is a mapping or a list, where it may also be the name of a file with one."""
+        return isinstance(self._fields.get(key), kind)
 
     def refuse(self, key: str, demand: str) -> None:
         """Add an error that says what the field has to be."""

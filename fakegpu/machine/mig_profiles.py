@@ -96,6 +96,14 @@ def load_catalogue(name: str) -> MigCatalogue:
     """Read a catalogue in CATALOGUES; raises ConfigError with everything that is wrong in the file."""
     path = CATALOGUES / f"{name}.yaml"
     fields = Fields(yaml.safe_load(path.read_text(encoding="utf-8")))
+    catalogue = read_catalogue(name, fields)
+    if fields.errors:
+        raise ConfigError(f"cannot use the catalogue {path}", "; ".join(fields.errors))
+    return catalogue
+
+
+def read_catalogue(name: str, fields: Fields) -> MigCatalogue:
+    """The catalogue in the fields of a file; errors are collected in ``fields``."""
     memory_slices = fields.number("memory_slices", minimum=1)
     profiles: list[GpuInstanceProfile] = []
     placements: dict[int, tuple[Placement, ...]] = {}
@@ -110,8 +118,6 @@ def load_catalogue(name: str) -> MigCatalogue:
     fields.refuse_unknown()
     if not profiles or len(placements) != len(profiles):
         fields.refuse("profiles", "needs profiles, each with its own id")
-    if fields.errors:
-        raise ConfigError(f"cannot use the catalogue {path}", "; ".join(fields.errors))
     by_index = sorted(profiles, key=lambda profile: profile.index)
     return MigCatalogue(name, memory_slices, tuple(by_index), placements)
 

@@ -15,7 +15,7 @@ from driver.nvml.api import AddressingMode, FabricInfo, NvLinkEnd, Virtualizatio
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
 from fakegpu.machine.fields import Fields
-from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
+from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue, read_catalogue
 from fakegpu.machine.vgpu_types import VgpuHost, read_vgpu_host
 
 _OTHER_FUNCTIONS = ("audio", "usb", "ucsi")
@@ -26,6 +26,8 @@ MACHINES = Path(__file__).parents[1] / "machines"
 
 TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 """nvmlGpuTopologyLevel_t: how far the path between two GPUs goes over PCIe."""
+
+_GPU_UUID = r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 
@@ -84,6 +86,7 @@ def _sriov_spec(fields: Fields) -> SriovSpec:
 class Product:
     """What all GPUs of a machine have in common. NVML answers NOT_SUPPORTED for values that are None.
 
+    ``brand`` and ``architecture`` are None if NVML answers with a number that no word stands for.
     ``device_id`` is the PCI device id; ``mig`` are the MIG profiles of the GPU, ``vgpu`` the vGPUs that a
     host can make of it. ``license`` is the product that a vGPU guest needs a license for, None if there is
     no licensing; ``licensed`` is whether it has one at first. ``reserved_bytes`` is the memory that the
@@ -92,8 +95,8 @@ class Product:
 
     name: str
     device_id: int
-    brand: str
-    architecture: str
+    brand: str | None
+    architecture: str | None
     compute_capability: tuple[int, int]
     memory_bytes: int | None
     reserved_bytes: int
@@ -120,7 +123,7 @@ class Slot:
     and ``virtual_functions`` are MIG mode and the number of virtual functions at first. ``beside`` are the
     other functions of the board, from .1 on. Slots with the same ``iommu_group`` share it; None is a group of
     its own. With ``bridge_in_group`` the bridge above the GPU is in its group, too. ``module_id`` is the
-    place on a baseboard.
+    place on a baseboard. ``uuid`` is that of the first board here, None for one that follows from the name.
     """
 
     pci: PciAddress
@@ -136,6 +139,7 @@ class Slot:
     bridge_in_group: bool = False
     virtual_functions: int = 0
     cpus: str | None = None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class MachineSpec:
 
     def board_uuid(self, pci: PciAddress, board: int) -> str:
         """The UUID of the n-th board in a slot: the same on every run."""
+        if board == 0 and (named := self.slot(pci).uuid) is not None:
+            return named
         return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{self.name} {pci} {board}')}"
 
 
@@ -240,8 +246,8 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
     slots = sorted((_slot(item) for item in fields.items("gpus")), key=lambda slot: slot.pci)
     if not slots:
         fields.refuse("gpus", "needs at least one GPU")
-    for part in ("pci", "minor"):
-        values = [getattr(slot, part) for slot in slots]
+    for part in ("pci", "minor", "uuid"):
+        values = [value for slot in slots if (value := getattr(slot, part)) is not None]
         if len(set(values)) != len(values):
             fields.refuse("gpus", f"no two may have the same {part}")
     nvlink = fields.child("nvlink") if "nvlink" in fields else None
@@ -276,20 +282,21 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
 
 def _product(fields: Fields) -> Product:
     memory_mib = fields.number("memory_mib", minimum=1, default=0)
-    mig = fields.choice("mig", known_catalogues(), default=None)
     major, _, minor = fields.text("compute_capability", r"\d+\.\d+", 'version in quotes, "9.0"').partition(
         "."
     )
     product = Product(
         name=fields.text("name"),
         device_id=fields.number("device_id", minimum=1),
-        brand=fields.name("brand", set(BRANDS.values())),
-        architecture=fields.name("architecture", set(ARCHITECTURES.values())),
+        brand=fields.name("brand", set(BRANDS.values())) if "brand" in fields else None,
+        architecture=(
+            fields.name("architecture", set(ARCHITECTURES.values())) if "architecture" in fields else None
+        ),
         compute_capability=(int(major or 0), int(minor or 0)),
         memory_bytes=memory_mib * 2**20 or None,
         reserved_bytes=_reserved_mib(fields, memory_mib) * 2**20,
         addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
-        mig=load_catalogue(mig) if mig else None,
+        mig=_mig(fields),
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
@@ -306,6 +313,14 @@ def _product(fields: Fields) -> Product:
     return product
 
 
+def _mig(fields: Fields) -> MigCatalogue | None:
+    """The field ``product.mig``: the name of a catalogue, or the catalogue itself."""
+    if fields.holds("mig", dict):
+        return read_catalogue("this machine's", fields.child("mig"))
+    name = fields.choice("mig", known_catalogues(), default=None)
+    return load_catalogue(name) if name else None
+
+
 def _reserved_mib(fields: Fields, memory_mib: int) -> int:
     if "reserved_mib" not in fields:
         return min(512, memory_mib // 16)
@@ -320,7 +335,7 @@ def _slot(fields: Fields) -> Slot:
         pci=fields.address("pci"),
         minor=fields.number("minor", minimum=0),
         numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
-        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}", "root such as pci0000:16"),
+        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", "root such as pci0000:16"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
         module_id=fields.number("module", minimum=1) if "module" in fields else None,
@@ -331,6 +346,7 @@ def _slot(fields: Fields) -> Slot:
         cpus=fields.text("cpus", r"\d+(-\d+)?(,\d+(-\d+)?)*", 'list in quotes, "0-55,112-167"')
         if "cpus" in fields
         else None,
+        uuid=fields.text("uuid", _GPU_UUID, "UUID such as GPU-8a3c…") if "uuid" in fields else None,
     )
     if unknown := set(slot.beside) - set(_OTHER_FUNCTIONS):
         known = ", ".join(_OTHER_FUNCTIONS)

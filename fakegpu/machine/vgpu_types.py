@@ -38,32 +38,43 @@ class VgpuHost:
 
 def read_vgpu_host(fields: Fields) -> VgpuHost:
     """The field ``product.vgpu`` of a machine file."""
-    name = fields.choice("types", _known_catalogues(), default=None)
-    if name is None:
-        fields.refuse("types", f"must be one of {', '.join(_known_catalogues())}")
     host = VgpuHost(
         framework=fields.choice("framework", ("vfio", "mdev"), default="vfio"),
-        types=_catalogue(name) if name else (),
+        types=read_types(fields) if fields.holds("types", list) else _named_types(fields),
     )
     fields.refuse_unknown()
     return host
 
 
-def _known_catalogues() -> tuple[str, ...]:
+def _named_types(fields: Fields) -> tuple[VgpuType, ...]:
+    name = fields.choice("types", known_catalogues(), default=None)
+    if name is None:
+        fields.refuse("types", f"must be one of {', '.join(known_catalogues())}")
+    return load_types(name) if name else ()
+
+
+def known_catalogues() -> tuple[str, ...]:
+    """The names of the catalogues, sorted."""
     return tuple(sorted(path.stem for path in CATALOGUES.glob("*.yaml")))
 
 
 @cache
-def _catalogue(name: str) -> tuple[VgpuType, ...]:
-    """Read a catalogue; raises ConfigError with everything that is wrong in the file."""
+def load_types(name: str) -> tuple[VgpuType, ...]:
+    """Read a catalogue in CATALOGUES; raises ConfigError with everything that is wrong in the file."""
     path = CATALOGUES / f"{name}.yaml"
     fields = Fields(yaml.safe_load(path.read_text(encoding="utf-8")))
-    types = sorted(_types(fields.items("types")), key=lambda one: one.id)
+    types = read_types(fields)
     fields.refuse_unknown()
-    if not types or len({one.id for one in types}) != len(types):
-        fields.refuse("types", "needs types, each with its own id")
     if fields.errors:
         raise ConfigError(f"cannot use the catalogue {path}", "; ".join(fields.errors))
+    return types
+
+
+def read_types(fields: Fields) -> tuple[VgpuType, ...]:
+    """The vGPU types in the field ``types``, sorted by id; errors are collected in ``fields``."""
+    types = sorted(_types(fields.items("types")), key=lambda one: one.id)
+    if not types or len({one.id for one in types}) != len(types):
+        fields.refuse("types", "needs types, each with its own id")
     return tuple(types)
 
 

@@ -23,13 +23,23 @@ from fakegpu.mps.transcript import Run, Transcript, filled, named, read_transcri
 _RUN_SECONDS = 30.0
 
 
-def record(program: Path, questions: Transcript, gpus: Sequence[str], driver: str) -> Transcript:
-    """Ask a daemon the questions of a transcript, with its files in a temporary folder; raises OSError."""
+def record(
+    program: Path,
+    questions: Transcript,
+    gpus: Sequence[str],
+    driver: str,
+    environment: Mapping[str, str] = os.environ,
+) -> Transcript:
+    """Ask a daemon the questions of a transcript, with its files in a temporary folder.
+
+    ``environment`` is that of the program. Raises OSError, and SubprocessError if a run does not end in time.
+    """
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
         pipes, logs = Path(folder) / "pipe", Path(folder) / "log"
         for one in (pipes, logs):
             one.mkdir()
         own = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        own = {**environment, **own}
         try:
             runs = tuple(_asked(program, run, gpus, own) for run in questions.runs)
         finally:
@@ -57,7 +67,7 @@ def _run(
             [program, *run.options],
             input="".join(f"{filled(command, gpus)}\n" for command in run.commands),
             stdout=output, stderr=output, text=True, check=False, timeout=_RUN_SECONDS,
-            env={**os.environ, **own, **asked},
+            env={**own, **asked},
         )  # fmt: skip
         output.seek(0)
         return subprocess.CompletedProcess(done.args, done.returncode, output.read())

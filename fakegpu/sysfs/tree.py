@@ -143,6 +143,7 @@ def _function_files(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
     if sriov is not None and function.is_gpu and function.physical is None:
         found |= {
             f"{folder}/sriov_totalvfs": f"{sriov.total}\n",
+            f"{folder}/sriov_vf_device": f"{sriov.device_id:x}\n",
             f"{folder}/sriov_numvfs": f"{state.virtual}\n",
             f"{folder}/sriov_drivers_autoprobe": f"{state.autoprobe:d}\n",
         }

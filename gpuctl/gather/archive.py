@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError
@@ -99,6 +101,14 @@ def read_archive(data: bytes) -> tuple[Member, ...]:
             "check that its image has about the same version as this gpuctl",
         ) from error
     return tuple(found)
+
+
+def write_new(file: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read; raises OSError, also if there is one already."""
+    # O_EXCL refuses a symbolic link of that name too, so nobody can lead the report into another file.
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123 - it is a descriptor
+        stream.write(data)
 
 
 def is_safe_path(name: str) -> bool:

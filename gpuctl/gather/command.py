@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def gather(
     Exit codes: 0, 1 when the cluster cannot be reached or the file cannot be written, 2 for a wrong command
     line.
     """
-    from gpuctl.gather.archive import write_archive
+    from gpuctl.gather.archive import write_archive, write_new
     from gpuctl.gather.report import cluster_report, local_report
 
     now = time.time()
@@ -68,11 +67,3 @@ def gather(
     file = to or Path(f"gpu-dra-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.tar.gz")
     write_new(file, data)
     say(f"{file} ({len(data) / 1024:.0f} KiB); check what it contains before you share it")
-
-
-def write_new(file: Path, data: bytes) -> None:
-    """Write a new file that only its owner can read; raises OSError, also if there is one already."""
-    # O_EXCL refuses a symbolic link of that name too, so nobody can lead the report into another file.
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as stream:  # noqa: PTH123 - it is a descriptor
-        stream.write(data)

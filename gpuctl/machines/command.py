@@ -47,7 +47,7 @@ def _data(machine: MachineSpec) -> dict[str, Any]:
         "name": machine.name,
         "description": machine.description,
         "product": product.name,
-        "architecture": product.architecture,
+        **({"architecture": product.architecture} if product.architecture is not None else {}),
         "gpus": len(machine.slots),
         **({"memoryBytes": product.memory_bytes} if product.memory_bytes is not None else {}),
         "mig": product.mig is not None,
@@ -82,7 +82,7 @@ def _row(machine: MachineSpec) -> tuple[str, ...]:
 def _more(machine: MachineSpec) -> tuple[str, ...]:
     nodes = {slot.numa_node for slot in machine.slots} - {None}
     return (
-        *(machine.product.architecture, machine.driver_version, machine.cuda_driver_version),
+        *(machine.product.architecture or "-", machine.driver_version, machine.cuda_driver_version),
         *(str(len(nodes) or "-"), str(_iommu_groups(machine)) if machine.iommu.present else "-"),
     )
 

@@ -132,7 +132,7 @@ def _print(report: Report, output: str, to: Path | None) -> None:
     from os import uname
 
     from gpuctl.cli.output import as_data
-    from gpuctl.gather.command import write_new
+    from gpuctl.gather.archive import write_new
     from gpuctl.verify.report import KIND, markdown_row, masked, masking, picture
 
     # The table stays on this machine; everything else is made to be sent to others.

@@ -115,7 +115,12 @@ class GpuAnswers:
 
 def read_twice(device: NvmlDevice) -> GpuAnswers:
     """Ask all questions, and then again; raises GpuLost, SessionLost and DriverNotLoaded."""
-    return judge(dict(_reading(device)), dict(_reading(device)))
+    return judge(ask_everything(device), ask_everything(device))
+
+
+def ask_everything(device: NvmlDevice) -> dict[Question, Answer]:
+    """Ask all questions; raises GpuLost, SessionLost and DriverNotLoaded."""
+    return dict(_reading(device))
 
 
 def refused_questions(device: NvmlDevice) -> tuple[Question, ...]:

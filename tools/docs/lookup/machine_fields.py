@@ -33,7 +33,7 @@ WORDS = {
     "cuda_driver_version": "the newest CUDA that this driver supports",
     "product.name": "the GPUs' name in NVML; all GPUs of a machine are of one model",
     "product.device_id": "the PCI device id, without the vendor",
-    "product.brand": "the brand in a word of NVML; the error about a wrong one lists all that are known",
+    "product.brand": "the brand in a word of NVML; absent if NVML gives a number without a word",
     "product.architecture": "the architecture, likewise",
     "product.compute_capability": "the CUDA compute capability",
     "product.memory_mib": "the memory of a GPU as NVML counts it; absent if NVML reports none",
@@ -42,7 +42,10 @@ WORDS = {
         "the memory"
     ),
     "product.addressing_mode": "absent if the driver is too old to report it",
-    "product.mig": "the partitions that MIG can make: the name of a file in `fakegpu/mig_profiles/`",
+    "product.mig": (
+        "the partitions that MIG can make: the name of a file in `fakegpu/mig_profiles/`, or a mapping with "
+        "the fields of such a file"
+    ),
     "product.virtualization": "the virtualization mode in NVML",
     "product.license": (
         "the product that a vGPU needs a license for, as NVML names it; absent if there is no licensing"
@@ -51,7 +54,9 @@ WORDS = {
     "product.sriov.total": "how many virtual functions a GPU can have",
     "product.sriov.device_id": "their PCI device id",
     "product.vgpu.framework": "how the host makes vGPUs; goes with `virtualization: host-vgpu`",
-    "product.vgpu.types": "the vGPU types: the name of a file in `fakegpu/vgpu_types/`",
+    "product.vgpu.types": (
+        "the vGPU types: the name of a file in `fakegpu/vgpu_types/`, or the list `types` of such a file"
+    ),
     "gpus[].pci": "the PCI address; each only once",
     "gpus[].minor": "the number of `/dev/nvidia<minor>`; each only once",
     "gpus[].numa_node": "the NUMA node; absent if the firmware reports none",
@@ -70,6 +75,7 @@ WORDS = {
     ),
     "gpus[].bridge_in_group": "the bridge above the GPU is in its group, too",
     "gpus[].virtual_functions": "how many virtual functions exist at first",
+    "gpus[].uuid": "the UUID, such as that of a recording; otherwise it follows from the machine's name",
     "nvlink.switch_links": "how many NVLinks go from each GPU into NVSwitches",
     "nvlink.pairs": "NVLinks between two GPUs, which are counted in the order of their PCI addresses",
     "nvlink.ends_with_mig": "the NVLinks of a GPU in MIG mode are down at both ends",

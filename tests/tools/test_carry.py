@@ -1,0 +1,88 @@
+"""``make carry`` builds a folder that runs gpuctl with nothing but a Python, and without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.carry import CARRIED, LEFT_OUT, MOST_BYTES, build_folder, main
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("carry") / "verify"
+    build_folder(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of the system, which finds no package that is installed."""
+    script = tmp_path_factory.mktemp("python") / "python3"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    script.write_text(f'#!/bin/sh\nexec {Path(sys.base_prefix, "bin", version)} -S "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def run(program: Path, *words: str, python: Path | str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the folder with an environment that leads nowhere else."""
+    return subprocess.run(
+        [program, *words],
+        env={"PYTHON": str(python), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}, cwd="/",
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=DEADLINE_SECONDS,
+    )  # fmt: skip
+
+
+def test_the_folder_is_small_and_has_no_kubernetes(folder: Path) -> None:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= MOST_BYTES
+    packages = {path.name for path in (folder / "packages").iterdir()}
+    assert {"gpuctl", "kubeletplugin", "envtest", "grpc", "pynvml.py"} <= packages
+    assert not {"kubernetes", "starlette", "uvicorn", "jinja2", "jsonschema"} & packages
+
+
+def test_every_dependency_is_carried_or_has_a_reason_why_not() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {one.partition(">")[0] for one in project["dependencies"]}
+    assert wanted <= {*CARRIED, *LEFT_OUT}
+    assert not set(CARRIED) & set(LEFT_OUT)
+
+
+def test_what_reads_a_node_runs_from_the_folder_alone(folder: Path, python: Path) -> None:
+    done = run(folder / "gpuctl", "doctor", "--local", "--nvml", "fake:t4", python=python)
+    assert " checks: " in done.stdout, done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_what_changes_a_node_runs_from_the_folder_alone(folder: Path, python: Path) -> None:
+    # The embedded API server, the controller, the plugin and MPS, as with --may-change.
+    done = run(folder / "gpuctl", "demo", "--machine", "a30-quad", python=python)
+    assert done.returncode == 0, done.stdout
+    assert "MPS is stopped" in done.stdout
+
+
+def test_verify_is_a_command_of_gpuctl(folder: Path, python: Path) -> None:
+    assert "Usage: gpuctl" in run(folder / "verify", "--help", python=python).stdout
+
+
+def test_an_interpreter_of_another_kind_is_refused_before_anything_is_imported(folder: Path) -> None:
+    done = run(folder / "verify", python="/bin/false")
+    assert done.returncode == 2
+    assert "build a folder with such a Python (make carry)" in done.stdout
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").touch()
+    assert main([str(tmp_path)]) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
