@@ -41,6 +41,7 @@ TAKE_LONG = (
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
+    "tests/gpuctl/doctor/test_tier_probes.py",
     "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/repartition/test_walk.py",
