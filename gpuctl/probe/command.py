@@ -14,7 +14,7 @@ from gpuctl.probe.promise import METADATA_FOLDER, judged, read_promises
     "--metadata",
     metavar="PATH",
     default=(METADATA_FOLDER,),
-    show_default=True,
+    show_default=METADATA_FOLDER,
     multiple=True,
     type=click.Path(path_type=Path),
     help="The claim's metadata: a file, or the folder of all; may be given several times.",
