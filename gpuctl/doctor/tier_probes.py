@@ -33,6 +33,7 @@ NAME = "gpu-dra-probe"
 """How the names of the pods and claims begin, and their label ``app.kubernetes.io/name``."""
 
 ACTIVE_SECONDS = 300
+_END_SECONDS = 150.0
 _UNPLACED_SECONDS = 20.0
 _GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.5
@@ -175,7 +176,7 @@ def _ended(client: KubeClient, path: str, pause: Callable[[float], None]) -> Obj
     while True:
         pod = client.get(path)
         waited = time.monotonic() - began
-        if _phase(pod) in _ENDED or waited > ACTIVE_SECONDS:
+        if _phase(pod) in _ENDED or waited > _END_SECONDS:
             return pod
         if not pod["spec"].get("nodeName") and waited > _UNPLACED_SECONDS:
             return pod
@@ -207,7 +208,9 @@ def _judged(tier: str, pod: Object, line: str) -> Result:
         way_out = f"`gpuctl doctor {where}` checks the node; docs/troubleshooting.md"
         return _result(tier, "fail", f"on {where}: {said}", way_out)
     why = _waiting(pod) or f"its phase is {phase or 'unknown'}"
-    return _result(tier, "fail", f"the probe on {where} did not end: {why}", "kubectl describe such a pod")
+    # MPS lets clients of one user in at a time, and the probe is not root.
+    way_out = f"`gpuctl doctor {where}`; a share by MPS may wait for processes of another user (docs/mps.md)"
+    return _result(tier, "fail", f"the probe on {where} did not end: {why}", way_out)
 
 
 def _condition(pod: Object) -> str:

@@ -52,8 +52,9 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the probe printed."""
+    """What the probe printed; ``cuda_version`` is what the driver supports, None if it did not say it."""
 
+    cuda_version: str | None
     devices: tuple[Device, ...]
     error: CallFailed | None
 
@@ -64,6 +65,7 @@ class Answer:
             document = json.loads(text)
             error = document["error"]
             return cls(
+                document.get("cudaVersion"),
                 tuple(map(_device, document["devices"])),
                 None if error is None else CallFailed(error["call"], error["code"], error["name"]),
             )

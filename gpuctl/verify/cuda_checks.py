@@ -219,9 +219,11 @@ def _judged(answer: Answer, gpu: Gpu) -> Finding:
         return fail(f"{gpu.pci}: {device.kernel}", f"do not hand out this GPU; {_WAY_OUT}")
     if wrong := _differences(device, gpu):
         return fail(f"{gpu.pci}: {'; '.join(wrong)}", "report it: the driver publishes what NVML says")
-    said = f"{gpu.pci}: {device.name}, compute capability {device.compute_capability}"
+    cuda = f"CUDA {answer.cuda_version}, compute capability {device.compute_capability}"
     memory = f"{(device.total_bytes or 0) >> 20} MiB for CUDA of {(gpu.memory_bytes or 0) >> 20} MiB"
-    return ok(f"{said}, {memory}; the kernel computed what it should, and its memory is free again")
+    return ok(
+        f"{gpu.pci}: {device.name}, {cuda}, {memory}; the kernel computed what it should, and its memory is free again"
+    )
 
 
 def _differences(device: Device, gpu: Gpu) -> list[str]:

@@ -61,8 +61,8 @@ def test_it_uses_the_first_gpu_that_nobody_uses(node: Node) -> None:
     found = node.result()
     assert (found.status, found.details) == ("ok", ())
     assert found.message == (
-        f"{node.machine.pci(1)}: NVIDIA L4, compute capability 8.9, 22564 MiB for CUDA of 23034 MiB; "
-        "the kernel computed what it should, and its memory is free again"
+        f"{node.machine.pci(1)}: NVIDIA L4, CUDA 13.4, compute capability 8.9, "
+        "22564 MiB for CUDA of 23034 MiB; the kernel computed what it should, and its memory is free again"
     )
 
 
