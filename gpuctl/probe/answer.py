@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,8 @@ def ask_probe(arguments: Sequence[str], environment: Mapping[str, str], seconds:
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "gpuctl.probe", *arguments],
-            env=environment,
+            # It finds the same packages, wherever this process has them from.
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=said,
