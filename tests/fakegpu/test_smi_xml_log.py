@@ -10,7 +10,8 @@ import pytest
 from driver.nvml.api import Code
 from fakegpu.driver_files.driver_root import build_device_nodes
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.smi.program import VISIBLE_NODES, main
+from fakegpu.machine.capabilities import VISIBLE_NODES
+from fakegpu.smi.program import main
 
 
 class Log:
