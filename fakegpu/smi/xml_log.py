@@ -119,8 +119,8 @@ def _gpu(
     gpu, product = state.gpus[pci], spec.product
     return [
         ("product_name", product.name),
-        ("product_brand", _BRANDS.get(product.brand, product.brand)),
-        ("product_architecture", product.architecture),
+        ("product_brand", _or_not_available(_BRANDS.get(product.brand or "", product.brand))),
+        ("product_architecture", _or_not_available(product.architecture)),
         ("persistence_mode", _mode(gpu.persistence)),
         ("addressing_mode", _or_not_available(product.addressing_mode)),
         *_mig(spec, gpu, migs),

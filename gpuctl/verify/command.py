@@ -89,9 +89,9 @@ def verify(
 def _verified(subject: Subject, *, may_change: bool) -> Found:
     """Run the checks of all parts."""
     from gpuctl.doctor.check import run_checks
-    from gpuctl.verify.cuda_checks import CUDA_CHECKS
-    from gpuctl.verify.node_checks import NODE_CHECKS
-    from gpuctl.verify.nvml_checks import NVML_CHECKS
+    from gpuctl.verify.checks.cuda_checks import CUDA_CHECKS
+    from gpuctl.verify.checks.node_checks import NODE_CHECKS
+    from gpuctl.verify.checks.nvml_checks import NVML_CHECKS
     from gpuctl.verify.subject import Found
 
     results: list[Result] = []
@@ -110,7 +110,7 @@ def _with_recording(subject: Subject, found: Found, folder: Path, *, may_change:
     from dataclasses import replace
 
     from gpuctl.doctor.check import Result
-    from gpuctl.verify.recording import write_recording
+    from gpuctl.verify.record.recording import write_recording
 
     files = write_recording(subject, folder, may_change=may_change)
     written = Result("record", "recording", "ok", f"{folder} has {', '.join(files)}")

@@ -15,7 +15,7 @@ from envtest.real.build import go_programs
 from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
 from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.verify.ctk import ALL_CALLS, generator_arguments, own_spec
+from gpuctl.verify.checks.ctk import ALL_CALLS, generator_arguments, own_spec
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 

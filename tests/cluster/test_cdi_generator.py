@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakegpu.driver_files.layouts import LAYOUTS, Layout
-from gpuctl.verify.ctk import (
+from gpuctl.verify.checks.ctk import (
     ACCEPTED,
     EditDifference,
     calls_in_order,

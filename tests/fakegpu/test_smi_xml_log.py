@@ -9,8 +9,8 @@ import pytest
 
 from driver.nvml.api import Code
 from fakegpu.driver_files.driver_root import build_device_nodes
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.capabilities import VISIBLE_NODES
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.program import main
 
 

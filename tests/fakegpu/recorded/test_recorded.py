@@ -11,7 +11,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import read_transcript
 from gpuctl.__main__ import commands
-from gpuctl.verify.recording import MACHINE, MPS, write_recording
+from gpuctl.verify.record.recording import MACHINE, MPS, write_recording
 from tests.fakegpu.programs import Programs
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of

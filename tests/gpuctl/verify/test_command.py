@@ -44,7 +44,7 @@ def test_a_healthy_machine_passes_all_checks_and_the_report_is_written(
     assert {one["place"] for one in results.values()} == {"nvml", "node", "cuda"}
     assert results["cuda-probe"]["status"] == "ok"
     assert read_document((tmp_path / "report.json").read_text(), "VerifyReport")["fake"] is True
-    assert machine.uuid(0) not in ran.stdout
+    assert machine.uuid(machine.pci(0)) not in ran.stdout
 
 
 def test_a_fault_is_named(machine: FakeMachine) -> None:

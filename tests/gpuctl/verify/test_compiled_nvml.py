@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuctl.doctor.check import run_checks
-from gpuctl.verify.nvml_checks import NVML_CHECKS, find_answers, find_contract, find_events
+from gpuctl.verify.checks.nvml_checks import NVML_CHECKS, find_answers, find_contract, find_events
 from gpuctl.verify.subject import Subject
 from tests import needs
 from tests.driver.nvml.c_library import unload

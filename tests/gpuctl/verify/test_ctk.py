@@ -13,7 +13,14 @@ from driver.errors import DriverError, NodeIncomplete
 from driver.hardware.gpu import Gpu
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Finding, run_checks
-from gpuctl.verify.ctk import ALL_CALLS, CTK_CHECKS, calls_in_order, compare_specs, own_spec, unaccepted
+from gpuctl.verify.checks.ctk import (
+    ALL_CALLS,
+    CTK_CHECKS,
+    calls_in_order,
+    compare_specs,
+    own_spec,
+    unaccepted,
+)
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.gpuctl.verify.built_nodes import built_machine, subject_of

@@ -15,7 +15,7 @@ from gpuctl.doctor.inside.places import read_places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.answer import SECONDS
 from gpuctl.probe.cuda import LIBRARY
-from gpuctl.verify.cuda_checks import cuda_checks
+from gpuctl.verify.checks.cuda_checks import cuda_checks
 from gpuctl.verify.subject import Subject
 from tests import needs
 from tests.cuda_library.library import CudaDouble, compile_cuda, whole_gpus

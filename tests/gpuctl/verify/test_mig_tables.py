@@ -12,7 +12,7 @@ from driver.nvml.mig import Placement
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import load_catalogue
 from fakegpu.machine.state import MachineState, MemoryStore
-from gpuctl.verify.mig_tables import ReportedProfiles, compare, find_mig_tables, table_of
+from gpuctl.verify.checks.mig_tables import ReportedProfiles, compare, find_mig_tables, table_of
 from gpuctl.verify.subject import Subject
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 

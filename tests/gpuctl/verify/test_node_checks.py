@@ -23,9 +23,9 @@ from fakegpu.smi.program import main
 from gpuctl.doctor.check import Result, run_checks
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.seen import Unread
-from gpuctl.verify.kernel_checks import bus_differences, information_differences, number_differences
-from gpuctl.verify.node_checks import NODE_CHECKS, RunSmi, ask_gpus, compare_smi, run_smi
-from gpuctl.verify.smi_differences import Asked
+from gpuctl.verify.checks.kernel_checks import bus_differences, information_differences, number_differences
+from gpuctl.verify.checks.node_checks import NODE_CHECKS, RunSmi, ask_gpus, compare_smi, run_smi
+from gpuctl.verify.checks.smi_differences import Asked
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said

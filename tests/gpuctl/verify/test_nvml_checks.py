@@ -14,7 +14,7 @@ from driver.nvml.api import Code
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from gpuctl.doctor.check import Finding, require, run_checks
-from gpuctl.verify.nvml_checks import (
+from gpuctl.verify.checks.nvml_checks import (
     NVML_CHECKS,
     find_answers,
     find_contract,

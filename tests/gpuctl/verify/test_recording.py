@@ -16,9 +16,9 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import CATALOGUES
 from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
 from fakegpu.sysfs.functions import functions_of
-from gpuctl.verify.machine_file import NvmlAnswers, machine_file
-from gpuctl.verify.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
-from gpuctl.verify.stand_ins import StandIns
+from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
+from gpuctl.verify.record.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
+from gpuctl.verify.record.stand_ins import StandIns
 from tests import needs
 from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences

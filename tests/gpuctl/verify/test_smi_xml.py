@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuctl.verify.smi_xml import MOST_CHARACTERS, SmiUnreadable, is_unknown, read_list, read_log
+from gpuctl.verify.checks.smi_xml import MOST_CHARACTERS, SmiUnreadable, is_unknown, read_list, read_log
 
 LOG = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">

@@ -58,9 +58,9 @@ def check_tables() -> str:
 
 def verify_tables() -> str:
     """A table for each part of ``gpuctl verify`` that changes nothing."""
-    from gpuctl.verify.cuda_checks import CUDA_CHECKS
-    from gpuctl.verify.node_checks import NODE_CHECKS
-    from gpuctl.verify.nvml_checks import NVML_CHECKS
+    from gpuctl.verify.checks.cuda_checks import CUDA_CHECKS
+    from gpuctl.verify.checks.node_checks import NODE_CHECKS
+    from gpuctl.verify.checks.nvml_checks import NVML_CHECKS
 
     parts = {"NVML": NVML_CHECKS, "The machine": NODE_CHECKS, "CUDA": CUDA_CHECKS}
     return "\n".join(f"### {title}\n{_check_table(checks)}" for title, checks in parts.items())

@@ -13,7 +13,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.doctor.check import Check, Finding, check, counted, ok, skipped, warn
-from gpuctl.verify.nvml_answers import ask_for_check, lines_by_gpu
+from gpuctl.verify.checks.nvml_answers import ask_for_check, lines_by_gpu
 from gpuctl.verify.subject import Subject
 
 MEMORY_TOLERANCE = 0.1

@@ -14,7 +14,7 @@ from driver.nvml.api import FabricInfo, Virtualization
 from driver.nvml.health.calls import EccErrors
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
-from gpuctl.verify.smi_xml import SmiElement, SmiGpu, SmiList, SmiLog, plain
+from gpuctl.verify.checks.smi_xml import SmiElement, SmiGpu, SmiList, SmiLog, plain
 
 _MIB = 1 << 20
 

@@ -17,10 +17,10 @@ from driver.nvml.pci_address import PciAddress
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import NodeSeen
-from gpuctl.verify.ctk import CTK_CHECKS
-from gpuctl.verify.kernel_checks import KERNEL_CHECKS, OTHER_MACHINE, has_own_files
-from gpuctl.verify.smi_differences import Asked, Comparison, compare, compare_list
-from gpuctl.verify.smi_xml import MOST_CHARACTERS, SmiUnreadable, read_list, read_log
+from gpuctl.verify.checks.ctk import CTK_CHECKS
+from gpuctl.verify.checks.kernel_checks import KERNEL_CHECKS, OTHER_MACHINE, has_own_files
+from gpuctl.verify.checks.smi_differences import Asked, Comparison, compare, compare_list
+from gpuctl.verify.checks.smi_xml import MOST_CHARACTERS, SmiUnreadable, read_list, read_log
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Said, run_program

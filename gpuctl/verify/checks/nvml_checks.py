@@ -13,9 +13,8 @@ from driver.nvml.health.calls import EventKind
 from driver.nvml.pci_address import PciAddress
 from driver.process.privileges import CAP_SYS_ADMIN, rights_of
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
-from gpuctl.verify.contract.run import CALL_SECONDS, ClauseResult, Outcome, check_contract
-from gpuctl.verify.mig_tables import MIG_TABLES
-from gpuctl.verify.nvml_answers import (
+from gpuctl.verify.checks.mig_tables import MIG_TABLES
+from gpuctl.verify.checks.nvml_answers import (
     NO_GPU,
     GpuAnswers,
     Question,
@@ -24,6 +23,7 @@ from gpuctl.verify.nvml_answers import (
     read_twice,
     refused_questions,
 )
+from gpuctl.verify.contract.run import CALL_SECONDS, ClauseResult, Outcome, check_contract
 from gpuctl.verify.subject import Subject
 
 _SEND = "send this report with an issue, so that the driver and its fake learn it"

@@ -30,9 +30,9 @@ from fakegpu.mps.transcript import Run, Transcript, write_transcript
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.archive import write_new
 from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
-from gpuctl.verify.machine_file import NvmlAnswers, machine_file
-from gpuctl.verify.nvml_answers import ask_everything
-from gpuctl.verify.stand_ins import StandIns
+from gpuctl.verify.checks.nvml_answers import ask_everything
+from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
+from gpuctl.verify.record.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program, run_program

@@ -1,0 +1,1 @@
+"""Records a machine with GPUs, so that the fakes can be like it."""
