@@ -46,6 +46,10 @@ DROPS = _capability(8, "rights that it can drop")
 CHANGES_ROOT = _capability(18, "the right to change the root folder")
 MOUNTS = _capability(21, "the right to mount")
 MAKES_NODES = _capability(27, "the right to make device nodes")
+RUNC = pytest.mark.skipif(
+    shutil.which("runc") is None or not has_capability(21),
+    reason="needs runc and the right to mount (install runc, and run the tests as root)",
+)
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a machine that has it)")
 
 

@@ -14,12 +14,16 @@ from driver.errors import NodeIncomplete
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A device node: its path in the container, and the node of the host behind it."""
+    """A device node: its path in the container, and the node of the host behind it.
+
+    ``permissions`` are those of the container's processes in the words of control groups.
+    """
 
     path: str
     host_path: str
     major: int | None
     minor: int | None
+    permissions: str = "rwm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +43,16 @@ class ContainerView:
     mounts: dict[str, Mount] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     hooks: list[Mapping[str, Any]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
 
 
-def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
+def resolve(folder: Path, device_ids: Sequence[str], host_root: Path = Path("/")) -> ContainerView:
     """Apply the edits of these devices, ``vendor/class=name``, from the specs in ``folder``.
 
-    The edits of a spec itself come once, before those of its first device. Raises NodeIncomplete where
-    a runtime could not start the container: an unknown device, a device that two specs have, or a path
-    of the host that is not there.
+    The edits of a spec itself come once, before those of its first device. ``host_root`` is where this
+    process sees the root of the host; the paths of the host in the answer are those that this process sees.
+    Raises NodeIncomplete where a runtime could not start the container: an unknown device, a device that two
+    specs have, or a path of the host that is not there.
     """
     specs = list(_specs_in(folder))
     view = ContainerView()
@@ -67,8 +73,8 @@ def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
         spec, device = found[0]
         if not any(spec is one for one in applied):
             applied.append(spec)
-            _apply(view, spec.get("containerEdits") or {})
-        _apply(view, device.get("containerEdits") or {})
+            _apply(view, spec.get("containerEdits") or {}, host_root)
+        _apply(view, device.get("containerEdits") or {}, host_root)
     return view
 
 
@@ -79,21 +85,27 @@ def _specs_in(folder: Path) -> Iterator[Mapping[str, Any]]:
             yield json.loads(path.read_text())
 
 
-def _apply(view: ContainerView, edits: Mapping[str, Any]) -> None:
+def _apply(view: ContainerView, edits: Mapping[str, Any], host_root: Path) -> None:
     for node in edits.get("deviceNodes", ()):
-        host_path = _on_host(node.get("hostPath") or node["path"])
-        view.nodes[node["path"]] = DeviceNode(node["path"], host_path, node.get("major"), node.get("minor"))
+        path, numbers = node["path"], (node.get("major"), node.get("minor"))
+        host_path = _on_host(node.get("hostPath") or path, host_root)
+        # CDI's library takes all permissions where a spec names none.
+        view.nodes[path] = DeviceNode(path, host_path, *numbers, node.get("permissions") or "rwm")
     for mount in edits.get("mounts", ()):
         path = mount["containerPath"]
-        view.mounts[path] = Mount(path, _on_host(mount["hostPath"]), tuple(mount.get("options", ())))
+        host_path = _on_host(mount["hostPath"], host_root)
+        view.mounts[path] = Mount(path, host_path, tuple(mount.get("options", ())))
     for variable in edits.get("env", ()):
         # A value may have further equal signs.
         name, _, value = variable.partition("=")
         view.env[name] = value
     view.hooks.extend(edits.get("hooks", ()))
+    view.groups.extend(edits.get("additionalGids", ()))
 
 
-def _on_host(path: str) -> str:
-    if not Path(path).exists():
-        raise NodeIncomplete(f"{path} of a CDI spec is not there", "prepare the claim anew")
-    return path
+def _on_host(path: str, host_root: Path) -> str:
+    # A folder that only this process has, as a temporary one, is not below the host's root.
+    for seen in (host_root / path.lstrip("/"), Path(path)):
+        if seen.exists():
+            return str(seen)
+    raise NodeIncomplete(f"{path} of a CDI spec is not there", "prepare the claim anew")

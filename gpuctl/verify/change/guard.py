@@ -1,4 +1,4 @@
-"""Says why nothing may be changed on a node, or on one of its GPUs: somebody else uses it. Changes nothing."""
+"""Says why nothing may be changed on a node, or on one of its GPUs: somebody else uses it."""
 
 from __future__ import annotations
 
