@@ -214,7 +214,7 @@ class DriverNode(DriverProcesses):
         build_sysfs(folder, fake)
         if not cluster.has_rights and knows_limits(fake.state.driver_version):
             fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
-            memory_hook = memory_hook or _played_hook(folder)
+            memory_hook = memory_hook or played_hook(folder)
         return cls(
             cluster=cluster,
             node=node,
@@ -232,7 +232,7 @@ class DriverNode(DriverProcesses):
         )
 
 
-def _played_hook(folder: Path) -> Path:
+def played_hook(folder: Path) -> Path:
     """A program in place of gpu-memory-hook: the embedded runtime imitates the hook and never runs it."""
     program = folder / "gpu-memory-hook"
     program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError
@@ -83,7 +81,6 @@ class Bench:
     cluster: EmbeddedCluster
     driver: DriverProcesses
     containers: Containers | str
-    links: Path
     say: Callable[[str], None]
     limits: Limits = field(default_factory=Limits)
 
@@ -91,10 +88,6 @@ class Bench:
     def pci(self) -> PciAddress:
         """Where the GPU sits."""
         return self.gpu.pci
-
-    def tools(self) -> Any:
-        """The tools for the GPU, for a ``with`` statement."""
-        return gpu_tools(self.places, self.links)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +268,7 @@ class _Run:
         """The UUIDs that CUDA may show of this kind's devices."""
         if self._kind.form != "partition":
             return {_bare(self._bench.gpu.uuid)}
-        with self._bench.tools() as tools:
+        with gpu_tools(self._bench.places) as tools:
             return {_bare(one) for one in _new_partitions(tools, self._bench.pci, self._bench.before)}
 
     def _judged(self, said: Object, uuids: set[str]) -> tuple[list[str], int]:
@@ -308,7 +301,7 @@ class _Run:
         return (*specs, *(name for uid in self._uids if (name := f"{uid}.json") in held))
 
     def _differs(self) -> str:
-        with self._bench.tools() as tools:
+        with gpu_tools(self._bench.places) as tools:
             return "; ".join(differences(self._bench.before, read_state(tools, self._bench.pci)))
 
     def _wait(self, seconds: float, why_not: Callable[[], str]) -> str:
@@ -361,9 +354,7 @@ def _words(error: Exception) -> str:
 
 
 def _result(kind: Kind, finding: Finding) -> Result:
-    return Result(
-        PLACE, kind.name, finding.status, finding.message, finding.way_out or None, finding.details
-    )
+    return Result(PLACE, kind.name, finding.status, finding.message, finding.way_out or None, finding.details)
 
 
 def _new_partitions(tools: GpuTools, pci: PciAddress, before: GpuState) -> list[str]:

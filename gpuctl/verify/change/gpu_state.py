@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from driver.errors import ClaimBlocked, DriverError
@@ -98,23 +99,21 @@ class GpuTools:
 
 
 @contextmanager
-def gpu_tools(places: Places, links: Path) -> Iterator[GpuTools]:
-    """The tools for the GPUs of a node. At the end of the block this process has no GPU open.
-
-    ``links`` is a folder for links to the driver's libraries, made when it is needed. Raises ConfigError.
-    """
+def gpu_tools(places: Places) -> Iterator[GpuTools]:
+    """The tools for the GPUs of a node. After the block this process has no GPU open. Raises ConfigError."""
     roots = places.roots()
-    nvml = nvml_from_flag(places.nvml, roots)
+    nvml, fabric = nvml_from_flag(places.nvml, roots), fabric_from_flag(places.nvml, roots)
     kernel, binder, users = pci_ports(nvml, roots, places.sysfs_root)
-    programs = DriverPrograms(InstalledDriver(roots), links)
     guard = Guard()
     discovery = Discovery(nvml, places.sysfs_root, guard)
-    try:
-        fabric = fabric_from_flag(places.nvml, roots)
-        yield GpuTools(discovery, places.sysfs_root, kernel, binder, users, TimeSlices(programs), fabric)
-    finally:
-        discovery.close()
-        guard.close()
+    # For links to the driver's libraries, which nvidia-smi needs where the driver is not in this root.
+    with TemporaryDirectory(prefix="gpu-dra-verify-") as links:
+        time_slices = TimeSlices(DriverPrograms(InstalledDriver(roots), Path(links) / "libraries"))
+        try:
+            yield GpuTools(discovery, places.sysfs_root, kernel, binder, users, time_slices, fabric)
+        finally:
+            discovery.close()
+            guard.close()
 
 
 def read_state(tools: GpuTools, pci: PciAddress, uuid: str = "") -> GpuState:

@@ -7,10 +7,10 @@ temporary folder, except what they change of the GPU; the undo record has that.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,16 @@ from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.demo.watchdog import watched_folder
 from gpuctl.doctor.check import Finding, Result, fail
 from gpuctl.doctor.inside.places import Places
+from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import guard
 from gpuctl.verify.change.claims import Bench, Limits, log_tails, tried_all
 from gpuctl.verify.change.container import containers_for
-from gpuctl.verify.change.gpu_state import GpuState, gpu_tools, read_state
+from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.kinds import kinds_of, node_config
-from gpuctl.verify.change.undo import CONTAINERS, LINKS, PLACE, UndoRecord, record_path, restore, unfinished
+from gpuctl.verify.change.undo import CONTAINERS, PLACE, UndoRecord, record_path, restore, unfinished
 from gpuctl.verify.subject import Figure, Found, Subject
 from kubeletplugin.claims.cdi.hook import IMAGE_MEMORY_HOOK
+from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = dict[str, Any]
 
@@ -81,3 +83,167 @@ def verify_changes(
             if undo:
                 results += restore(subject.places, say)
     return Found(tuple(results), tuple(figures))
+
+
+def _recorded(places: Places, gpu: Gpu) -> UndoRecord:
+    """Write down the state of a GPU before anything is changed."""
+    with gpu_tools(places) as tools:
+        state = read_state(tools, gpu.pci)
+    return UndoRecord(places, [state])
+
+
+def _chosen_gpu(subject: Subject) -> Gpu | Finding:
+    """The GPU that claims may change, preferably one with MIG; or why there is none."""
+    try:
+        path = record_path(subject.places)
+    except DriverError as error:
+        return _failure(error)
+    if path.exists():
+        return _failure(unfinished(path))
+    refused = guard.refusals(subject)
+    if refused.of_node:
+        return fail("nothing may be changed on this machine", "mend what is named", refused.of_node)
+    inventory = subject.seen.inventory
+    gpus = () if isinstance(inventory, Unread) else inventory.gpus
+    idle = [gpu for gpu in gpus if gpu.pci not in refused.of_gpus]
+    if not idle:
+        named = tuple(f"{pci}: {why}" for pci, why in sorted(refused.of_gpus.items()))
+        return fail("no GPU is idle", _NO_GPU, named)
+    return max(idle, key=_forms)
+
+
+def _forms(gpu: Gpu) -> int:
+    """How much can be tried on a GPU: more with partitions that need no reset."""
+    if gpu.mig is None:
+        return 0
+    return 2 if gpu.mig.without_reset and not gpu.mig.enabled else 1
+
+
+def _tried(
+    subject: Subject,
+    gpu: Gpu,
+    record: UndoRecord,
+    say: Callable[[str], None],
+    given: tuple[Limits, StartProcess],
+) -> tuple[list[Result], list[Figure]]:
+    """Start the driver and try all kinds; the driver is ended at the end."""
+    limits, start = given
+    with ExitStack() as cleanup:
+        say("start the driver on an embedded cluster")
+        folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
+        record.note_folder(folder)
+        noted = partial(_noted, record, start)
+        cluster = cleanup.enter_context(EmbeddedCluster(times=_TIMES, folder=folder, start=noted))
+        driver, why_not = _installed(subject, gpu, cluster)
+        inside = folder / CONTAINERS
+        inside.mkdir(mode=0o700)
+        containers = containers_for(subject, inside)
+        if not isinstance(containers, str):
+            cleanup.callback(containers.close)
+        try:
+            devices = _published(driver, gpu, why_not)
+        except (DriverError, ClusterError) as error:
+            failed = _failure(error)
+            return [_result("the driver runs", replace(failed, details=log_tails(driver)))], []
+        bench = Bench(subject.places, gpu, record.gpus[0], cluster, driver, containers, say, limits)
+        say(f"the driver offers the GPU as {len(devices)} devices")
+        kinds = kinds_of(gpu, devices, no_limits=why_not.limits, no_passthrough=why_not.passthrough)
+        results, figures = tried_all(bench, kinds)
+        say("end the driver")
+        return results, figures
+
+
+@dataclass(frozen=True, slots=True)
+class _WhyNot:
+    """Why the driver is not asked for two of the forms, empty if it is."""
+
+    limits: str
+    passthrough: str
+
+
+def _installed(subject: Subject, gpu: Gpu, cluster: EmbeddedCluster) -> tuple[DriverProcesses, _WhyNot]:
+    """The driver's processes, not started yet, and what they cannot offer."""
+    apply_manifests(cluster)
+    places, node = subject.places, cluster.nodes[0]
+    proc, hook, no_limits = Path("/proc"), None, ""
+    if subject.is_fake:
+        # An empty one: the processes of this machine are not those of the fake node.
+        proc = node.folder / "proc"
+        proc.mkdir(parents=True)
+        machine = FakeMachine.open(places.nvml)
+        if knows_limits(machine.state.driver_version):
+            hook = played_hook(node.folder)
+            if not machine.state.pretend_cgroups:
+                machine.pretend_cgroups(node.cgroup_dir)
+    elif not IMAGE_MEMORY_HOOK.is_file():
+        no_limits = "gpu-memory-hook is not here: it is in the driver's image"
+    driver = DriverProcesses(
+        cluster=cluster,
+        node=node,
+        nvml=places.nvml,
+        driver_root=places.driver_root,
+        sysfs_root=places.sysfs_root,
+        proc_root=proc,
+        own_shm=not subject.is_fake and os.geteuid() == 0,
+        host_root=places.host_root,
+        launcher=BRISK,
+        memory_hook=hook,
+    )
+    return driver, _WhyNot(no_limits, _no_passthrough(places, gpu.pci))
+
+
+def _no_passthrough(places: Places, pci: PciAddress) -> str:
+    """Why the GPU cannot be given to a virtual machine; empty if it may be possible."""
+    group = iommu_group_of(places.sysfs_root, pci)
+    if group is None:
+        return "no IOMMU guards the GPU"
+    others = [str(one.pci) for one in group.gpus if one.pci != pci]
+    return f"its IOMMU group also has {', '.join(others)}" if others else ""
+
+
+def _published(driver: DriverProcesses, gpu: Gpu, why_not: _WhyNot) -> tuple[Object, ...]:
+    """Start the processes, and wait until they have published the GPU; returns its devices."""
+    config = driver.node.folder / "node-config.yaml"
+    offered = node_config(gpu, memory_limits=not why_not.limits, passthrough=not why_not.passthrough)
+    config.write_text(yaml.safe_dump(offered))
+    driver.start_plugin("--log-level", "debug")
+    driver.start_mps()
+    driver.start_controller("--config", str(config))
+    driver.wait_serving()
+    api = driver.cluster.api
+
+    def devices() -> tuple[Object, ...] | None:
+        pools = newest_slices(api.list_objects(paths.resource_slice()))
+        found = tuple(
+            device
+            for slices in pools.values()
+            for one in slices
+            for device in one["spec"].get("devices") or ()
+        )
+        return found if found and all(map(is_complete, pools.values())) else None
+
+    names = [driver.process(package).name for package in ("controller", "kubeletplugin")]
+    return wait_until(names, driver.cluster.processes, devices)
+
+
+def _noted(
+    record: UndoRecord,
+    start: StartProcess,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: int,
+) -> RunningProcess:
+    """Start a process, and write down which it is."""
+    process = start(command, environment, output)
+    record.note_process(process.pid)
+    return process
+
+
+def _failure(error: Exception) -> Finding:
+    if isinstance(error, DriverError):
+        return fail(error.what, error.way_out)
+    return fail(" ".join(str(error).split()), "see what the message names")
+
+
+def _result(check: str, finding: Finding) -> Result:
+    return Result(PLACE, check, finding.status, finding.message, finding.way_out or None, finding.details)

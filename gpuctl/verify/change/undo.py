@@ -38,8 +38,6 @@ from kubeletplugin.sharing.mps.mounts import unmount
 PLACE = "claims"
 CONTAINERS = "containers"
 """The folder of the containers, below that of the verification."""
-LINKS = "links"
-"""The folder for links to the driver's libraries, likewise."""
 RESTORE = "gpuctl verify --restore"
 
 _FOLDER = Path("/var/lib/gpu-dra-verify")
@@ -94,6 +92,11 @@ class UndoRecord:
         owner = started(os.getpid())
         self._undo = Undo(_BOOT_ID.read_text().strip(), owner, flags, tuple(gpus), cgroups=cgroups)
         self._write()
+
+    @property
+    def gpus(self) -> tuple[GpuState, ...]:
+        """The states of the GPUs before."""
+        return self._undo.gpus
 
     def note_folder(self, folder: Path) -> None:
         """Note the folder of the verification, before anything is in it."""
@@ -190,9 +193,7 @@ def _brought_back(undo: Undo, before: GpuState, say: Callable[[str], None]) -> R
     check = f"GPU {before.pci} restored"
     say(f"bring GPU {before.pci} back")
     try:
-        places = _places(undo.places)
-        links = record_path(places).parent / f"{LINKS}-{os.getpid()}"
-        with gpu_tools(places, links) as tools:
+        with gpu_tools(_places(undo.places)) as tools:
             failed = bring_back(tools, before)
             left = differences(before, read_state(tools, PciAddress.parse(before.pci), before.uuid))
     except DriverError as error:
