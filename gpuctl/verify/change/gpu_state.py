@@ -165,7 +165,8 @@ def differences(before: GpuState, now: GpuState) -> tuple[str, ...]:
         ("the number of virtual functions", before.virtual_functions, now.virtual_functions),
         ("MIG mode", _on(before.mig_enabled), _on(now.mig_enabled)),
         ("the compute mode", before.compute_mode, now.compute_mode),
-        ("the time-slice", before.time_slice, now.time_slice),
+        # nvidia-smi alone knows the time-slice, and may not say it.
+        ("the time-slice", before.time_slice, now.time_slice or before.time_slice),
         ("persistence mode", _on(before.persistence), _on(now.persistence)),
         ("the active partitions of the fabric", before.partitions, now.partitions),
     )
@@ -253,8 +254,11 @@ def _put_modes_back(tools: GpuTools, pci: PciAddress, before: GpuState) -> None:
 
 
 def _put_time_slice_back(tools: GpuTools, _pci: PciAddress, before: GpuState) -> None:
-    """Set the time-slice as it was; one that cannot be read is left alone."""
-    if before.time_slice is not None and tools.time_slices.get(before.uuid) != before.time_slice:
+    """Set the time-slice as it was; as the driver does, the default where it could not be read."""
+    if before.time_slice is None:
+        with suppress(DriverError):
+            tools.time_slices.set(before.uuid, "Default")
+    elif tools.time_slices.get(before.uuid) != before.time_slice:
         tools.time_slices.set(before.uuid, before.time_slice)
 
 
