@@ -20,6 +20,7 @@
     │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)
     │       └── FunctionNotMoved retryable the kernel refused a change of a PCI function (likewise)
     ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.migration)
+    ├── CudaError              retryable   a call of the CUDA driver API failed (gpuctl.probe)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
     └── StorageError           retryable   the journal or a CDI spec could not be written or read
@@ -114,6 +115,20 @@ class DeviceHeld(ClaimBlocked):
     ) -> None:
         super().__init__(what, way_out, for_log=for_log)
         self.holders = holders
+
+
+class CudaError(DriverError):
+    """A call of the CUDA driver API failed, or libcuda could not be loaded.
+
+    ``call`` is the function of cuda.h, or ``dlopen``. ``code`` is its CUresult, None if it returned none.
+    ``name`` is CUDA's name of the code, or what the dynamic linker said.
+    """
+
+    def __init__(self, call: str, code: int | None, name: str) -> None:
+        super().__init__(f"{call} failed: {name}" + ("" if code is None else f" ({code})"))
+        self.call = call
+        self.code = code
+        self.name = name
 
 
 class HardwareChanged(DriverError):

@@ -16,6 +16,12 @@ from fakegpu.machine.state import MachineState
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 CAPABILITY_NODES = "dev/nvidia-caps"
 
+VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
+"""The environment variable with the device nodes of a container, separated by colons.
+
+The embedded cluster sets it: its containers are plain processes, which see the node's whole /dev.
+"""
+
 _CONFIG_MINOR, _MONITOR_MINOR, _FIRST_ACCESS_MINOR = 1, 2, 3
 # The most instances for which the driver reserves minors: 15 of a GPU, 8 of a GPU instance.
 _GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
@@ -31,6 +37,21 @@ def access_minor(gpu_minor: int, gpu_instance_id: int, compute_instance_id: int 
     per_instance = 1 + _COMPUTE_INSTANCES
     minor = _FIRST_ACCESS_MINOR + per_instance * (_GPU_INSTANCES * gpu_minor + gpu_instance_id)
     return minor if compute_instance_id is None else minor + 1 + compute_instance_id
+
+
+def partition_nodes(gpu_minor: int, gpu_instance_id: int, compute_instance_id: int) -> tuple[str, ...]:
+    """The nodes that a container needs for a MIG device: of its GPU instance and its compute instance."""
+    minors = (
+        access_minor(gpu_minor, gpu_instance_id),
+        access_minor(gpu_minor, gpu_instance_id, compute_instance_id),
+    )
+    return tuple(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" for minor in minors)
+
+
+def visible_nodes(environment: Mapping[str, str]) -> frozenset[str] | None:
+    """The device nodes of the container in which a program runs; None outside of one."""
+    text = environment.get(VISIBLE_NODES)
+    return None if text is None else frozenset(filter(None, text.split(":")))
 
 
 def update_capabilities(before: MachineState, after: MachineState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -30,7 +31,7 @@ from fakegpu.machine.state import (
     with_gpu,
 )
 from fakegpu.memory.calls import MEMORY_CHANGES
-from fakegpu.memory.cuda import FakeCudaClient
+from fakegpu.memory.cuda import FakeCudaClient, Place, end_dead_clients
 from fakegpu.memory.state import Accounting
 from fakegpu.nvml.fake_nvml import FakeNvml
 from fakegpu.nvml.mig_calls import MIG_CHANGES
@@ -44,7 +45,8 @@ from fakegpu.use.pretended_use import PretendedUse
 
 _PREFIX = "fake:"
 
-_CAN_LIE = SHARING_CHANGES | MEMORY_CHANGES
+_CAN_LIE = SHARING_CHANGES | MEMORY_CHANGES | {faults.KERNEL_LAUNCH}
+_CALLS = faults.CUDA_CALLS.union(NODE_CALLS, FAKE_GPU_CALLS)
 
 
 class FakeMachine(FaultInjection, PretendedUse):
@@ -85,7 +87,10 @@ class FakeMachine(FaultInjection, PretendedUse):
         code: int = Code.UNKNOWN,
         times: int | None = None,
     ) -> None:
-        """Make calls fail with an NVML return code: ``call`` is a method of driver.nvml.api, ``*`` is any."""
+        """Make calls fail with a return code.
+
+        ``call`` is a method of driver.nvml.api or a function of CUDA; ``*`` is any of NVML.
+        """
         self._add_fault(gpu, faults.CallFault(0, call, None, code, times))
 
     def fail_after(
@@ -96,7 +101,10 @@ class FakeMachine(FaultInjection, PretendedUse):
         self._add_fault(gpu, faults.CallFault(0, call, None, code, times, after=True))
 
     def lie(self, call: str, gpu: GpuSelector | None = None, times: int | None = None) -> None:
-        """Make calls that set something of a GPU succeed but do nothing; ConfigError for other calls."""
+        """Make calls that set something of a GPU succeed but do nothing; ConfigError for other calls.
+
+        Kernels of CUDA compute wrongly if cuLaunchKernel lies.
+        """
         _check_changes(call, _CAN_LIE)
         self._add_fault(gpu, faults.CallFault(0, call, None, None, times, lie=True))
 
@@ -212,6 +220,7 @@ class FakeMachine(FaultInjection, PretendedUse):
         GPU.
         """
         pci = self.pci(gpu)
+        end_dead_clients(self._store)
 
         def edit(old: GpuState) -> GpuState:
             if old.process_ids or old.mig.processes() or without_dead_groups(self.state, old).memory.clients:
@@ -249,7 +258,12 @@ class FakeMachine(FaultInjection, PretendedUse):
         ``cgroup`` is a path below /sys/fs/cgroup, as NVML takes it. NVML lists the process if its id is
         given. The context ends with ``end``, or when its group is removed.
         """
-        return FakeCudaClient.begin(self.spec, self._store, self.pci(gpu), cgroup, process_id)
+        return FakeCudaClient.begin(self.spec, self._store, Place(self.pci(gpu)), cgroup, process_id)
+
+    def cuda_at(self, place: Place, cgroup: str) -> FakeCudaClient:
+        """Start a context of this process on a GPU or a MIG device, which ends with it; raises CudaFailed."""
+        end_dead_clients(self._store)
+        return FakeCudaClient.begin(self.spec, self._store, place, cgroup, os.getpid(), dies=True)
 
     def attach_driver_root(self, folder: Path, seen_at: Path | None = None) -> None:
         """Keep the device nodes and capability files below a driver root up to date from now on.
@@ -337,8 +351,8 @@ class FakeMachine(FaultInjection, PretendedUse):
 
     def _add_fault(self, gpu: GpuSelector | None, rule: faults.CallFault) -> None:
         """Add a rule for a GPU, with a number of its own; raises ConfigError for an unknown call."""
-        if rule.call != faults.ANY and rule.call not in NODE_CALLS and rule.call not in FAKE_GPU_CALLS:
-            known = ", ".join(sorted(NODE_CALLS | FAKE_GPU_CALLS))
+        if rule.call != faults.ANY and rule.call not in _CALLS:
+            known = ", ".join(sorted(_CALLS))
             raise ConfigError(f"there is no call {rule.call!r}", f"name {faults.ANY} or one of {known}")
         pci = None if gpu is None else self.pci(gpu)
 

@@ -14,6 +14,20 @@ ANY = "*"
 MPS_START = "start"
 """What a rule calls the start of an MPS control daemon, which has no word in the daemon's language."""
 
+CUDA_CALLS = frozenset(
+    {
+        "cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
+        "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
+        "cuDevicePrimaryCtxRelease_v2", "cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemsetD8_v2",
+        "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload",
+        "cuLaunchKernel", "cuCtxSynchronize",
+    }
+)  # fmt: skip
+"""The calls of the CUDA driver API that rules can spoil, by the names of their symbols."""
+
+KERNEL_LAUNCH = "cuLaunchKernel"
+"""With a rule that lies about it, kernels compute wrongly."""
+
 MpsFaultKind = Literal["hang", "die", "lie", "refuse"]
 KernelFaultKind = Literal["fail", "hang", "ignore", "die-before", "die-after"]
 
@@ -22,10 +36,10 @@ KernelFaultKind = Literal["fail", "hang", "ignore", "die-before", "die-after"]
 class CallFault:
     """A rule that spoils the NVML calls of the method ``call``, on the GPU at ``pci`` or, with None, on any.
 
-    ``code`` is the NVML return code to fail with. Without a code, calls take ``seconds`` longer; without
-    either, they hang for as long as the rule exists. ``times`` counts down with each call that the rule hits;
-    None never ends. With ``after`` the call does its work before it fails. With ``lie`` a call that changes
-    a GPU reports success and does nothing.
+    The call may be one of CUDA_CALLS, too. ``code`` is the return code to fail with. Without a code, calls
+    take ``seconds`` longer; without either, they hang for as long as the rule exists. ``times`` counts down
+    with each call that the rule hits; None never ends. With ``after`` the call does its work before it fails.
+    With ``lie`` a call that changes a GPU reports success and does nothing.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """Which PCI functions of a fake machine are held open: a kernel driver releases none of those.
 
-A hold ends with the object or process that has it.
+A hold ends with the object or process that has it. Holds on names show whether who has them still lives.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ class Hold(Protocol):
 class Holds(Protocol):
     """The holds on one machine."""
 
-    def hold(self, pci: PciAddress) -> Hold:
-        """Hold a function open."""
+    def hold(self, what: PciAddress | str) -> Hold:
+        """Hold a function open, or a name."""
         ...
 
-    def is_held(self, pci: PciAddress) -> bool:
-        """Whether any process holds a function open, this one included."""
+    def is_held(self, what: PciAddress | str) -> bool:
+        """Whether any process holds a function or a name, this one included."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Remove what is left of a name that nobody will hold again."""
         ...
 
 
@@ -41,57 +45,62 @@ class MemoryHolds:
     """The holds on a machine that lives in this process alone."""
 
     def __init__(self) -> None:
-        self._counts: Counter[PciAddress] = Counter()
+        self._counts: Counter[PciAddress | str] = Counter()
         self._lock = Lock()
 
-    def hold(self, pci: PciAddress) -> Hold:
-        """Hold a function open."""
-        self.count(pci, 1)
-        return _Counted(self, pci)
+    def hold(self, what: PciAddress | str) -> Hold:
+        """Hold a function open, or a name."""
+        self.count(what, 1)
+        return _Counted(self, what)
 
-    def is_held(self, pci: PciAddress) -> bool:
-        """Whether a function is held open."""
-        return self._counts[pci] > 0
+    def is_held(self, what: PciAddress | str) -> bool:
+        """Whether a function or a name is held."""
+        return self._counts[what] > 0
 
-    def count(self, pci: PciAddress, more: int) -> None:
+    def forget(self, name: str) -> None:
+        """Remove what is left of a name."""
+        with self._lock:
+            del self._counts[name]
+
+    def count(self, what: PciAddress | str, more: int) -> None:
         """Count one hold more, or one less."""
         with self._lock:
-            self._counts[pci] += more
+            self._counts[what] += more
 
 
 class _Counted:
-    def __init__(self, holds: MemoryHolds, pci: PciAddress) -> None:
+    def __init__(self, holds: MemoryHolds, what: PciAddress | str) -> None:
         self._holds: MemoryHolds | None = holds
-        self._pci = pci
+        self._what = what
 
     def release(self) -> None:
         holds, self._holds = self._holds, None
         if holds is not None:
-            holds.count(self._pci, -1)
+            holds.count(self._what, -1)
 
     def __del__(self) -> None:
         self.release()
 
 
 class FileHolds:
-    """The holds on a machine that processes share: file locks, one file for each function."""
+    """The holds on a machine that processes share: file locks, one file for each function and name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def hold(self, pci: PciAddress) -> Hold:
-        """Hold a function open; raises OSError where the process may open no more files."""
+    def hold(self, what: PciAddress | str) -> Hold:
+        """Hold a function open, or a name; raises OSError where the process may open no more files."""
         self._folder.mkdir(exist_ok=True)
-        descriptor = os.open(self._folder / str(pci), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(self._folder / str(what), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         # Shared, so that several processes can hold one function. The kernel releases the lock with the last
         # copy of the descriptor: a process that is killed holds nothing.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return _Locked(descriptor)
 
-    def is_held(self, pci: PciAddress) -> bool:
-        """Whether any process holds a function open."""
+    def is_held(self, what: PciAddress | str) -> bool:
+        """Whether any process holds a function or a name."""
         try:
-            descriptor = os.open(self._folder / str(pci), os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self._folder / str(what), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -103,6 +112,10 @@ class FileHolds:
         finally:
             os.close(descriptor)
         return False
+
+    def forget(self, name: str) -> None:
+        """Remove the file of a name."""
+        (self._folder / name).unlink(missing_ok=True)
 
 
 class _Locked:

@@ -6,12 +6,13 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from threading import Condition, Event, RLock
 from typing import Protocol, TypeVar
 
 from driver.errors import ConfigError
+from driver.nvml.mig import MigProcess
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
@@ -68,6 +69,10 @@ class GpuState:
     memory: GpuMemory = NO_MEMORY
     health: GpuHealth = WELL
     use: GpuUse = IDLE
+
+    def mig_processes(self) -> tuple[MigProcess, ...]:
+        """Which process uses which MIG instance, sorted by process and instance."""
+        return tuple(sorted({*self.mig.processes(), *self.memory.mig_processes}, key=astuple))
 
     def after_load(self) -> GpuState:
         """The state after a reset or after loading the NVIDIA driver again, which both end all settings."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
+from driver.nvml.mig import MigProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ class GroupLimits:
 class CudaClient:
     """One process that has a CUDA context on the GPU, in a control group.
 
-    ``process_id`` is what NVML lists it by, None for one that it does not list.
+    ``process_id`` is what NVML lists it by, None for one that it does not list. ``gpu_instance`` and
+    ``compute_instance`` are those of a context on a MIG device. A client that ``dies`` ends with the process
+    that made it, however that ends; the others are pretended, and end only when somebody says so.
     """
 
     number: int
@@ -62,6 +65,9 @@ class CudaClient:
     inode: int
     allocated_bytes: int = 0
     process_id: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    dies: bool = False
 
     @property
     def group(self) -> Cgroup:
@@ -85,6 +91,17 @@ class GpuMemory:
     def process_ids(self) -> tuple[int, ...]:
         """The processes that NVML lists, sorted."""
         return tuple(sorted({one.process_id for one in self.clients if one.process_id is not None}))
+
+    @property
+    def mig_processes(self) -> tuple[MigProcess, ...]:
+        """The processes that NVML lists on MIG devices."""
+        return tuple(
+            MigProcess(one.process_id, one.gpu_instance, one.compute_instance)
+            for one in self.clients
+            if one.process_id is not None
+            and one.gpu_instance is not None
+            and one.compute_instance is not None
+        )
 
     def of_existing_groups(self, exists: Callable[[Cgroup], bool]) -> GpuMemory:
         """The memory without the limits and clients of removed groups: removing a group ends both."""
@@ -125,8 +142,11 @@ class GpuMemory:
         """The memory after a client has ended."""
         return replace(self, clients=tuple(one for one in self.clients if one.number != number))
 
-    def refusal(self, client: CudaClient, more_bytes: int, gpu_bytes: int) -> str:
-        """Why the client cannot allocate so much more; empty if it can."""
+    def refusal(self, client: CudaClient, more_bytes: int, device_bytes: int) -> str:
+        """Why the client cannot allocate so much more; empty if it can.
+
+        ``device_bytes`` is the memory that all clients of its GPU or its GPU instance share.
+        """
         limits = self.limits_of(client.cgroup)
         # A soft limit refuses nothing: memory beyond it is borrowed, and only an MPS server takes it back,
         # by ending the process that borrowed.
@@ -135,8 +155,12 @@ class GpuMemory:
             return (
                 f"{limits.cgroup} uses {used} of {limits.hard_bytes} bytes, and cannot get {more_bytes} more"
             )
-        free = gpu_bytes - self.allocated_bytes
+        free = device_bytes - self.neighbors_bytes(client)
         return "" if more_bytes <= free else f"{free} bytes are free, but {more_bytes} are needed"
+
+    def neighbors_bytes(self, client: CudaClient) -> int:
+        """The memory of all clients that share a GPU or a GPU instance with one, itself among them."""
+        return sum(one.allocated_bytes for one in self.clients if one.gpu_instance == client.gpu_instance)
 
 
 def _is_within(cgroup: str, other: str) -> bool:

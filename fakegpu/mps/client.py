@@ -93,8 +93,9 @@ class CudaProcess:
     """A CUDA process under MPS as the daemon sees it: a client from the constructor to ``close``.
 
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in ``environment`` lower the
-    server's limits, as in CUDA. The constructor waits while the server has processes of another user, and
-    raises DaemonGone or ClientRefused.
+    server's limits, as in CUDA. The daemon finds out the process id unless it is given: in a container a
+    process does not know the one that the node has for it. The constructor waits while the server has
+    processes of another user, and raises DaemonGone or ClientRefused.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class CudaProcess:
         self._connection = Connection(pipes)
         answer = self._connection.ask(
             {
-                "pid": os.getpid() if process_id is None else process_id,
+                "pid": process_id,
                 "uid": os.getuid() if user_id is None else user_id,
                 "percentage": own.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
                 "pinned": own.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),

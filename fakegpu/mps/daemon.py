@@ -8,6 +8,7 @@ import os
 import selectors
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -267,7 +268,8 @@ class Daemon:
 
     def _connect(self, connection: socket.socket, client: dict[str, Any]) -> None:
         """Connect a client to a server, refuse it, or let it wait."""
-        pid, uid = int(client["pid"]), int(client["uid"])
+        pid = _peer(connection) if client["pid"] is None else int(client["pid"])
+        uid = int(client["uid"])
         try:
             if pid in self._clients:
                 raise CommandRefused(f"process {pid} is a client already")
@@ -315,6 +317,13 @@ def hang(machine: FakeMachine, fault: MpsFault) -> None:
     """Do nothing for as long as the rule exists."""
     while fault in machine.state.mps_faults:
         machine.wait()
+
+
+def _peer(connection: socket.socket) -> int:
+    """The process at the other end, by the id that it has here (unix(7), SO_PEERCRED)."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    process_id: int = struct.unpack("3i", credentials)[0]
+    return process_id
 
 
 def _own_limits(text: str) -> dict[str, int]:

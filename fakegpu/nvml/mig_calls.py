@@ -49,7 +49,8 @@ class FakeMigCalls(GpuHandle):
             if not mig.enabled:
                 return replace(gpu, mig=mig)
             # Neither a compute mode nor memory limits by control group are supported in MIG mode.
-            return replace(gpu, mig=mig, compute_mode="default", memory=NO_MEMORY)
+            memory = gpu.memory if gpu.mig.enabled else NO_MEMORY
+            return replace(gpu, mig=mig, compute_mode="default", memory=memory)
 
         self._change_mig("set_mig_mode", edit, needs_mode=False)
         return activation
@@ -130,7 +131,8 @@ class FakeMigCalls(GpuHandle):
         def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
             inside = self._instance(call, gpu, gpu_instance_id)
             old = inside.compute_instance(compute_instance_id)
-            if old is None or old.process_ids:
+            used = {(one.gpu_instance_id, one.compute_instance_id) for one in gpu.mig_processes()}
+            if old is None or (gpu_instance_id, compute_instance_id) in used:
                 code = Code.NOT_FOUND if old is None else Code.IN_USE
                 raise self._refused(call, code, gpu_instance_id, compute_instance_id)
             return _with_compute_instances(
@@ -140,7 +142,7 @@ class FakeMigCalls(GpuHandle):
         self._change_mig(call, edit)
 
     def mig_processes(self) -> tuple[MigProcess, ...]:
-        return self._enter("mig_processes")[1].mig.processes()
+        return self._enter("mig_processes")[1].mig_processes()
 
     def _catalogue_and_gpu(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
         _, gpu = self._enter(call)
@@ -170,7 +172,7 @@ class FakeMigCalls(GpuHandle):
 
     def _switched(self, gpu: GpuState, *, enabled: bool) -> tuple[MigState, MigActivation]:
         """The MIG state after setting the mode, and how far the mode has come."""
-        mig, busy = gpu.mig, bool(gpu.process_ids or gpu.mig.processes())
+        mig, busy = gpu.mig, bool(gpu.process_ids or gpu.mig_processes())
         if enabled == mig.enabled:
             return replace(mig, pending=enabled), "done"
         # NVML returns SUCCESS in all these cases; a second status says whether the mode has changed yet.

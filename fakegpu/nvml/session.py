@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.faults import CallFault, after_hit
 from fakegpu.machine.holds import GpuHold
 from fakegpu.machine.spec import MachineSpec, Slot
+from fakegpu.machine.spoiling import lies, spoil
 from fakegpu.machine.state import GpuState, MachineState, StateStore, with_gpu
+from fakegpu.memory.cuda import end_dead_clients
 from fakegpu.nvml.partitions_shown import change_with_partitions
 from fakegpu.sysfs.change import change_node, settle
 
@@ -47,7 +47,8 @@ class FakeSession:
         state = self._store.read()
         if not state.driver_loaded:
             raise failure(NODE_CALLS["init"], Code.DRIVER_NOT_LOADED)
-        self._apply_faults(state, "init", None)
+        self._apply_faults("init", None)
+        end_dead_clients(self._store)
         settle(self._spec, self._store)
         # Later bindings have higher numbers: ``listed`` leaves those GPUs out.
         self._bindings = self._store.read_kernel(self._spec).bindings
@@ -111,21 +112,20 @@ class FakeSession:
         if self._lies(call, pci):
             return
         if self._spec.product.vgpu is None:
-            state = change_with_partitions(self._spec, self._store, edit)
+            change_with_partitions(self._spec, self._store, edit)
         else:
             # On a vGPU host sysfs lists the vGPU types that still fit, so files change with the machine.
-            state = change_node(
-                self._spec, self._store, lambda node: replace(node, machine=edit(node.machine))
-            ).machine
-        self._apply_faults(state, call, pci, after=True)
+            change_node(self._spec, self._store, lambda node: replace(node, machine=edit(node.machine)))
+        self._apply_faults(call, pci, after=True)
 
     def enter(self, call: str, pci: PciAddress | None = None) -> MachineState:
         """Begin a call: apply the fault rules, then check the session and that the driver is loaded."""
         state = self._store.read()
         if state.faults:
-            self._apply_faults(state, call, pci)
+            self._apply_faults(call, pci)
             # A fault may have taken long: the driver may be gone by now.
             state = self._store.read()
+        state = end_dead_clients(self._store, state)
         if self.number is None or (state.driver_loaded and self.number != state.session):
             raise failure(_c_function(call), Code.UNINITIALIZED, _subject(pci))
         if not state.driver_loaded:
@@ -133,39 +133,16 @@ class FakeSession:
         return state
 
     def _lies(self, call: str, pci: PciAddress) -> bool:
-        """Whether a rule makes this call report success and do nothing; a counted rule counts it as a hit."""
-        lies = [fault for fault in self._store.read().faults if fault.lie and fault.hits(call, pci)]
-        return any(fault.times is None or self._count_hit(fault) for fault in lies)
+        """Whether a rule makes this call report success and do nothing."""
+        return lies(self._store, lambda fault: fault.hits(call, pci))
 
-    def _apply_faults(
-        self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False
-    ) -> None:
-        """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
-        for fault in state.faults:
-            if fault.lie or fault.after != after or not fault.hits(call, pci):
-                continue
-            if fault.times is not None and not self._count_hit(fault):
-                continue
-            if fault.code is not None:
-                raise failure(_c_function(call), fault.code, _subject(pci))
-            if fault.seconds is not None:
-                Event().wait(fault.seconds)
-                continue
-            # Neither a code nor a time: the call hangs until the rule is removed.
-            while any(fault.number == other.number for other in self._store.read().faults):
-                self._store.wait()
-
-    def _count_hit(self, fault: CallFault) -> bool:
-        """Count a hit of a counted rule; False if calls of other threads or processes have used it up."""
-        counted = False
-
-        def edit(state: MachineState) -> MachineState:
-            nonlocal counted
-            counted = any(fault.number == other.number for other in state.faults)
-            return replace(state, faults=after_hit(state.faults, fault.number))
-
-        self._store.change(edit)
-        return counted
+    def _apply_faults(self, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
+        """Apply the rules that hit this call: wait, hang until the rule is gone, or fail."""
+        spoil(
+            self._store,
+            lambda fault: fault.after == after and fault.hits(call, pci),
+            lambda code: failure(_c_function(call), code, _subject(pci)),
+        )
 
 
 class GpuHandle:

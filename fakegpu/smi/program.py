@@ -19,7 +19,7 @@ from driver.nvml.api import Code, NotSupported, NvmlCallFailed
 from driver.nvml.mig import MigDevice, partition_name
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.capabilities import CAPABILITY_NODES, access_minor
+from fakegpu.machine.capabilities import partition_nodes, visible_nodes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
@@ -30,12 +30,6 @@ _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
-VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
-"""The environment variable with the device nodes of a container, separated by colons.
-
-The embedded cluster sets it: its containers are plain processes, which see the node's whole /dev.
-"""
-
 _TIME_SLICES = ("Default", "Short", "Medium", "Long")
 OTHER_ERROR = 255
 """The exit code for return codes above 255, such as UNKNOWN (999): an exit status has 8 bits."""
@@ -170,16 +164,11 @@ class Smi:
 
     def _sees_partition(self, device: FakeDevice, mig: MigDevice) -> bool:
         """Whether a partition is seen."""
-        # A container needs the capability nodes of the GPU instance and of the compute instance. The host has
-        # all of them.
+        # The host has the capability nodes of all partitions.
         if self._visible is None:
             return True
-        gpu_instance, compute_instance = mig.gpu_instance_id, mig.compute_instance_id
-        minors = (
-            access_minor(device.minor(), gpu_instance),
-            access_minor(device.minor(), gpu_instance, compute_instance),
-        )
-        return all(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" in self._visible for minor in minors)
+        nodes = partition_nodes(device.minor(), mig.gpu_instance_id, mig.compute_instance_id)
+        return self._visible.issuperset(nodes)
 
     def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
         """Print the queried fields of each GPU; raises QueryRefused."""
@@ -298,12 +287,6 @@ def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
-def _visible_nodes() -> frozenset[str] | None:
-    """The device nodes of the container in which this runs; None outside of one."""
-    text = os.environ.get(VISIBLE_NODES)
-    return None if text is None else frozenset(filter(None, text.split(":")))
-
-
 def reset_gpus(machine: FakeMachine, gpus: Sequence[PciAddress], say: Callable[[str], None]) -> int:
     """Reset GPUs together, or say why not; returns the exit code.
 
@@ -369,7 +352,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run as ``python -m fakegpu.smi.program MACHINE ROOT PROGRAM [ARGUMENT...]``; returns the exit code."""
     flag, root, _, *words = arguments
     try:
-        code = Smi(FakeMachine.open(flag), Path(root), _visible_nodes()).run(words)
+        code = Smi(FakeMachine.open(flag), Path(root), visible_nodes(os.environ)).run(words)
     except QueryRefused as refusal:
         _say(str(refusal))
         return int(Code.INVALID_ARGUMENT)

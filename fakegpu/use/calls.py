@@ -116,11 +116,12 @@ def _processes(state: MachineState, gpu: GpuState) -> tuple[ProcessUse, ...]:
                    one.gpu_instance_id, one.compute_instance_id)
         for one in gpu.mig.processes()
     ]  # fmt: skip
-    clients: dict[int, int] = {}
+    clients: dict[tuple[int, int | None, int | None], int] = {}
     for client in without_dead_groups(state, gpu).memory.clients:
         if client.process_id is not None:
-            clients[client.process_id] = clients.get(client.process_id, 0) + client.allocated_bytes
-    found += [ProcessUse(pid, allocated) for pid, allocated in clients.items()]
+            place = (client.process_id, client.gpu_instance, client.compute_instance)
+            clients[place] = clients.get(place, 0) + client.allocated_bytes
+    found += [ProcessUse(pid, allocated, *place) for (pid, *place), allocated in clients.items()]
     return tuple(sorted(found, key=lambda one: (one.pid, one.gpu_instance or 0, one.compute_instance or 0)))
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from driver.nvml.api import Code
 from driver.nvml.health.calls import EccErrors
-from fakegpu.machine.capabilities import access_minor
-from fakegpu.smi.program import VISIBLE_NODES
+from fakegpu.machine.capabilities import VISIBLE_NODES, access_minor
 from tests.fakegpu.programs import DEADLINE_SECONDS, Programs
 
 if TYPE_CHECKING:

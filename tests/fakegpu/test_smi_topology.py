@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import load_machine
-from fakegpu.smi.program import VISIBLE_NODES
 from fakegpu.smi.topology import matrix_lines
 
 CUBE = """\

@@ -14,7 +14,7 @@ from envtest.embedded.api import unforeseen
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
 from envtest.embedded.node.played_commands import PATH, Command
-from fakegpu.smi.program import VISIBLE_NODES
+from fakegpu.machine.capabilities import VISIBLE_NODES
 
 KIND = "k8s.gpu.nvidia.com/claim"
 

@@ -1,0 +1,84 @@
+"""Which devices of a fake machine a CUDA process sees, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from driver.nvml.mig import partition_name
+from fakegpu.machine.capabilities import partition_nodes
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.mig_state import mig_devices
+from fakegpu.memory.cuda import Place
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDevice:
+    """A device as CUDA shows it; ``gpu_index`` is the number of its GPU among those that are seen."""
+
+    uuid: str
+    name: str
+    place: Place
+    gpu_index: int
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether it is a MIG device."""
+        return self.place.gpu_instance is not None
+
+
+def visible_devices(
+    machine: FakeMachine, environment: Mapping[str, str], nodes: frozenset[str] | None
+) -> tuple[SeenDevice, ...]:
+    """The devices in the order of their ordinals; ``nodes`` are the device nodes, None for all.
+
+    A process sees one MIG device at most, and no whole GPU beside it (MIG user guide, device enumeration).
+    """
+    seen = tuple(_with_nodes(machine, nodes))
+    chosen = _chosen(seen, environment.get("CUDA_VISIBLE_DEVICES"))
+    partitions = [one for one in chosen if one.is_mig]
+    return tuple(partitions[:1] or chosen)
+
+
+def _with_nodes(machine: FakeMachine, nodes: frozenset[str] | None) -> Iterator[SeenDevice]:
+    """All devices whose device nodes are there."""
+    product = machine.spec.product
+    index = -1
+    for pci in machine.state.listed():
+        gpu = machine.state.gpus[pci]
+        if gpu.lost or (nodes is not None and f"/dev/nvidia{gpu.minor}" not in nodes):
+            continue
+        index += 1
+        if not gpu.mig.enabled:
+            yield SeenDevice(machine.uuid(pci), product.name, Place(pci), index)
+            continue
+        if product.mig is None:
+            continue
+        for one in mig_devices(product.mig, gpu.mig, machine.uuid(pci)):
+            gi, ci = one.gpu_instance_id, one.compute_instance_id
+            instance = gpu.mig.instance(gi)
+            needed = partition_nodes(gpu.minor, gi, ci)
+            if instance is None or (nodes is not None and not nodes.issuperset(needed)):
+                continue
+            profile = partition_name(product.mig.profile(instance.profile_id), one.compute_instance_slices)
+            yield SeenDevice(one.uuid, f"{product.name} MIG {profile}", Place(pci, gi, ci), index)
+
+
+def _chosen(seen: tuple[SeenDevice, ...], text: str | None) -> tuple[SeenDevice, ...]:
+    """The devices that CUDA_VISIBLE_DEVICES names by index or UUID, of which the beginning does."""
+    if text is None:
+        return seen
+    chosen: list[SeenDevice] = []
+    for name in text.split(","):
+        found = [one for one in seen if _is_named(one, name.strip())]
+        # As in CUDA, the first unknown name ends the list, and the same device twice makes it invalid.
+        if not found or found[0] in chosen:
+            break
+        chosen.append(found[0])
+    return tuple(chosen)
+
+
+def _is_named(one: SeenDevice, name: str) -> bool:
+    if name.isdecimal():
+        return one.gpu_index == int(name)
+    return name.startswith(("GPU-", "MIG-")) and one.uuid.startswith(name)
