@@ -19,9 +19,9 @@ from envtest.embedded.api.defaults import now
 from envtest.embedded.node.cdi import ContainerView, resolve
 from envtest.embedded.node.container_hooks import run_create_runtime
 from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
+from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.nvml.flag import pretended_cgroups
-from fakegpu.smi.program import VISIBLE_NODES
 from gpuctl.demo import watchdog
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import runc
