@@ -28,7 +28,7 @@ from gpuctl.verify.change import runc
 from gpuctl.verify.change.program import ContainerFailed, StartedProgram
 from gpuctl.verify.subject import Subject
 
-CONTROL_GROUP = "FAKEGPU_CONTROL_GROUP"
+CONTROL_GROUP = "FAKEGPU_CGROUP"
 """The variable with the pretended control group of a plain process, as NVML takes it."""
 
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
