@@ -351,7 +351,8 @@ def _failure(bench: Bench, error: Exception) -> Finding:
 
 
 def _words(error: Exception) -> str:
-    return error.what if isinstance(error, DriverError) else " ".join(str(error).split())
+    """The first line of what an error says; errors of the cluster have the ends of logs below it."""
+    return error.what if isinstance(error, DriverError) else f"{error}".partition("\n")[0]
 
 
 def _result(kind: Kind, finding: Finding) -> Result:
@@ -388,7 +389,8 @@ def _bare(uuid: str) -> str:
 
 
 def _claim(name: str, device_class: str) -> Object:
-    exactly = {"deviceClassName": device_class}
+    # Also on a GPU that the driver taints, as a vGPU without its license: what is wrong then shows here.
+    exactly = {"deviceClassName": device_class, "tolerations": [{"operator": "Exists"}]}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

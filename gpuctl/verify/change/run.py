@@ -32,7 +32,7 @@ from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverProcesses, apply_manifests, played_hook
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.demo.watchdog import watched_folder
-from gpuctl.doctor.check import Finding, Result, fail
+from gpuctl.doctor.check import Finding, Result, fail, skipped
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import guard
@@ -109,7 +109,10 @@ def _chosen_gpu(subject: Subject) -> Gpu | Finding:
     if not idle:
         named = tuple(f"{pci}: {why}" for pci, why in sorted(refused.of_gpus.items()))
         return fail("no GPU is idle", _NO_GPU, named)
-    return max(idle, key=_forms)
+    usable = [gpu for gpu in idle if gpu.virtualization != "host-vgpu"]
+    if not usable:
+        return skipped("these GPUs are made into vGPUs, and claims of vGPUs are not tried")
+    return max(usable, key=_forms)
 
 
 def _forms(gpu: Gpu) -> int:
@@ -242,7 +245,7 @@ def _noted(
 def _failure(error: Exception) -> Finding:
     if isinstance(error, DriverError):
         return fail(error.what, error.way_out)
-    return fail(" ".join(str(error).split()), "see what the message names")
+    return fail(f"{error}".partition("\n")[0], "see the logs below, if there are any")
 
 
 def _result(check: str, finding: Finding) -> Result:
