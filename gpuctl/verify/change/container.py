@@ -152,7 +152,7 @@ class PlainContainers:
         if pipes is not None:
             variables[_PIPES] = pipes.host_path
         variables[watchdog.MARK] = str(self._folder)
-        name = f"{runc.ID_PREFIX}{os.getpid()}-{len(self._started) + 1}"
+        name = runc.new_id()
         bundle = self._folder / name
         bundle.mkdir()
         groups = pretended_cgroups(self._nvml)

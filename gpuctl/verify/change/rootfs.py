@@ -108,8 +108,10 @@ def _make(plan: Plan) -> None:
         # The last part may be a link, which is hidden itself; those before it are folders of the host.
         folder, name = os.path.split(path)
         real = os.path.join(os.path.realpath(folder), name)  # noqa: PTH118 - likewise
-        if os.path.lexists(real) and real not in points:
-            hidden.setdefault(mount_point_of(real, points), set()).add(real)
+        if os.path.lexists(real):
+            # The path may be a mount point itself, as a file that a container runtime has mounted: what is
+            # hidden is that point.
+            hidden.setdefault(mount_point_of(os.path.dirname(real), points), set()).add(real)  # noqa: PTH120 - likewise
     needed = {mount_point_of(os.path.realpath(path), points) for path in plan.needed if Path(path).exists()}
     layers = f"{plan.folder}/layers"
     _mount("tmpfs", layers, "tmpfs", _MS_NODEV, "size=128m,mode=0700")

@@ -11,11 +11,13 @@ import shutil
 import stat
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from driver.roots.places import PROGRAM_FOLDERS
 from driver.roots.root import SLASH, Root
 from envtest.embedded.node.cdi import ContainerView, DeviceNode, Mount, resolve
 from gpuctl.demo import watchdog
@@ -86,6 +88,11 @@ _ANNOTATIONS = {
 """Those that containerd sets; hooks of the driver read them."""
 
 
+def new_id() -> str:
+    """An id for a container, which no other on this machine has."""
+    return f"{ID_PREFIX}{uuid.uuid4().hex[:12]}"
+
+
 def find_program() -> str | None:
     """The path of runc or crun on this machine, None if there is neither."""
     for name in _PROGRAMS:
@@ -109,13 +116,15 @@ def driver_paths(files: DriverFiles, root: Root) -> tuple[str, ...]:
         *files.modules,
         *files.elsewhere.values(),
         *(one.path for one in files.settings),
+        # No container image has it. It makes device nodes that CDI did not give.
+        *(f"/{folder}/nvidia-modprobe" for folder in PROGRAM_FOLDERS),
     )
     return tuple(dict.fromkeys(paths))
 
 
 def environment(view: ContainerView) -> dict[str, str]:
     """The variables of a container in which Python finds the modules that this process finds."""
-    modules = os.pathsep.join(path for path in sys.path if path and Path(path).exists())
+    modules = os.pathsep.join(str(Path(path).absolute()) for path in sys.path if path and Path(path).exists())
     own = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
     python = {"PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     # A variable of CDI wins over one of the container's own, as in a runtime.
@@ -215,7 +224,7 @@ class RuncContainers:
         """Start a container; see ``Containers``."""
         view = resolve(cdi_dir, device_ids, self._host_root)
         view.hooks = [{**hook, "path": self._seen(hook["path"])} for hook in view.hooks]
-        name = f"{ID_PREFIX}{os.getpid()}-{len(self._started) + 1}"
+        name = new_id()
         bundle = self._folder / name
         for made in ("rootfs", "layers"):
             (bundle / made).mkdir(parents=True)

@@ -36,9 +36,7 @@ def places_of(folder: Path, machine: FakeMachine) -> Places:
     )
 
 
-def subject_of(
-    folder: Path, machine: FakeMachine, open_nvml: Callable[[], Nvml] | None = None
-) -> Subject:
+def subject_of(folder: Path, machine: FakeMachine, open_nvml: Callable[[], Nvml] | None = None) -> Subject:
     """The node with this machine, as it is now; ``open_nvml`` gives another NVML than the machine's."""
     places = places_of(folder, machine)
     return Subject(places, look_at_node(places), open_nvml or machine.nvml)

@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from fakegpu.driver_files.driver_root import LIBRARY_FOLDER, build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo import watchdog
 from gpuctl.verify.change import runc
-from gpuctl.verify.change.container import CONTROL_GROUP, Containers, PlainContainers, clear
+from gpuctl.verify.change.container import CONTROL_GROUP, Containers, PlainContainers, clear, containers_for
 from gpuctl.verify.change.program import ContainerFailed
 from gpuctl.verify.change.rootfs import hide, mount_point_of, mount_points
 from kubeletplugin.devices.host.driver_files import DriverRoot
+from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tests.needs import MAKES_NODES, RUNC
 
 CDI_DEVICE = "k8s.gpu.nvidia.com/claim=one"
@@ -215,6 +217,19 @@ def test_a_program_that_does_not_answer_is_told_with_what_it_said(
     with pytest.raises(NodeIncomplete):
         containers.start(cdi, [f"{CDI_DEVICE}-other"], ("/bin/true",))
     containers.close()
+
+
+def test_only_fake_gpus_get_plain_processes(folder: Path, tmp_path: Path) -> None:
+    fake = subject_of(tmp_path, machine_in(tmp_path, "gh200"))
+    real = replace(fake, places=replace(fake.places, nvml="real"))
+
+    assert isinstance(containers_for(fake, folder), PlainContainers)
+    found = containers_for(real, folder)
+
+    if isinstance(found, str):
+        assert "root" in found or "runc" in found
+    else:
+        assert found.isolated
 
 
 def test_all_that_the_driver_installed_is_hidden(root: Path) -> None:
