@@ -20,6 +20,8 @@ def cuda_from_flag(text: str) -> Cuda:
         from fakegpu.cuda.fake_cuda import FakeCuda
 
         return FakeCuda.open(text, os.environ)
+    # Otherwise the driver keeps the compiled kernel in a file below the user's home folder.
+    os.environ.setdefault("CUDA_CACHE_DISABLE", "1")
     return LibCuda(LIBRARY if text == REAL else text)
 
 

@@ -9,7 +9,6 @@ symbols, such as ``cuMemAlloc_v2``, without naming them; a program that loads th
 from __future__ import annotations
 
 import ctypes
-import os
 import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -161,8 +160,6 @@ class LibCuda:
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Load the library, by its path or as the dynamic linker finds it; CudaError if that fails."""
-        # The driver would keep the compiled kernel in a file below the user's home folder.
-        os.environ.setdefault("CUDA_CACHE_DISABLE", "1")
         self._path = library
         try:
             self._library = ctypes.CDLL(library)
@@ -196,19 +193,18 @@ class LibCuda:
         return text.value.decode(errors="replace")
 
     def uuid(self, device: int) -> str:
-        of_gpu = self._uuid("cuDeviceGetUuid", device)
-        try:
-            of_device = self._uuid("cuDeviceGetUuid_v2", device)
-        except CudaError as error:
-            # Drivers before R470 do not have it.
-            if error.call != "dlsym":
-                raise
-            of_device = of_gpu
         # CUDA returns 16 bytes and has no attribute for MIG. The first version of the call always means the
-        # GPU, the second the MIG device, so they differ for one. The name says it too, should a driver change
-        # what the first version means.
-        is_mig = of_device != of_gpu or " MIG " in self.name(device)
-        return f"{'MIG' if is_mig else 'GPU'}-{of_device}"
+        # GPU, the second the MIG device, so they differ for one. The name of a MIG device says it too.
+        # Drivers before R470 have only the first version, and cuda.h of CUDA 13 has only the second.
+        found = [
+            self._uuid(call, device)
+            for call in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2")
+            if hasattr(self._library, call)
+        ]
+        if not found:
+            raise CudaError("dlsym", None, f"{self._path} has no cuDeviceGetUuid_v2")
+        is_mig = found[0] != found[-1] or " MIG " in self.name(device)
+        return f"{'MIG' if is_mig else 'GPU'}-{found[-1]}"
 
     def total_bytes(self, device: int) -> int:
         size = _SIZE()

@@ -1,0 +1,126 @@
+"""Runs the probe as a process of its own, and reads what it printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from driver.errors import DriverError
+
+SECONDS = 120.0
+"""How long the probe may take. A cold GPU starts in seconds, and filling a large one takes a few more."""
+
+_KILL_SECONDS = 10.0
+_MOST_BYTES = 1 << 20
+_SHOWN_CHARACTERS = 300
+
+
+class NoAnswer(DriverError):
+    """The probe gave no answer: it hung, crashed, or printed something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as the probe saw it; None is what it could not find out. ``kernel`` is ``ok`` or a reason."""
+
+    uuid: str | None
+    name: str | None
+    compute_capability: str | None
+    total_bytes: int | None
+    free_bytes: int | None
+    allocated_bytes: int
+    under_mps: bool | None
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The first call that failed; ``code`` is None if it returned none."""
+
+    call: str
+    code: int | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.call} failed: {self.name}" + ("" if self.code is None else f" ({self.code})")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the probe printed."""
+
+    devices: tuple[Device, ...]
+    error: CallFailed | None
+
+    @classmethod
+    def read(cls, text: str) -> Answer:
+        """Read the line that the probe printed; raises NoAnswer for anything else."""
+        try:
+            document = json.loads(text)
+            error = document["error"]
+            return cls(
+                tuple(map(_device, document["devices"])),
+                None if error is None else CallFailed(error["call"], error["code"], error["name"]),
+            )
+        except (ValueError, KeyError, TypeError) as wrong:
+            shown = " ".join(text.split())[:_SHOWN_CHARACTERS]
+            raise NoAnswer(f"the probe printed {shown or 'nothing'}") from wrong
+
+
+def _device(document: Mapping[str, Any]) -> Device:
+    return Device(
+        document["uuid"],
+        document["name"],
+        document["computeCapability"],
+        document["totalBytes"],
+        document["freeBytes"],
+        document["allocatedBytes"],
+        document.get("underMps"),
+        document["kernel"],
+    )
+
+
+def ask_probe(arguments: Sequence[str], environment: Mapping[str, str], seconds: float = SECONDS) -> Answer:
+    """Run the probe with these arguments and this environment; raises NoAnswer.
+
+    A probe that takes longer is killed. One that hangs in the kernel does not even end then, and is left.
+    """
+    # Files and not pipes: a process that hangs in the kernel keeps a pipe open, and its reader would wait.
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpuctl.probe", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=said,
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise NoAnswer(f"the probe did not end in {seconds:.0f} s{_kill(process)}") from error
+        except BaseException:
+            _kill(process)
+            raise
+        printed.seek(0)
+        said.seek(0)
+        text = printed.read(_MOST_BYTES).decode(errors="replace")
+        words = " ".join(said.read(_MOST_BYTES).decode(errors="replace").split())[-_SHOWN_CHARACTERS:]
+    if code not in (0, 1) or not text:
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        raise NoAnswer(f"the probe {how}: {words or 'it said nothing'}")
+    return Answer.read(text)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> str:
+    """Kill the probe; returns what to add about it."""
+    process.kill()
+    try:
+        process.wait(_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f", and cannot be killed: process {process.pid} hangs in the kernel"
+    return ", and was killed"

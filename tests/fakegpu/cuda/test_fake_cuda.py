@@ -1,0 +1,145 @@
+"""A CUDA process on a fake machine sees the devices of its container, and has the memory that it may have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import CudaError
+from fakegpu.cuda.fake_cuda import CGROUP, FakeCuda
+from fakegpu.machine.capabilities import VISIBLE_NODES, partition_nodes
+from fakegpu.machine.fake_machine import FakeMachine
+from tests.fakegpu.programs import Programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu.nvml.fake_nvml import FakeDevice
+
+GIB = 1 << 30
+
+
+def gpu(machine: FakeMachine, index: int) -> FakeDevice:
+    nvml = machine.nvml()
+    nvml.init()
+    return nvml.device_by_index(index)
+
+
+def seen(machine: FakeMachine, **environment: str) -> list[str]:
+    """The UUIDs of the devices that a process sees; empty without any."""
+    cuda = FakeCuda(machine, environment)
+    try:
+        cuda.init()
+    except CudaError as error:
+        assert error.name == "CUDA_ERROR_NO_DEVICE"
+        return []
+    return [cuda.uuid(cuda.device(ordinal)) for ordinal in range(cuda.device_count())]
+
+
+def partitioned() -> tuple[FakeMachine, list[str]]:
+    """Eight H100, two partitions on the first; and their UUIDs."""
+    machine = FakeMachine.open("hgx-h100")
+    first = gpu(machine, 0)
+    first.set_mig_mode(True)
+    profile = next(one for one in first.gpu_instance_profiles() if one.name == "1g.10gb")
+    for placement in first.gpu_instance_placements(profile.id)[:2]:
+        made = first.create_gpu_instance(profile.id, placement)
+        first.create_compute_instance(made.id, first.compute_instance_profiles(made.id)[0].id)
+    return machine, [one.uuid for one in first.mig_devices()]
+
+
+def test_it_sees_the_gpus_of_its_nodes_of_which_the_variable_takes_some() -> None:
+    machine = FakeMachine.open("l4-quad")
+    uuids = [machine.uuid(machine.pci(index)) for index in range(4)]
+    two = {VISIBLE_NODES: "/dev/nvidiactl:/dev/nvidia1:/dev/nvidia3"}
+    assert seen(machine) == uuids
+    assert seen(machine, **two) == [uuids[1], uuids[3]]
+    assert seen(machine, **two, CUDA_VISIBLE_DEVICES="1,0") == [uuids[3], uuids[1]]
+    assert seen(machine, **two, CUDA_VISIBLE_DEVICES=f"{uuids[3][:12]},{uuids[0]},0") == [uuids[3]]
+    assert seen(machine, **two, CUDA_VISIBLE_DEVICES="") == []
+    machine.driver_gone()
+    assert seen(machine) == []
+
+
+def test_it_sees_one_partition_at_most_and_no_whole_gpu_beside_it() -> None:
+    machine, uuids = partitioned()
+    second = gpu(machine, 0).mig_devices()[1]
+    nodes = ":".join(partition_nodes(0, second.gpu_instance_id, second.compute_instance_id))
+    assert seen(machine) == uuids[:1]
+    assert seen(machine, CUDA_VISIBLE_DEVICES=uuids[1]) == uuids[1:]
+    assert seen(machine, **{VISIBLE_NODES: f"/dev/nvidia0:{nodes}"}) == uuids[1:]
+    assert seen(machine, **{VISIBLE_NODES: "/dev/nvidia0"}) == []
+
+
+def test_a_partition_has_the_memory_of_its_profile_and_is_in_use() -> None:
+    machine, (uuid, _) = partitioned()
+    cuda = FakeCuda(machine, {"CUDA_VISIBLE_DEVICES": uuid})
+    cuda.init()
+    cuda.enter(0)
+    first = gpu(machine, 0)
+    mig = first.mig_devices()[0]
+    assert cuda.name(0) == "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    assert cuda.memory() == (mig.memory_bytes, mig.memory_bytes)
+    cuda.allocate(GIB)
+    (process,) = first.processes()
+    place = (mig.gpu_instance_id, mig.compute_instance_id)
+    assert (process.memory_bytes, process.gpu_instance, process.compute_instance) == (GIB, *place)
+    assert first.partition_memory_use(*place).used_bytes == GIB
+    assert [(one.gpu_instance_id, one.compute_instance_id) for one in first.mig_processes()] == [place]
+    cuda.leave(0)
+    assert first.processes() == ()
+    first.destroy_compute_instance(*place)
+
+
+@pytest.mark.parametrize("mode", ["prohibited", "exclusive-process"])
+def test_a_compute_mode_keeps_it_out(mode: str) -> None:
+    machine = FakeMachine.open("l4-quad")
+    other = FakeCuda(machine, {})
+    other.init()
+    other.enter(0)
+    gpu(machine, 0).set_compute_mode("prohibited" if mode == "prohibited" else "exclusive-process")
+    cuda = FakeCuda(machine, {})
+    cuda.init()
+    with pytest.raises(CudaError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
+        cuda.enter(0)
+
+
+def test_its_control_group_limits_its_memory(tmp_path: Path) -> None:
+    machine = FakeMachine.open("l4-quad")
+    group = machine.pretend_cgroups(tmp_path).make("/pod/a").path
+    gpu(machine, 0).set_memory_limits(group, 0, 2 * GIB)
+    cuda = FakeCuda(machine, {CGROUP: group})
+    cuda.init()
+    cuda.enter(0)
+    assert cuda.memory()[0] == 2 * GIB
+    with pytest.raises(CudaError, match="OUT_OF_MEMORY"):
+        cuda.allocate(2 * GIB + 1)
+
+
+def test_mps_limits_its_memory(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "dgx-a100")
+    try:
+        assert programs.control("-d")[0] == 0
+        programs.ask("set_default_device_pinned_mem_limit 0 10G")
+        cuda = FakeCuda(programs.machine, programs.environment())
+        cuda.init()
+        cuda.enter(0)
+        assert cuda.under_mps(0)
+        assert cuda.memory()[0] == 10 * GIB
+        cuda.allocate(10 * GIB)
+        with pytest.raises(CudaError, match="OUT_OF_MEMORY"):
+            cuda.allocate(1)
+        cuda.leave(0)
+    finally:
+        programs.end()
+
+
+def test_a_rule_about_all_calls_of_a_gpu_makes_only_nvml_fail() -> None:
+    machine = FakeMachine.open("l4-quad")
+    machine.fail(gpu=0)
+    cuda = FakeCuda(machine, {})
+    cuda.init()
+    cuda.enter(0)
+    machine.fail("cuMemAlloc_v2", gpu=1)
+    cuda.allocate(1)

@@ -1,0 +1,85 @@
+"""The fake CUDA and the binding over a compiled library do for the probe what CUDA does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import CudaError
+from fakegpu.cuda.fake_cuda import FakeCuda
+from fakegpu.machine.fake_machine import FakeMachine
+from gpuctl.probe.cuda import Cuda, LibCuda
+from tests import needs
+from tests.cuda_library.library import WITHOUT_V2, CudaDouble, compile_cuda, partition, whole_gpus
+from tests.gpuctl.probe.contract import CLAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MIG = "MIG-11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_cuda(tmp_path_factory.mktemp("library") / "cuda.so")
+
+
+def h100() -> FakeMachine:
+    return FakeMachine.open("hgx-h100")
+
+
+def partitioned() -> FakeMachine:
+    """A machine whose first GPU has two partitions."""
+    machine = h100()
+    nvml = machine.nvml()
+    nvml.init()
+    gpu = nvml.device_by_index(0)
+    gpu.set_mig_mode(True)
+    for profile in gpu.gpu_instance_profiles()[:1]:
+        for placement in gpu.gpu_instance_placements(profile.id)[:2]:
+            made = gpu.create_gpu_instance(profile.id, placement)
+            gpu.create_compute_instance(made.id, gpu.compute_instance_profiles(made.id)[0].id)
+    return machine
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize("make", [h100, partitioned], ids=["whole", "partition"])
+def test_the_fake_keeps_the_contract(make: Callable[[], FakeMachine], clause: Callable[[Cuda], None]) -> None:
+    clause(FakeCuda(make(), {}))
+
+
+@needs.GCC
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize("kind", ["whole", "partition"])
+def test_the_binding_keeps_the_contract(
+    tmp_path: Path, compiled: Path, kind: str, clause: Callable[[Cuda], None]
+) -> None:
+    found = whole_gpus(h100()) if kind == "whole" else [partition(h100(), MIG, 10 << 30, "1g.10gb")]
+    clause(LibCuda(str(CudaDouble.lay(tmp_path, found, compiled).library)))
+
+
+@needs.GCC
+def test_an_old_library_gives_the_uuids_of_gpus(tmp_path: Path) -> None:
+    old = compile_cuda(tmp_path / "old.so", WITHOUT_V2)
+    cuda = LibCuda(str(CudaDouble.lay(tmp_path / "old", whole_gpus(h100()), old).library))
+    cuda.init()
+    assert cuda.uuid(cuda.device(0)) == h100().uuid(h100().pci(0))
+    assert cuda.under_mps(0) is None
+
+
+@needs.GCC
+def test_a_failed_call_names_itself_and_the_code(tmp_path: Path, compiled: Path) -> None:
+    double = CudaDouble.lay(tmp_path, whole_gpus(h100()), compiled)
+    double.spoil("cuInit", "fail 802")
+    with pytest.raises(CudaError) as caught:
+        LibCuda(str(double.library)).init()
+    error = caught.value
+    assert (error.call, error.code, error.name) == ("cuInit", 802, "an unknown error")
+
+
+def test_a_library_that_is_not_there_is_an_error_of_the_linker(tmp_path: Path) -> None:
+    with pytest.raises(CudaError) as caught:
+        LibCuda(str(tmp_path / "libcuda.so.1"))
+    assert (caught.value.call, caught.value.code) == ("dlopen", None)

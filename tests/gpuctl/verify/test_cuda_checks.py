@@ -1,0 +1,122 @@
+"""The check of CUDA uses one idle GPU, compares it with NVML, and names what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.roots.places import LIBRARY_FOLDERS
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.fake_machine import FakeMachine
+from gpuctl.doctor.check import Result, run_checks
+from gpuctl.doctor.inside.places import read_places
+from gpuctl.doctor.inside.reading import look_at_node
+from gpuctl.probe.answer import SECONDS
+from gpuctl.probe.cuda import LIBRARY
+from gpuctl.verify.cuda_checks import cuda_checks
+from gpuctl.verify.subject import Subject
+from tests import needs
+from tests.cuda_library.library import CudaDouble, compile_cuda, whole_gpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPILER = "libnvidia-ptxjitcompiler.so.1"
+
+
+class Node:
+    """A node with a fake machine, its driver root and its sysfs."""
+
+    def __init__(self, folder: Path, name: str = "l4-quad") -> None:
+        self.machine = FakeMachine.open(f"{name}@{folder / 'state'}")
+        self.root = build_driver_root(folder / "root", self.machine)
+        given = {
+            "nvml": self.machine.flag,
+            "driver_root": str(self.root),
+            "host_root": str(folder),
+            "sysfs_root": str(build_sysfs(folder / "sys", self.machine)),
+            "plugins_dir": str(folder / "plugins"),
+            "cdi_dir": str(folder / "cdi"),
+            "mps_dir": str(folder / "mps"),
+        }
+        self._places = read_places(given, ())
+
+    def result(self, seconds: float = SECONDS, cuda: str = "fake") -> Result:
+        """What the check finds; ``cuda`` is ``real`` for the libcuda below the driver root."""
+        places = self._places if cuda == "fake" else replace(self._places, nvml="real")
+        subject = Subject(places, look_at_node(self._places), self.machine.nvml)
+        (found,) = run_checks("cuda", cuda_checks(seconds), subject)
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_it_uses_the_first_gpu_that_nobody_uses(node: Node) -> None:
+    node.machine.set_processes(0, (4711,))
+    found = node.result()
+    assert (found.status, found.details) == ("ok", ())
+    assert found.message == (
+        f"{node.machine.pci(1)}: NVIDIA L4, compute capability 8.9, 22564 MiB for CUDA of 23034 MiB; "
+        "the kernel computed what it should, and its memory is free again"
+    )
+
+
+def test_it_uses_no_gpu_that_somebody_may_use(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a30-quad")
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(1).set_compute_mode("prohibited")
+    nvml.shutdown()
+    for index in (0, 2, 3):
+        node.machine.set_processes(index, (4711,))
+    found = node.result()
+    assert (found.status, found.message) == ("skipped", "no whole GPU is idle")
+    assert found.details[:2] == (
+        f"{node.machine.pci(0)}: processes use it: 4711",
+        f"{node.machine.pci(1)}: its compute mode is prohibited",
+    )
+
+
+def test_it_names_a_call_that_fails_or_computes_wrongly(node: Node) -> None:
+    node.machine.fail("cuInit", code=100, times=1)
+    found = node.result()
+    assert found.status == "fail"
+    assert "cuInit failed: CUDA_ERROR_NO_DEVICE (100)" in found.message
+    assert found.way_out is not None
+    assert "/dev/nvidia-uvm" in found.way_out
+    node.machine.lie("cuLaunchKernel")
+    assert "65536 of 65536 words wrongly" in node.result().message
+
+
+def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(
+    node: Node,
+) -> None:
+    node.machine.hang("cuCtxSynchronize")
+    found = node.result(seconds=0.5)
+    assert found.status == "fail"
+    assert found.message.endswith("and was killed")
+
+
+@needs.GCC
+def test_libcuda_below_a_driver_root_is_loaded_with_what_it_loads_itself(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    compiled = compile_cuda(tmp_path / "cuda.so")
+    double = CudaDouble.lay(tmp_path / "cuda", whole_gpus(node.machine), compiled)
+    (double.files / "compiler").write_text(COMPILER)
+    folder = node.root / LIBRARY_FOLDERS[0]
+    double.files.rename(folder / "cuda-double")
+    for soname in (LIBRARY, COMPILER):
+        library = (folder / soname).resolve()
+        library.unlink()
+        library.write_bytes(compiled.read_bytes())
+    # Another system's libc, which this machine's programs must not load.
+    (folder / "libc.so.6").write_text("not a library")
+    found = node.result(cuda="real")
+    assert found.status == "ok", found
+    (folder / COMPILER).unlink()
+    assert "CUDA_ERROR_JIT_COMPILER_NOT_FOUND (221)" in node.result(cuda="real").message
