@@ -44,6 +44,8 @@ TAKE_LONG = (
     "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/repartition/test_walk.py",
+    "tests/gpuctl/verify/change/test_crash_sweep.py",
+    "tests/gpuctl/verify/change/test_machines.py",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",

@@ -66,13 +66,13 @@ def verify_changes(
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):
         return Found((_result("may change", chosen),))
-    say(f"GPU {chosen.pci} is used for claims of every kind")
+    say(f"GPU {chosen.gpu.pci} is used for claims of every kind")
     results: list[Result] = []
     figures: list[Figure] = []
     undo = False
     with signals_end_it_once() as ending:
         try:
-            record = _recorded(subject.places, chosen)
+            record = _recorded(subject.places, chosen.gpu)
             undo = True
             tried = _tried(subject, chosen, record, say, (limits or Limits(), start))
             results, figures = tried
@@ -92,7 +92,15 @@ def _recorded(places: Places, gpu: Gpu) -> UndoRecord:
     return UndoRecord(places, [state])
 
 
-def _chosen_gpu(subject: Subject) -> Gpu | Finding:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The GPU that claims may change; ``keeps`` says who keeps its kernel driver from being changed."""
+
+    gpu: Gpu
+    keeps: str
+
+
+def _chosen_gpu(subject: Subject) -> _Chosen | Finding:
     """The GPU that claims may change, preferably one with MIG; or why there is none."""
     try:
         path = record_path(subject.places)
@@ -112,7 +120,8 @@ def _chosen_gpu(subject: Subject) -> Gpu | Finding:
     usable = [gpu for gpu in idle if gpu.virtualization != "host-vgpu"]
     if not usable:
         return skipped("these GPUs are made into vGPUs, and claims of vGPUs are not tried")
-    return max(usable, key=_forms)
+    gpu = max(usable, key=_forms)
+    return _Chosen(gpu, refused.of_resets.get(gpu.pci, ""))
 
 
 def _forms(gpu: Gpu) -> int:
@@ -124,20 +133,20 @@ def _forms(gpu: Gpu) -> int:
 
 def _tried(
     subject: Subject,
-    gpu: Gpu,
+    chosen: _Chosen,
     record: UndoRecord,
     say: Callable[[str], None],
     given: tuple[Limits, StartProcess],
 ) -> tuple[list[Result], list[Figure]]:
     """Start the driver and try all kinds; the driver is ended at the end."""
-    limits, start = given
+    (limits, start), gpu = given, chosen.gpu
     with ExitStack() as cleanup:
         say("start the driver on an embedded cluster")
         folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
         record.note_folder(folder)
         noted = partial(_noted, record, start)
         cluster = cleanup.enter_context(EmbeddedCluster(times=_TIMES, folder=folder, start=noted))
-        driver, why_not = _installed(subject, gpu, cluster)
+        driver, why_not = _installed(subject, chosen, cluster)
         inside = folder / CONTAINERS
         inside.mkdir(mode=0o700)
         containers = containers_for(subject, inside)
@@ -164,7 +173,9 @@ class _WhyNot:
     passthrough: str
 
 
-def _installed(subject: Subject, gpu: Gpu, cluster: EmbeddedCluster) -> tuple[DriverProcesses, _WhyNot]:
+def _installed(
+    subject: Subject, chosen: _Chosen, cluster: EmbeddedCluster
+) -> tuple[DriverProcesses, _WhyNot]:
     """The driver's processes, not started yet, and what they cannot offer."""
     apply_manifests(cluster)
     places, node = subject.places, cluster.nodes[0]
@@ -192,7 +203,7 @@ def _installed(subject: Subject, gpu: Gpu, cluster: EmbeddedCluster) -> tuple[Dr
         launcher=BRISK,
         memory_hook=hook,
     )
-    return driver, _WhyNot(no_limits, _no_passthrough(places, gpu.pci))
+    return driver, _WhyNot(no_limits, chosen.keeps or _no_passthrough(places, chosen.gpu.pci))
 
 
 def _no_passthrough(places: Places, pci: PciAddress) -> str:

@@ -193,9 +193,13 @@ def _brought_back(undo: Undo, before: GpuState, say: Callable[[str], None]) -> R
     check = f"GPU {before.pci} restored"
     say(f"bring GPU {before.pci} back")
     try:
-        with gpu_tools(_places(undo.places)) as tools:
+        places, pci = _places(undo.places), PciAddress.parse(before.pci)
+        if _is_fake(places):
+            # A fake machine does not see that an MPS server was killed. The GPU had no process before.
+            FakeMachine.open(places.nvml).set_processes(pci, ())
+        with gpu_tools(places) as tools:
             failed = bring_back(tools, before)
-            left = differences(before, read_state(tools, PciAddress.parse(before.pci), before.uuid))
+            left = differences(before, read_state(tools, pci, before.uuid))
     except DriverError as error:
         failed, left = (error.what,), ()
     if not failed and not left:
