@@ -7,7 +7,7 @@ temporary folder, except what they change of the GPU; the undo record has that.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from envtest.client import paths
 from envtest.client.errors import ClusterError
 from envtest.client.waiting import wait_until
 from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
-from envtest.embedded.node.child_processes import RunningProcess, StartProcess, start_process
+from envtest.embedded.node.child_processes import StartProcess, start_process
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
@@ -47,7 +47,7 @@ from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = dict[str, Any]
 
-_TIMES = KubeletTimes(scan=0.1, prepare_retry=(1.0, 2.0), unprepare_retry=1.0)
+TIMES = KubeletTimes(scan=0.1, prepare_retry=(1.0, 2.0), unprepare_retry=1.0)
 """The kubelet's intervals: shorter than the real one's, since somebody waits for the report."""
 _NO_GPU = "end what uses a GPU, and run this again"
 
@@ -72,7 +72,7 @@ def verify_changes(
     undo = False
     with signals_end_it_once() as ending:
         try:
-            record = _recorded(subject.places, chosen.gpu)
+            record = recorded(subject.places, [chosen.gpu])
             undo = True
             tried = _tried(subject, chosen, record, say, (limits or Limits(), start))
             results, figures = tried
@@ -85,11 +85,41 @@ def verify_changes(
     return Found(tuple(results), tuple(figures))
 
 
-def _recorded(places: Places, gpu: Gpu) -> UndoRecord:
-    """Write down the state of a GPU before anything is changed."""
+@dataclass(frozen=True, slots=True)
+class IdleGpus:
+    """The GPUs that nobody uses, at least one; ``kept_open`` says who has some of them open all the same."""
+
+    gpus: tuple[Gpu, ...]
+    kept_open: Mapping[PciAddress, str]
+
+
+def idle_gpus(subject: Subject) -> IdleGpus | Finding:
+    """The GPUs that may be changed; or why none may be."""
+    try:
+        path = record_path(subject.places)
+    except DriverError as error:
+        return _failure(error)
+    if path.exists():
+        return _failure(unfinished(path))
+    if not subject.is_fake and os.geteuid() != 0:
+        return fail("only root may change GPUs", "run this as root")
+    refused = guard.refusals(subject)
+    if refused.of_node:
+        return fail("nothing may be changed on this machine", "mend what is named", refused.of_node)
+    inventory = subject.seen.inventory
+    gpus = () if isinstance(inventory, Unread) else inventory.gpus
+    idle = tuple(gpu for gpu in gpus if gpu.pci not in refused.of_gpus)
+    if not idle:
+        named = tuple(f"{pci}: {why}" for pci, why in sorted(refused.of_gpus.items()))
+        return fail("no GPU is idle", _NO_GPU, named)
+    return IdleGpus(idle, refused.of_resets)
+
+
+def recorded(places: Places, gpus: Iterable[Gpu]) -> UndoRecord:
+    """Write down the state of GPUs before anything is changed; raises DriverError."""
     with gpu_tools(places) as tools:
-        state = read_state(tools, gpu.pci)
-    return UndoRecord(places, [state])
+        states = [read_state(tools, gpu.pci) for gpu in gpus]
+    return UndoRecord(places, states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +132,14 @@ class _Chosen:
 
 def _chosen_gpu(subject: Subject) -> _Chosen | Finding:
     """The GPU that claims may change, preferably one with MIG; or why there is none."""
-    try:
-        path = record_path(subject.places)
-    except DriverError as error:
-        return _failure(error)
-    if path.exists():
-        return _failure(unfinished(path))
-    refused = guard.refusals(subject)
-    if refused.of_node:
-        return fail("nothing may be changed on this machine", "mend what is named", refused.of_node)
-    inventory = subject.seen.inventory
-    gpus = () if isinstance(inventory, Unread) else inventory.gpus
-    idle = [gpu for gpu in gpus if gpu.pci not in refused.of_gpus]
-    if not idle:
-        named = tuple(f"{pci}: {why}" for pci, why in sorted(refused.of_gpus.items()))
-        return fail("no GPU is idle", _NO_GPU, named)
-    usable = [gpu for gpu in idle if gpu.virtualization != "host-vgpu"]
+    idle = idle_gpus(subject)
+    if isinstance(idle, Finding):
+        return idle
+    usable = [gpu for gpu in idle.gpus if gpu.virtualization != "host-vgpu"]
     if not usable:
         return skipped("these GPUs are made into vGPUs, and claims of vGPUs are not tried")
     gpu = max(usable, key=_forms)
-    return _Chosen(gpu, refused.of_resets.get(gpu.pci, ""))
+    return _Chosen(gpu, idle.kept_open.get(gpu.pci, ""))
 
 
 def _forms(gpu: Gpu) -> int:
@@ -144,8 +162,8 @@ def _tried(
         say("start the driver on an embedded cluster")
         folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
         record.note_folder(folder)
-        noted = partial(_noted, record, start)
-        cluster = cleanup.enter_context(EmbeddedCluster(times=_TIMES, folder=folder, start=noted))
+        noted = partial(record.start_noted, start)
+        cluster = cleanup.enter_context(EmbeddedCluster(times=TIMES, folder=folder, start=noted))
         driver, why_not = _installed(subject, chosen, cluster)
         inside = folder / CONTAINERS
         inside.mkdir(mode=0o700)
@@ -177,10 +195,19 @@ def _installed(
     subject: Subject, chosen: _Chosen, cluster: EmbeddedCluster
 ) -> tuple[DriverProcesses, _WhyNot]:
     """The driver's processes, not started yet, and what they cannot offer."""
+    driver = driver_on(subject.places, cluster)
+    no_limits = ""
+    if not subject.is_fake and not IMAGE_MEMORY_HOOK.is_file():
+        no_limits = "gpu-memory-hook is not here: it is in the driver's image"
+    return driver, _WhyNot(no_limits, chosen.keeps or _no_passthrough(subject.places, chosen.gpu.pci))
+
+
+def driver_on(places: Places, cluster: EmbeddedCluster) -> DriverProcesses:
+    """The driver's processes over these GPUs, on the first node of a cluster. None is started yet."""
     apply_manifests(cluster)
-    places, node = subject.places, cluster.nodes[0]
-    proc, hook, no_limits = Path("/proc"), None, ""
-    if subject.is_fake:
+    node, proc, hook = cluster.nodes[0], Path("/proc"), None
+    is_fake = places.nvml.startswith("fake:")
+    if is_fake:
         # An empty one: the processes of this machine are not those of the fake node.
         proc = node.folder / "proc"
         proc.mkdir(parents=True)
@@ -189,21 +216,27 @@ def _installed(
             hook = played_hook(node.folder)
             if not machine.state.pretend_cgroups:
                 machine.pretend_cgroups(node.cgroup_dir)
-    elif not IMAGE_MEMORY_HOOK.is_file():
-        no_limits = "gpu-memory-hook is not here: it is in the driver's image"
-    driver = DriverProcesses(
+    return DriverProcesses(
         cluster=cluster,
         node=node,
         nvml=places.nvml,
         driver_root=places.driver_root,
         sysfs_root=places.sysfs_root,
         proc_root=proc,
-        own_shm=not subject.is_fake and os.geteuid() == 0,
+        own_shm=not is_fake and _may_mount(),
         host_root=places.host_root,
         launcher=BRISK,
         memory_hook=hook,
     )
-    return driver, _WhyNot(no_limits, chosen.keeps or _no_passthrough(places, chosen.gpu.pci))
+
+
+def _may_mount() -> bool:
+    """Whether mounts of this process reach the containers of the node."""
+    try:
+        is_host = Path("/proc/1/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
+    except OSError:
+        return False
+    return is_host and os.geteuid() == 0
 
 
 def _no_passthrough(places: Places, pci: PciAddress) -> str:
@@ -238,19 +271,6 @@ def _published(driver: DriverProcesses, gpu: Gpu, why_not: _WhyNot) -> tuple[Obj
 
     names = [driver.process(package).name for package in ("controller", "kubeletplugin")]
     return wait_until(names, driver.cluster.processes, devices)
-
-
-def _noted(
-    record: UndoRecord,
-    start: StartProcess,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    output: int,
-) -> RunningProcess:
-    """Start a process, and write down which it is."""
-    process = start(command, environment, output)
-    record.note_process(process.pid)
-    return process
 
 
 def _failure(error: Exception) -> Finding:

@@ -10,7 +10,7 @@ import json
 import os
 import select
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from driver.errors import ConfigError, DriverError, StorageError
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import make_private_folder, remove_durably, write_durably
+from envtest.embedded.node.child_processes import RunningProcess, StartProcess
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo import watchdog
 from gpuctl.doctor.check import Finding, Result, fail, ok
@@ -107,6 +108,14 @@ class UndoRecord:
         """Note a process that was just started."""
         self._undo = replace(self._undo, processes=(*self._undo.processes, started(pid)))
         self._write()
+
+    def start_noted(
+        self, start: StartProcess, command: Sequence[str], environment: Mapping[str, str], output: int
+    ) -> RunningProcess:
+        """Start a process by ``start``, and note it."""
+        process = start(command, environment, output)
+        self.note_process(process.pid)
+        return process
 
     def _write(self) -> None:
         text = json.dumps({"version": _VERSION, **asdict(self._undo)}, indent=1)
