@@ -39,6 +39,7 @@ TAKE_LONG = (
     "tests/fakegpu/test_smi.py",
     "tests/fakegpu/test_smi_query.py",
     "tests/gpuctl/demo/test_demo.py",
+    "tests/gpuctl/demo/test_lent_gpus.py::test_the_story",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
     "tests/gpuctl/heal/test_with_driver.py",

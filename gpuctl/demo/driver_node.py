@@ -144,18 +144,6 @@ class DriverProcesses:
         wait_until([process.name], self.cluster.processes, answers)
         return process
 
-    def end_mps(self) -> None:
-        """End the MPS supervisor, if it was started, and then the daemons, which outlive it."""
-        if f"{MPS}-{self.node.name}" in self.cluster.processes.names():
-            self.process(MPS).kill()
-        # Each device that is shared by MPS has a daemon, with a folder for its pipes.
-        for pipes in self.mps_dir.glob("*/pipe"):
-            with suppress(DaemonGone):
-                line = Connection(pipes, PRIVILEGED)
-                line.send({"command": "quit -t 0"})
-                line.wait_for_end(END_SECONDS)
-                line.close()
-
     def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
         name = self.node.name
         common = (
@@ -231,9 +219,21 @@ class DriverNode(DriverProcesses):
             folder=folder,
         )
 
+    def end_mps(self) -> None:
+        """End the MPS supervisor, if it was started, and then the daemons, which outlive it."""
+        if f"{MPS}-{self.node.name}" in self.cluster.processes.names():
+            self.process(MPS).kill()
+        # Each device that is shared by MPS has a daemon, with a folder for its pipes.
+        for pipes in self.mps_dir.glob("*/pipe"):
+            with suppress(DaemonGone):
+                line = Connection(pipes, PRIVILEGED)
+                line.send({"command": "quit -t 0"})
+                line.wait_for_end(END_SECONDS)
+                line.close()
+
 
 def played_hook(folder: Path) -> Path:
-    """A program in place of gpu-memory-hook: the embedded runtime imitates the hook and never runs it."""
+    """A new program in place of gpu-memory-hook, which the embedded runtime imitates and never runs."""
     program = folder / "gpu-memory-hook"
     program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")
     program.chmod(0o755)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -254,7 +254,9 @@ def _published(driver: DriverProcesses, gpu: Gpu, why_not: _WhyNot) -> tuple[Obj
     offered = node_config(gpu, memory_limits=not why_not.limits, passthrough=not why_not.passthrough)
     config.write_text(yaml.safe_dump(offered))
     driver.start_plugin("--log-level", "debug")
-    driver.start_mps()
+    # Without it, shares by MPS alone fail, and their result says why.
+    with suppress(ClusterError):
+        driver.start_mps()
     driver.start_controller("--config", str(config))
     driver.wait_serving()
     api = driver.cluster.api
