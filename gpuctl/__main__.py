@@ -94,6 +94,9 @@ COMMANDS = {
     ),
     "mig": LazyCommand("gpuctl.mig.command:mig", "Show which MIG partitions fit on GPUs."),
     "plan": LazyCommand("gpuctl.node.plan_command:plan", "Show exactly what a node would publish."),
+    "probe": LazyCommand(
+        "gpuctl.probe.command:probe", "Say whether a container has the GPUs that its claim promises."
+    ),
     "repartition": LazyCommand(
         "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
     ),

@@ -19,7 +19,7 @@ from driver.errors import CudaError, DriverError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.cuda.visible_devices import SeenDevice, visible_devices
 from fakegpu.machine.capabilities import visible_nodes
-from fakegpu.machine.cgroups import CGROUP_ROOT
+from fakegpu.machine.cgroups import CGROUP_ROOT, group_at
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.faults import ANY, KERNEL_LAUNCH, CallFault
 from fakegpu.machine.holds import GpuHold
@@ -255,14 +255,19 @@ class FakeCuda:
         exclusive = gpu.compute_mode == "exclusive-process" and others and self._mps is None
         if exclusive or gpu.compute_mode == "prohibited":
             raise _error(call, 46)
-        cgroup = self._environment.get(CGROUP, CGROUP_ROOT)
         try:
-            client = self._machine.cuda_at(seen.place, cgroup)
+            client = self._machine.cuda_at(seen.place, self._cgroup())
         except CudaFailed as error:
             raise _error(call, _code(error)) from error
         roots = self._store.read_kernel(self._machine.spec).device_roots
         hold = GpuHold(self._store.holds.hold(seen.place.pci), roots, gpu.minor)
         return _Context(seen, client, hold)
+
+    def _cgroup(self) -> str:
+        """The control group of the process."""
+        named, state = self._environment.get(CGROUP, CGROUP_ROOT), self._machine.state
+        # Pretended containers have groups that do not exist on a machine that has the node's own groups.
+        return named if state.pretend_cgroups or group_at(state, named) else CGROUP_ROOT
 
     def _join_mps(self) -> None:
         """Become a client of the MPS daemon, if there is one; raises CudaError if it does not take this."""

@@ -16,6 +16,9 @@ LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 CALL_LOG = "var/log/nvidia-calls.log"
 """Below the driver root: a line for each run of one of its programs, with name and arguments."""
 
+MACHINE_FILE = "libcuda.machine"
+"""Beside libcuda: the text with which a program that plays a CUDA process opens the machine."""
+
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 LIBRARIES = {
     "libcuda": "libcuda.so.1",
@@ -84,6 +87,9 @@ def build_driver_files(
 ) -> None:
     """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
+    flag = view.machine if view else machine.flag
+    if flag is not None:
+        (folder / LIBRARY_FOLDER / MACHINE_FILE).write_text(f"{flag}\n")
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     lists = list_lines(folder, machine.spec, machine.state)
     # The program of this package runs if it can be reached; otherwise the shell lines below it answer.

@@ -63,7 +63,7 @@ def require(value: Value | Unread) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check found at one place: ``cluster``, or ``node/<name>``."""
+    """What one check found at one place: ``cluster``, ``node/<name>``, or ``class/<name>``."""
 
     place: str
     check: str

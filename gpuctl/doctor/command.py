@@ -15,12 +15,21 @@ from gpuctl.doctor.inside.places import place_options
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
 @click.option("--local", is_flag=True, help="Check the node that this runs on, without a cluster.")
+@click.option(
+    "--probe",
+    is_flag=True,
+    help=(
+        "Also try each class of the driver: make a pod with a claim for it in the driver's namespace, read "
+        "whether it got what the class promises, and delete both. This takes free GPUs for some seconds."
+    ),
+)
 @place_options
 @cluster_options
 @output_option("wide")
 def doctor(
     node: str | None,
     local: bool,
+    probe: bool,
     kubeconfig: Path | None,
     context: str | None,
     output: str,
@@ -29,8 +38,9 @@ def doctor(
     """Say what is wrong with the cluster, or with NODE, and what to do; a line for each check.
 
     It reads objects, asks for rights, and tries in dry runs what the API server would store; nothing is
-    changed. With NODE it also checks the node, by kubectl exec in the pod of the plugin there. With --local
-    it checks the node that it runs on: in a pod of the driver it finds the flags of the running plugin.
+    changed, except with --probe. With NODE it also checks the node, by kubectl exec in the pod of the plugin
+    there. With --local it checks the node that it runs on: in a pod of the driver it finds the flags of the
+    running plugin.
 
     A check that cannot be made is skipped and says why; it is not ok.
 
@@ -43,15 +53,15 @@ def doctor(
         from driver.process.log import configure
         from gpuctl.doctor.inside.places import local_command_lines, read_places
 
-        if node is not None:
-            raise click.UsageError("--local checks the node that this runs on: name no node with it")
+        if node is not None or probe:
+            raise click.UsageError("--local checks the node that this runs on: name no node, and no --probe")
         configure("error")  # what is looked at logs as it does in the driver's processes
         results = look_locally(read_places(places, local_command_lines()), "node")
     else:
         from gpuctl.cli.cluster import connect_client
 
         client = connect_client(kubeconfig, context)
-        results = look_from_outside(client, node, kubeconfig, context)
+        results = look_from_outside(client, node, kubeconfig, context, probe=probe)
     emit(output, document(KIND, {"results": results}), lambda: picture(results, wide=output == "wide"))
     if has_failed(results):
         click.get_current_context().exit(1)

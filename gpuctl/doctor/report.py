@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,9 +39,9 @@ def look_locally(places: Places, name: str) -> tuple[Result, ...]:
 
 
 def look_from_outside(
-    client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None
+    client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None, *, probe: bool = False
 ) -> tuple[Result, ...]:
-    """The results of the cluster, and of the node if one is named.
+    """The results of the cluster, and of the node if one is named; ``probe`` tries each class, too.
 
     Raises Unreachable, Unauthorized, and ConfigError for a node that does not exist.
     """
@@ -52,9 +53,17 @@ def look_from_outside(
     if node is None:
         way_out = "`gpuctl doctor NODE` checks a node from inside its plugin's pod"
         message = "no node was named to be checked from inside"
-        return (*results, Result(CLUSTER, "inside", "skipped", message, way_out))
-    offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
-    return (*results, *_inside_pod(seen, node, offers, kubeconfig, context))
+        inside: tuple[Result, ...] = (Result(CLUSTER, "inside", "skipped", message, way_out),)
+    else:
+        offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
+        inside = _inside_pod(seen, node, offers, kubeconfig, context)
+    if not probe:
+        return (*results, *inside)
+    from gpuctl.cli.output import say
+    from gpuctl.doctor.tier_probes import probe_tiers
+
+    # On stderr: they take long, and stdout may be JSON.
+    return (*results, *inside, *probe_tiers(client, seen, node, partial(say, err=True)))
 
 
 def _inside_pod(

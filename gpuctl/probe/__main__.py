@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from driver.errors import ConfigError
 from gpuctl.probe.cuda import LIBRARY, Cuda, LibCuda
 from gpuctl.probe.run import Probe
 
@@ -15,7 +16,10 @@ REAL = "real"
 
 
 def cuda_from_flag(text: str) -> Cuda:
-    """The CUDA of ``real``, of a library's path, or of ``fake:MACHINE@STATE``; raises CudaError."""
+    """The CUDA of ``real``, of a library's path, or of ``fake:MACHINE@STATE``.
+
+    Raises CudaError, and ConfigError for a machine that does not exist.
+    """
     if text.startswith("fake:"):
         from fakegpu.cuda.fake_cuda import FakeCuda
 
@@ -39,7 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cuda", default=REAL, help="real, the path of libcuda, or fake:MACHINE@STATE")
     options = parser.parse_args(arguments)
     probe = Probe(lambda: cuda_from_flag(options.cuda))
-    probe.run(fill=options.fill)
+    try:
+        probe.run(fill=options.fill)
+    except ConfigError as error:
+        parser.error(f"{error.what}: {error.way_out}")
     if options.hold:
         _print(probe)
         sys.stdin.read()

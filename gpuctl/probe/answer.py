@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -52,8 +53,9 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the probe printed."""
+    """What the probe printed; ``cuda_version`` is what the driver supports, None if it did not say it."""
 
+    cuda_version: str | None
     devices: tuple[Device, ...]
     error: CallFailed | None
 
@@ -64,6 +66,7 @@ class Answer:
             document = json.loads(text)
             error = document["error"]
             return cls(
+                document.get("cudaVersion"),
                 tuple(map(_device, document["devices"])),
                 None if error is None else CallFailed(error["call"], error["code"], error["name"]),
             )
@@ -94,7 +97,8 @@ def ask_probe(arguments: Sequence[str], environment: Mapping[str, str], seconds:
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "gpuctl.probe", *arguments],
-            env=environment,
+            # It finds the same packages, wherever this process has them from.
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=said,

@@ -105,6 +105,7 @@ class Probe:
 
     def __init__(self, open_cuda: Callable[[], Cuda]) -> None:
         self._open = open_cuda
+        self.version: tuple[int, int] | None = None
         self.devices: list[Used] = []
         self.error: CudaError | None = None
 
@@ -113,6 +114,7 @@ class Probe:
         try:
             self._cuda = self._open()
             self._cuda.init()
+            self.version = self._cuda.version()
             count = self._cuda.device_count()
         except CudaError as error:
             self.error = error
@@ -150,7 +152,8 @@ class Probe:
         """All that was found, as the program prints it."""
         error = self.error
         said = None if error is None else {"call": error.call, "code": error.code, "name": error.name}
-        return {"devices": [one.document() for one in self.devices], "error": said}
+        version = None if self.version is None else f"{self.version[0]}.{self.version[1]}"
+        return {"cudaVersion": version, "devices": [one.document() for one in self.devices], "error": said}
 
     def _note(self, error: CudaError) -> None:
         if self.error is None:

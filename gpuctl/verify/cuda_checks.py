@@ -19,15 +19,18 @@ from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Guard, Watch
 from driver.nvml.modes import ComputeMode
 from driver.roots.root import SLASH, Root
-from gpuctl.doctor.check import Check, Finding, fail, ok, skipped
+from gpuctl.doctor.check import Check, Finding, fail, ok, skipped, warn
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.probe.answer import SECONDS, Answer, Device, NoAnswer, ask_probe
 from gpuctl.probe.run import OK
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import DriverFiles
 
-MOST_MISSING = 0.05
-"""The part of a GPU's memory that CUDA need not have: the driver keeps a few hundred MiB for itself."""
+MOST_MISSING, _MOST_RESERVED_BYTES = 0.05, 768 << 20
+"""The part of a GPU's memory that CUDA need not have: the NVIDIA driver keeps some hundred MiB for itself.
+
+On a small vGPU that is more than the part.
+"""
 
 _LEFT_BYTES = 16 << 20
 """How much more memory than before may be in use after the probe. The GPU may stay initialised."""
@@ -219,24 +222,26 @@ def _judged(answer: Answer, gpu: Gpu) -> Finding:
         return fail(f"{gpu.pci}: {device.kernel}", f"do not hand out this GPU; {_WAY_OUT}")
     if wrong := _differences(device, gpu):
         return fail(f"{gpu.pci}: {'; '.join(wrong)}", "report it: the driver publishes what NVML says")
-    said = f"{gpu.pci}: {device.name}, compute capability {device.compute_capability}"
+    if gpu.product_name not in (None, device.name):
+        said = f"CUDA calls it {device.name!r}, NVML {gpu.product_name!r}"
+        return warn(f"{gpu.pci}: {said}", "report it: claims choose GPUs by the name that NVML says")
+    cuda = f"CUDA {answer.cuda_version}, compute capability {device.compute_capability}"
     memory = f"{(device.total_bytes or 0) >> 20} MiB for CUDA of {(gpu.memory_bytes or 0) >> 20} MiB"
-    return ok(f"{said}, {memory}; the kernel computed what it should, and its memory is free again")
+    worked = "the kernel computed what it should, and its memory is free again"
+    return ok(f"{gpu.pci}: {device.name}, {cuda}, {memory}; {worked}")
 
 
 def _differences(device: Device, gpu: Gpu) -> list[str]:
-    """Where CUDA and NVML differ about a GPU. What NVML does not know is not compared."""
-    found = [
-        f"CUDA says {cuda!r}, NVML {nvml!r}"
-        for cuda, nvml in (
-            (device.name, gpu.product_name),
-            (device.compute_capability, gpu.cuda_compute_capability),
-        )
-        if nvml is not None and cuda != nvml
-    ]
-    total, by_nvml = device.total_bytes or 0, gpu.memory_bytes
-    if by_nvml is not None and not by_nvml * (1 - MOST_MISSING) <= total <= by_nvml:
-        found.append(f"CUDA has {total >> 20} MiB, NVML says {by_nvml >> 20} MiB")
+    """Where CUDA and NVML differ about a GPU in what matters. What NVML does not know is not compared."""
+    found = []
+    capability, by_nvml = device.compute_capability, gpu.cuda_compute_capability
+    if by_nvml not in (None, capability):
+        found.append(f"CUDA says compute capability {capability}, NVML {by_nvml}")
+    cuda_bytes, gpu_bytes = device.total_bytes or 0, gpu.memory_bytes
+    if gpu_bytes is not None:
+        missing = gpu_bytes - cuda_bytes
+        if not 0 <= missing <= max(gpu_bytes * MOST_MISSING, _MOST_RESERVED_BYTES):
+            found.append(f"CUDA has {cuda_bytes >> 20} MiB, NVML says {gpu_bytes >> 20} MiB")
     return found
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,15 @@ VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 
 _PROGRAMS_THAT_RUN = ("nvidia-smi",)
 """The programs from CDI mounts that are run on this machine: they only read, and end by themselves."""
+
+_MACHINE_FILE = "libcuda.machine"
+"""The file beside a fake libcuda with the text that opens its machine."""
+
+_CGROUP = "FAKEGPU_CGROUP"
+"""The variable in which the fake CUDA reads the control group of its process."""
+
+_METADATA = "-metadata.json"
+_PACKAGES = Path(__file__).parents[3]
 
 # Logs of ended pods are kept too, for ``kubectl logs``.
 _KEPT_LOGS = 500
@@ -219,16 +229,42 @@ def _run(container: containers.Container, program: str, arguments: Sequence[str]
     """Run a program that CDI mounted into the container; None for any other program."""
     view: ContainerView = container.view
     name = program.rpartition("/")[2]
+    if name == "gpuctl" and list(arguments) == ["probe"]:
+        return _run_on_node(container, *_probe(container))
     if name not in _PROGRAMS_THAT_RUN:
         return None
     path = next((one for one in view.mounts if one == program or one.rpartition("/")[2] == program), None)
     if path is None:
         return NOT_FOUND, f"sh: 1: {program}: not found\n"
+    return _run_on_node(container, [view.mounts[path].host_path, *arguments], {})
+
+
+def _probe(container: containers.Container) -> tuple[list[str], dict[str, str]]:
+    """The words and variables of a ``gpuctl probe`` that has the container's devices.
+
+    Its paths are those of the node. A container without a fake libcuda gets the real one, or none.
+    """
+    mounts = container.view.mounts
+    on_node = {name: mounts[value].host_path for name, value in container.view.env.items() if value in mounts}
+    libcuda = next((one.host_path for path, one in mounts.items() if "/libcuda.so." in path), "")
+    machine = Path(libcuda).with_name(_MACHINE_FILE) if libcuda else None
+    cuda = ["--cuda", machine.read_text().strip()] if machine is not None and machine.exists() else []
+    # A claim has a file for each request; the embedded runtime mounts each of them.
+    metadata = [f"--metadata={one.host_path}" for path, one in mounts.items() if path.endswith(_METADATA)]
+    group = {_CGROUP: f"/sys/fs/cgroup{container.cgroup}", "PYTHONPATH": str(_PACKAGES)}
+    return [sys.executable, "-P", "-m", "gpuctl", "probe", *cuda, *metadata], on_node | group
+
+
+def _run_on_node(
+    container: containers.Container, words: Sequence[str], environment: Mapping[str, str]
+) -> Output:
+    """Run a program of this machine as the container's, and wait for its end."""
+    view: ContainerView = container.view
     # Variables that the pod itself sets do not reach a process of this machine.
     nodes = {VISIBLE_NODES: ":".join(sorted(view.nodes))}
     with subprocess.Popen(
-        [view.mounts[path].host_path, *arguments],
-        env={**view.env, **nodes, "PATH": PATH},
+        words,
+        env={**view.env, **nodes, "PATH": PATH, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

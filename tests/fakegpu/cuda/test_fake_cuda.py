@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,6 +127,8 @@ def test_mps_limits_its_memory(tmp_path: Path) -> None:
         cuda.init()
         cuda.enter(0)
         assert cuda.under_mps(0)
+        (server,) = programs.ask("get_server_list")
+        assert programs.ask(f"get_client_list {server}") == [str(os.getpid())]
         assert cuda.memory()[0] == 10 * GIB
         cuda.allocate(10 * GIB)
         with pytest.raises(CudaError, match="OUT_OF_MEMORY"):

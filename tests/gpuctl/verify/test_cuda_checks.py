@@ -43,6 +43,17 @@ class Node:
         }
         self._places = read_places(given, ())
 
+    def with_libcuda(self, compiled: Path) -> CudaDouble:
+        """Put a compiled libcuda into the driver root, for the GPUs of the machine."""
+        folder = self.root / LIBRARY_FOLDERS[0]
+        for soname in (LIBRARY, COMPILER):
+            library = (folder / soname).resolve()
+            library.unlink()
+            library.write_bytes(compiled.read_bytes())
+        laid = CudaDouble.lay(folder.with_name("cuda"), whole_gpus(self.machine), compiled)
+        laid.files.rename(folder / laid.files.name)
+        return CudaDouble(folder / LIBRARY)
+
     def result(self, seconds: float = SECONDS, cuda: str = "fake") -> Result:
         """What the check finds; ``cuda`` is ``real`` for the libcuda below the driver root."""
         places = self._places if cuda == "fake" else replace(self._places, nvml="real")
@@ -61,8 +72,8 @@ def test_it_uses_the_first_gpu_that_nobody_uses(node: Node) -> None:
     found = node.result()
     assert (found.status, found.details) == ("ok", ())
     assert found.message == (
-        f"{node.machine.pci(1)}: NVIDIA L4, compute capability 8.9, 22564 MiB for CUDA of 23034 MiB; "
-        "the kernel computed what it should, and its memory is free again"
+        f"{node.machine.pci(1)}: NVIDIA L4, CUDA 13.4, compute capability 8.9, "
+        "22564 MiB for CUDA of 23034 MiB; the kernel computed what it should, and its memory is free again"
     )
 
 
@@ -105,18 +116,28 @@ def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(
 @needs.GCC
 def test_libcuda_below_a_driver_root_is_loaded_with_what_it_loads_itself(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    compiled = compile_cuda(tmp_path / "cuda.so")
-    double = CudaDouble.lay(tmp_path / "cuda", whole_gpus(node.machine), compiled)
+    double = node.with_libcuda(compile_cuda(tmp_path / "cuda.so"))
     (double.files / "compiler").write_text(COMPILER)
-    folder = node.root / LIBRARY_FOLDERS[0]
-    double.files.rename(folder / "cuda-double")
-    for soname in (LIBRARY, COMPILER):
-        library = (folder / soname).resolve()
-        library.unlink()
-        library.write_bytes(compiled.read_bytes())
+    folder = double.library.parent
     # Another system's libc, which this machine's programs must not load.
     (folder / "libc.so.6").write_text("not a library")
     found = node.result(cuda="real")
     assert found.status == "ok", found
     (folder / COMPILER).unlink()
     assert "CUDA_ERROR_JIT_COMPILER_NOT_FOUND (221)" in node.result(cuda="real").message
+
+
+@needs.GCC
+@pytest.mark.parametrize(
+    ("spoiled", "words", "message"),
+    [
+        ("cuDeviceTotalMem_v2", "lie", "CUDA has 45128 MiB, NVML says 23034 MiB"),
+        ("cuMemAlloc_v2", "once 2", "cuMemAlloc_v2 failed: CUDA_ERROR_OUT_OF_MEMORY (2)"),
+        ("cuLaunchKernel", "lie", "the kernel computed 1 of 65536 words wrongly"),
+    ],
+)
+def test_what_the_library_gets_wrong_is_named(tmp_path: Path, spoiled: str, words: str, message: str) -> None:
+    node = Node(tmp_path)
+    node.with_libcuda(compile_cuda(tmp_path / "cuda.so")).spoil(spoiled, words)
+    found = node.result(cuda="real")
+    assert (found.status, found.message) == ("fail", f"{node.machine.pci(0)}: {message}")

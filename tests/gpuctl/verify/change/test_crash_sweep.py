@@ -52,13 +52,14 @@ class Machine:
         variables = {**os.environ, "PYTHONPATH": str(PROJECT), "TMPDIR": str(self._temporary)}
         return subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True)
 
-    def kill_at(self, step: str, *kinds: str) -> bool:
-        """Start, and kill the process once it says this step; whether it came so far."""
+    def kill_at(self, step: str, *kinds: str, by: signal.Signals = signal.SIGKILL) -> bool:
+        """Start, and end the process by a signal once it says this step; whether it came so far."""
         with self.start(*kinds) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith(step):
-                    process.send_signal(signal.SIGKILL)
+                    process.send_signal(by)
+                    process.communicate(timeout=60)
                     return True
         return False
 
@@ -116,6 +117,16 @@ def test_a_machine_is_brought_back_after_a_kill_at(machine: Machine, step: str) 
     said = machine.restored()
 
     assert "result: GPU 0000:1b:00.0 restored: ok" in said, said
+    assert machine.state() == before
+    machine.wait_until_nothing_is_left()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_at_a_signal_the_machine_is_brought_back_at_once(machine: Machine, by: signal.Signals) -> None:
+    before = machine.state()
+
+    assert machine.kill_at("MPS: start a second probe", "MPS", by=by)
+
     assert machine.state() == before
     machine.wait_until_nothing_is_left()
 

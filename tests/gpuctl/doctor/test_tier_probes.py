@@ -1,0 +1,124 @@
+"""``gpuctl doctor --probe`` and the Jobs of deploy/examples/probe say what each tier gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envtest.client import paths
+from envtest.client.waiting import wait_for, wait_for_list
+from envtest.cluster import Cluster
+from gpuctl.__main__ import commands
+from gpuctl.cli.cluster import connect_client
+from gpuctl.demo.cluster import DemoCluster
+from gpuctl.doctor.outside.reading import look_at_cluster
+from gpuctl.doctor.tier_probes import NAME, probe_tiers
+from tests.gpuctl.doctor.clusters import NAMESPACE, daemon_set
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "deploy/examples/probe"
+MADE = (paths.pod(namespace=NAMESPACE), paths.resource_claim(namespace=NAMESPACE))
+
+
+class Installed:
+    """The driver on eight H100, with the DaemonSet that says which image it has."""
+
+    def __init__(self, demo: DemoCluster) -> None:
+        self.demo = demo
+        self.machine = demo._running.machine  # noqa: SLF001 - what the demo runs on
+        self.cluster: Cluster = demo._running.cluster  # noqa: SLF001 - likewise
+        self.cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        labels = {"app": "plugin"}
+        made = daemon_set("kubeletplugin")
+        made["spec"] |= {"selector": {"matchLabels": labels}}
+        made["spec"]["template"]["metadata"] = {"labels": labels}
+        self.cluster.api.create({"apiVersion": "apps/v1", **made}, NAMESPACE)
+
+    def left(self) -> list[Any]:
+        """The pods and claims of the driver's namespace."""
+        return [one for path in MADE for one in self.cluster.api.list_objects(path)]
+
+    def doctor(self) -> dict[str, Any]:
+        """By class, what was found."""
+        words = ["doctor", "--probe", "-o", "json", "--kubeconfig", str(self.demo.kubeconfig)]
+        ran = CliRunner().invoke(commands, words, catch_exceptions=False)
+        found = json.loads(ran.stdout)["results"]
+        return {one["place"].removeprefix("class/"): one for one in found if one["check"] == "probe"}
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Installed]:
+    with closing(DemoCluster("embedded", "hgx-h100")) as demo:
+        demo.start(lambda _: None)
+        yield Installed(demo)
+
+
+def test_each_class_that_has_devices_gets_a_line_and_nothing_is_left(installed: Installed) -> None:
+    found = installed.doctor()
+
+    assert set(found) == {
+        *("gpu.nvidia.com", "large", "mig.nvidia.com", "mig-small", "mig-medium", "mig-large"),
+        *("shared-timesliced", "shared-mps", "shared-memory"),
+    }
+    assert {name: one["message"] for name, one in found.items() if one["status"] != "ok"} == {}
+    assert found["large"]["message"].startswith("kept: a whole GPU, NVIDIA H100 80GB HBM3 (GPU-")
+    assert found["shared-mps"]["message"].endswith("20276 of 20276 MiB")
+    assert installed.left() == []
+
+
+def test_a_gpu_that_computes_wrongly_fails_the_class(installed: Installed) -> None:
+    installed.machine.lie("cuLaunchKernel")
+    try:
+        found = installed.doctor()["large"]
+    finally:
+        installed.machine.heal()
+
+    assert found["status"] == "fail"
+    assert "NOT KEPT: the kernel computed 65536 of 65536 words wrongly" in found["message"]
+
+
+def test_the_pod_and_its_claim_go_after_ctrl_c(installed: Installed) -> None:
+    client = connect_client(installed.demo.kubeconfig)
+    installed.machine.hang("cuInit")
+    try:
+
+        def interrupt(_: object) -> None:
+            (pod,) = wait_for_list(installed.cluster.api, MADE[0], lambda pods: len(pods) == 1)
+            assert pod["metadata"]["name"].startswith(NAME)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            for _ in probe_tiers(
+                client, look_at_cluster(client, None), None, lambda _: None, pause=interrupt
+            ):
+                pass
+    finally:
+        installed.machine.heal()
+        client.close()
+
+    assert installed.left() == []
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_job_of_a_tier_succeeds(installed: Installed, file: Path) -> None:
+    api = installed.cluster.api
+    template, job = yaml.safe_load_all(file.read_text())
+    api.create(template, "default")
+    api.create(job, "default")
+    path = f"/apis/batch/v1/namespaces/default/jobs/{job['metadata']['name']}"
+    try:
+        assert "Complete" in ends(wait_for(api, path, lambda one: bool(ends(one) & {"Complete", "Failed"})))
+    finally:
+        api.delete(path)
+
+
+def ends(job: dict[str, Any]) -> set[str]:
+    """The conditions that a Job has."""
+    status: dict[str, Any] = job.get("status") or {}
+    return {one["type"] for one in status.get("conditions") or () if one["status"] == "True"}
