@@ -29,6 +29,7 @@ from typing import IO
 
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.embedded.node.child_processes import RunningProcess, start_process
+from gpuctl.demo import watchdog
 
 _PREFIX = (sys.executable, "-P", "-m")
 _PRELOADED = (
@@ -139,11 +140,13 @@ def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
     # SOCK_SEQPACKET: one send is one request, with its descriptors.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LONGEST_REQUEST_BYTES)
+    # Without the variable by which the watchdog of a demo knows the processes that end with it.
+    variables = {name: value for name, value in os.environ.items() if name != watchdog.MARK}
     with theirs:
         process = subprocess.Popen(
             [*_PREFIX, "tests.fork_server", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+            env={**variables, "PYTHONPATH": str(PACKAGE_ROOT)},
             start_new_session=True,
         )
     return process, ours

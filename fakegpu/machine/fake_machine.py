@@ -244,6 +244,10 @@ class FakeMachine(FaultInjection, PretendedUse):
         self._store.change(lambda state: replace(state, pretend_cgroups=str(root.absolute())))
         return FakeCgroups(root.absolute())
 
+    def stop_pretending_cgroups(self) -> None:
+        """From now on, the kernel's control groups are those of the machine again."""
+        self._store.change(lambda state: replace(state, pretend_cgroups=""))
+
     def count_memory(self, *, unit_bytes: int = 1, silent: bool = False) -> None:
         """Make the NVIDIA driver count memory in another way from now on; see Accounting."""
         self._store.change(lambda state: replace(state, accounting=Accounting(unit_bytes, silent)))

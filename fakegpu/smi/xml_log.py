@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from xml.sax.saxutils import escape
 
-from driver.nvml.api import AddressingMode, Virtualization
+from driver.nvml.api import Virtualization
 from driver.nvml.health.calls import RecoveryAction
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
@@ -143,7 +143,7 @@ def _mode(on: bool) -> str:
     return "Enabled" if on else "Disabled"
 
 
-def _or_not_available(value: AddressingMode | int | None) -> str:
+def _or_not_available(value: str | int | None) -> str:
     return _NOT_AVAILABLE if value is None else str(value)
 
 

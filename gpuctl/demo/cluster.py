@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ConfigError, DriverError
@@ -15,13 +17,17 @@ from envtest import cluster as envtest_cluster
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_for, wait_gone, wait_until
+from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import ClientLimits, CudaProcess
-from gpuctl.demo.driver_node import MPS, DriverNode
+from gpuctl.demo.driver_node import MPS, DriverNode, DriverProcesses
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from gpuctl.demo.watchdog import watched_folder
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubernetes_rules.pool_generations import is_complete, newest_slices
+
+if TYPE_CHECKING:
+    from gpuctl.demo.lent_gpus import LentGpus
 
 Object = dict[str, Any]
 Kind = Literal["embedded", "real"]
@@ -43,26 +49,25 @@ class DemoCluster:
     """A cluster with one node and the driver on it. Every wait ends with an error after some time.
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
-    removes it. Methods raise what the cluster raises.
+    removes it. ``machine`` is a fake machine, unless GPUs are lent. Methods raise what the cluster raises.
     """
 
-    def __init__(self, kind: Kind, machine: str) -> None:
+    def __init__(self, kind: Kind, machine: str, lent: LentGpus | None = None) -> None:
         self.kind = kind
         self.machine = machine
         self.node_name = ""
+        self._lent = lent
         self._cleanup = ExitStack()
-        self._driver: DriverNode | None = None
+        self._driver: DriverProcesses | None = None
+        self._fake: FakeMachine | None = None
 
     def start(self, say: Callable[[str], None]) -> None:
         """Start everything and report each step; returns when the GPUs are published."""
-        cluster = self._start_cluster(say)
-        self._driver = driver = DriverNode.install(cluster, machine=self.machine)
-        # Runs before the cluster ends its processes: MPS daemons are children of the supervisor, and outlive
-        # it.
-        self._cleanup.callback(driver.end_mps)
+        self._driver, config = self._installed(say)
+        driver = self._driver
         self.node_name = driver.node.name
         driver.start_plugin()
-        driver.start_controller("--config", str(PACKAGE_ROOT / NODE_CONFIG))
+        driver.start_controller("--config", str(config))
         driver.start_mps()
         say(
             "started the driver: python -m kubeletplugin, python -m controller,\n"
@@ -142,19 +147,23 @@ class DemoCluster:
 
     def cut(self) -> dict[str, tuple[Placement, ...]]:
         """The GPUs that are in MIG mode now, with the placements of their GPU instances."""
+        if self._lent is not None:
+            return self._lent.cut()
         return {
             gpu_device_name(pci): tuple(
                 sorted((one.placement for one in gpu.mig.instances), key=lambda place: place.start)
             )
-            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            for pci, gpu in sorted(self._machine.state.gpus.items())
             if gpu.mig.enabled or gpu.mig.instances
         }
 
     def compute_modes(self) -> dict[str, ComputeMode]:
         """The GPUs whose compute mode is not the default now."""
+        if self._lent is not None:
+            return self._lent.compute_modes()
         return {
             gpu_device_name(pci): gpu.compute_mode
-            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            for pci, gpu in sorted(self._machine.state.gpus.items())
             if gpu.compute_mode != "default"
         }
 
@@ -164,6 +173,8 @@ class DemoCluster:
         Raises KeyError if the container has no pipe directory, and what MPS raises.
         """
         facts = self._running.cluster.container(pod.name, NAMESPACE)
+        if self._lent is not None:
+            return _limits_of(facts.env)
         mounted = Path(facts.mounts[facts.env["CUDA_MPS_PIPE_DIRECTORY"]].source)
         pipes = self._running.mps_dir.joinpath(*mounted.parts[-2:])
         with CudaProcess(pipes, facts.env) as process:
@@ -171,20 +182,49 @@ class DemoCluster:
 
     def is_driver_mount(self, mounted: envtest_cluster.Mounted) -> bool:
         """Whether a mount of a container is a file of the NVIDIA driver."""
-        return f"/{self._running.folder.name}/driver/" in mounted.source
+        if self._lent is not None:
+            return not Path(mounted.source).is_relative_to(self._running.node.folder)
+        return f"/{'/'.join(Path(self._running.driver_root).parts[-2:])}/" in mounted.source
 
     @property
-    def _running(self) -> DriverNode:
+    def _machine(self) -> FakeMachine:
+        if self._fake is None:
+            raise ConfigError("the demo's machine is not started", "call start first")
+        return self._fake
+
+    @property
+    def _running(self) -> DriverProcesses:
         if self._driver is None:
             raise ConfigError("the demo's cluster is not started", "call start first")
         return self._driver
 
+    def _installed(self, say: Callable[[str], None]) -> tuple[DriverProcesses, Path]:
+        """The driver on the node of a new cluster, not started yet, and its node configuration."""
+        config = PACKAGE_ROOT / NODE_CONFIG
+        if self._lent is not None:
+            embedded = self._cleanup.enter_context(self._lent.cluster(self._folder()))
+            say("API server, scheduler, controllers and kubelet run in this process")
+            driver = self._lent.driver(embedded)
+            hiding = driver.node.folder / "node-config.yaml"
+            hiding.write_text(yaml.safe_dump(self._lent.node_config(config)))
+            return driver, hiding
+        node = DriverNode.install(self._start_cluster(say), machine=self.machine)
+        self._fake = node.machine
+        # Runs before the cluster ends its processes: MPS daemons are children of the supervisor, and outlive
+        # it.
+        self._cleanup.callback(node.end_mps)
+        return node, config
+
+    def _folder(self) -> Path:
+        from envtest.embedded.cluster import FOLDER_PREFIX
+
+        return self._cleanup.enter_context(watched_folder(FOLDER_PREFIX))
+
     def _start_cluster(self, say: Callable[[str], None]) -> envtest_cluster.Cluster:
         if self.kind == "embedded":
-            from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
+            from envtest.embedded.cluster import EmbeddedCluster
 
-            folder = self._cleanup.enter_context(watched_folder(FOLDER_PREFIX))
-            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=folder))
+            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=self._folder()))
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded
         from envtest.real.startup import start_cluster
@@ -205,6 +245,15 @@ class DemoCluster:
             return True if condition() else None
 
         wait_until([], self._running.cluster.processes, look)
+
+
+def _limits_of(env: Mapping[str, str]) -> ClientLimits:
+    """The limits of MPS for a process, as the variables of its container say."""
+    pinned = dict(
+        one.split("=", 1) for one in env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").split(",") if one
+    )
+    mib = {ordinal: int(amount.removesuffix("M")) for ordinal, amount in pinned.items()}
+    return ClientLimits(0, float(env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")), mib)
 
 
 def _runs(pod: Object) -> bool:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -18,6 +19,8 @@ from gpuctl.node.options import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
+    from gpuctl.demo.lent_gpus import LentGpus
+    from gpuctl.demo.story import Narrator
 
 
 @click.command(context_settings={"show_default": True})
@@ -29,37 +32,97 @@ if TYPE_CHECKING:
     default="embedded",
     help="Kubernetes inside this command (embedded), or real binaries on this machine (needs root).",
 )
+@click.option(
+    "--nvml",
+    metavar="NVML",
+    default="",
+    help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
+)
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
 @output_option()
-def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: bool) -> None:
+def demo(machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, keep: bool) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
-    Needs no GPU. Exit codes: 0 when every step went as expected, 1 when one did not, 2 for a wrong command
-    line.
+    Needs no GPU. With --nvml real it shows the same on the idle GPUs of this machine; it refuses where
+    `gpuctl verify --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2
+    for a wrong command line.
     """
+    is_real = nvml == "real"
+    if nvml.startswith("fake:"):
+        machine = nvml.removeprefix("fake:").partition("@")[0]
+    elif nvml and not is_real:
+        raise click.UsageError(f"--nvml {nvml!r} is neither real nor fake:MACHINE")
+    if is_real and kind == "real":
+        raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
+    _check_machine(machine)
+    if output == "table":  # at once: the imports below take a second
+        needs = (
+            "with the idle GPUs of this machine" if is_real else f"the machine {machine}; no GPU is needed"
+        )
+        click.echo(f"starting a cluster with one node, {needs}")
+        if not is_real and has_gpu():
+            click.echo(
+                "this machine has an NVIDIA GPU: `gpuctl demo --nvml real` shows the same on it, and "
+                "`gpuctl verify` checks it"
+            )
+    from rich.console import Console
+
+    from driver.process.log import configure
+    from gpuctl.demo.cluster import DemoCluster
+    from gpuctl.demo.story import Narrator
+
+    configure("warning", sys.stderr)
+    narrator = Narrator(Console(quiet=output != "table"))
+    with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
+        cluster = DemoCluster(kind, "real" if is_real else machine, lent)
+        with _closed(cluster, ending), _logs_of_failure(cluster):
+            _told(cluster, narrator, output, keep=keep)
+
+
+def has_gpu(dev: Path = Path("/dev"), sysfs: Path = Path("/sys")) -> bool:
+    """Whether this machine has an NVIDIA GPU, whatever its kernel driver."""
+    from driver.hardware.pci_view import pci_view
+
+    return (dev / "nvidiactl").exists() or bool(pci_view(sysfs).physical)
+
+
+def _check_machine(machine: str) -> None:
     from fakegpu.machine.spec import load_machine
 
     try:
         load_machine(machine)
     except DriverError as error:
         raise click.UsageError(error_text(error)) from error
-    if output == "table":  # at once: the imports below take a second
-        click.echo(f"starting a cluster with one node, the machine {machine}; no GPU is needed")
-    from rich.console import Console
 
-    from driver.process.log import configure
-    from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.story import Narrator, tell
 
-    configure("warning", sys.stderr)
-    cluster = DemoCluster(kind, machine)
-    console = Console(quiet=output != "table")
-    with signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
-        facts = tell(cluster, Narrator(console))
-        if output != "table":
-            emit(output, document("DemoStory", facts), lambda: "")
-        if keep:
-            _wait_for_the_end(cluster)
+@contextmanager
+def _lent(
+    say: Callable[[str], None], ending: Callable[[], None], *, is_real: bool
+) -> Iterator[LentGpus | None]:
+    """The idle GPUs of this machine, which are brought back after the block; None unless they are wanted."""
+    if not is_real:
+        yield None
+        return
+    from gpuctl.demo.lent_gpus import lent_gpus
+    from gpuctl.doctor.inside.places import read_places
+
+    with lent_gpus(read_places({"nvml": "real"}, ()), say) as lent:
+        try:
+            yield lent
+        finally:
+            # A second Ctrl-C must not leave the GPUs as they are now.
+            ending()
+
+
+def _told(cluster: DemoCluster, narrator: Narrator, output: str, *, keep: bool) -> None:
+    """Tell the story, print its facts, and keep the cluster if that is wanted."""
+    from gpuctl.demo.story import tell
+
+    facts = tell(cluster, narrator)
+    if output != "table":
+        emit(output, document("DemoStory", facts), lambda: "")
+    if keep:
+        _wait_for_the_end(cluster)
 
 
 def _wait_for_the_end(cluster: DemoCluster) -> None:

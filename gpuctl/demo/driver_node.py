@@ -1,6 +1,7 @@
-"""Runs the driver on a node of a cluster of either kind: its processes, over a fake machine.
+"""Runs the driver's processes on a node of a cluster of either kind, over this node's GPUs or a fake machine.
 
-The NVIDIA driver's files and device nodes are fakes that containers can really be started with.
+A fake machine has the NVIDIA driver's files and device nodes as fakes that containers can really be started
+with.
 """
 
 from __future__ import annotations
@@ -31,55 +32,30 @@ MPS = "kubeletplugin.sharing.mps"
 END_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class DriverNode:
-    """A node with a fake machine; ``machine`` changes the hardware while the driver runs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverProcesses:
+    """The driver's processes on a node of a cluster: plugin, controller and MPS supervisor.
 
-    ``nvml`` is the value of ``--nvml`` by which the driver's processes open the same machine. ``launcher`` is
-    a module with its first arguments that starts the package which is named next; without it, the package is
-    started directly. ``packages`` is the folder of the packages that run, this checkout's or a former
-    version's. ``memory_hook`` is the program that the plugin copies for the container runtime, None for the
-    image's.
+    ``nvml``, ``driver_root``, ``host_root`` and ``sysfs_root`` are the values of their flags: where the GPUs
+    and the NVIDIA driver are. ``proc_root`` shows the processes of the node with these GPUs. Everything that
+    the processes write is below the folder of the node. ``own_shm`` is whether each MPS daemon gets a
+    /dev/shm of its own, which the supervisor mounts. ``launcher`` is a module with its first arguments that
+    starts the package which is named next; without it, the package is started directly. ``packages`` is the
+    folder of the packages that run, this checkout's or a former version's. ``memory_hook`` is the program
+    that the plugin copies for the container runtime, None for the image's.
     """
 
     cluster: Cluster
     node: NodeLayout
-    machine: FakeMachine
     nvml: str
-    folder: Path
+    driver_root: str
+    sysfs_root: Path
+    proc_root: Path
+    own_shm: bool
+    host_root: Path = Path("/")
     launcher: tuple[str, ...] = ()
     packages: Path = PACKAGE_ROOT
     memory_hook: Path | None = None
-
-    @classmethod
-    def install(
-        cls,
-        cluster: Cluster,
-        index: int = 0,
-        machine: str = "hgx-h100",
-        launcher: tuple[str, ...] = (),
-        packages: Path = PACKAGE_ROOT,
-        memory_hook: Path | None = None,
-    ) -> DriverNode:
-        """Put a machine into a node, and the driver's rights, policy and classes into the cluster.
-
-        Nothing is started yet. ``machine`` is a shipped machine or the path of a machine file. The rights,
-        the policy and the classes are those of the version in ``packages``; the fake machine is this
-        version's.
-        """
-        _apply_manifests(cluster, packages)
-        node = cluster.nodes[index]
-        folder = node.folder / "gpus"
-        (folder / "proc").mkdir(parents=True)
-        named = machine if machine in known_machines() else Path(machine).resolve()
-        nvml = f"fake:{named}@{folder / 'state.json'}"
-        fake = FakeMachine.open(nvml)
-        build_driver_root(folder / "driver", fake)
-        build_sysfs(folder, fake)
-        if not cluster.has_rights and knows_limits(fake.state.driver_version):
-            fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
-            memory_hook = memory_hook or _played_hook(folder)
-        return cls(cluster, node, fake, nvml, folder, launcher, packages, memory_hook)
 
     @property
     def data_dir(self) -> Path:
@@ -152,13 +128,10 @@ class DriverNode:
 
     def start_mps(self, *more: str) -> Process:
         """Start the MPS supervisor and wait until it answers; a second start follows the end of the first."""
-        # An empty /proc, since the processes of this machine are not those of the fake node. Without real
-        # containers it mounts nothing (--shm node), which takes rights that the user may not have.
-        flags = (
-            *("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc")),
-            *("--driver-root", str(self.folder / "driver")),
-        )
-        shm = () if self.cluster.has_rights else ("--shm", "node")
+        # The supervisor has /proc of the GPUs' node for its flag, and mounts nothing with --shm node, since
+        # that takes rights that the user may not have.
+        flags = ("--mps-dir", str(self.mps_dir), "--proc-root", str(self.proc_root), *self._places())
+        shm = () if self.own_shm else ("--shm", "node")
         process = self._launch(MPS, "", *flags, *shm, *more)
         supervisor = str(self.mps_dir / "supervisor.sock")
 
@@ -170,6 +143,81 @@ class DriverNode:
 
         wait_until([process.name], self.cluster.processes, answers)
         return process
+
+    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
+        name = self.node.name
+        common = (
+            *("--node-name", name),
+            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
+            *("--nvml", self.nvml),
+            *self._places(),
+        )
+        return self._launch(package, suffix, *common, *flags)
+
+    def _places(self) -> tuple[str, ...]:
+        """The flags that say where the NVIDIA driver is, and what the kernel shows."""
+        host = () if self.host_root == Path("/") else ("--host-root", str(self.host_root))
+        return ("--driver-root", self.driver_root, *host, "--sysfs-root", str(self.sysfs_root))
+
+    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
+        command = python_command("-m", *self.launcher, package, *flags)
+        name = f"{package}-{self.node.name}{suffix}"
+        return self.cluster.processes.start(name, command, python_environment(self.packages))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverNode(DriverProcesses):
+    """A node with a fake machine; ``machine`` changes the hardware while the driver runs.
+
+    ``nvml`` opens the same machine. ``folder`` has the machine's state, its driver root and its sysfs.
+    """
+
+    machine: FakeMachine
+    folder: Path
+
+    @classmethod
+    def install(
+        cls,
+        cluster: Cluster,
+        index: int = 0,
+        machine: str = "hgx-h100",
+        launcher: tuple[str, ...] = (),
+        packages: Path = PACKAGE_ROOT,
+        memory_hook: Path | None = None,
+    ) -> DriverNode:
+        """Put a machine into a node, and the driver's rights, policy and classes into the cluster.
+
+        Nothing is started yet. ``machine`` is a shipped machine or the path of a machine file. The rights,
+        the policy and the classes are those of the version in ``packages``; the fake machine is this
+        version's.
+        """
+        apply_manifests(cluster, packages)
+        node = cluster.nodes[index]
+        folder = node.folder / "gpus"
+        (folder / "proc").mkdir(parents=True)
+        named = machine if machine in known_machines() else Path(machine).resolve()
+        nvml = f"fake:{named}@{folder / 'state.json'}"
+        fake = FakeMachine.open(nvml)
+        build_driver_root(folder / "driver", fake)
+        build_sysfs(folder, fake)
+        if not cluster.has_rights and knows_limits(fake.state.driver_version):
+            fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
+            memory_hook = memory_hook or played_hook(folder)
+        return cls(
+            cluster=cluster,
+            node=node,
+            nvml=nvml,
+            driver_root=str(folder / "driver"),
+            sysfs_root=folder / "sys",
+            # An empty one: the processes of this machine are not those of the fake node.
+            proc_root=folder / "proc",
+            own_shm=cluster.has_rights,
+            launcher=launcher,
+            packages=packages,
+            memory_hook=memory_hook,
+            machine=fake,
+            folder=folder,
+        )
 
     def end_mps(self) -> None:
         """End the MPS supervisor, if it was started, and then the daemons, which outlive it."""
@@ -183,30 +231,16 @@ class DriverNode:
                 line.wait_for_end(END_SECONDS)
                 line.close()
 
-    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
-        name = self.node.name
-        common = (
-            *("--node-name", name),
-            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
-            *("--nvml", self.nvml),
-            *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
-        )
-        return self._launch(package, suffix, *common, *flags)
 
-    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
-        command = python_command("-m", *self.launcher, package, *flags)
-        name = f"{package}-{self.node.name}{suffix}"
-        return self.cluster.processes.start(name, command, python_environment(self.packages))
-
-
-def _played_hook(folder: Path) -> Path:
-    """A program in place of gpu-memory-hook: the embedded runtime imitates the hook and never runs it."""
+def played_hook(folder: Path) -> Path:
+    """A new program in place of gpu-memory-hook, which the embedded runtime imitates and never runs."""
     program = folder / "gpu-memory-hook"
     program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")
     program.chmod(0o755)
     return program
 
 
-def _apply_manifests(cluster: Cluster, packages: Path) -> None:
+def apply_manifests(cluster: Cluster, packages: Path = PACKAGE_ROOT) -> None:
+    """Put the driver's rights and classes into a cluster."""
     for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
         cluster.api.apply(packages / manifest)

@@ -31,7 +31,7 @@ class Installed:
 
     def __init__(self, demo: DemoCluster) -> None:
         self.demo = demo
-        self.machine = demo._running.machine  # noqa: SLF001 - what the demo runs on
+        self.machine = demo._machine  # noqa: SLF001 - what the demo runs on
         self.cluster: Cluster = demo._running.cluster  # noqa: SLF001 - likewise
         self.cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         labels = {"app": "plugin"}

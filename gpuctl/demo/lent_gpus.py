@@ -1,0 +1,105 @@
+"""Lends the idle GPUs of this machine to the demo, and brings them back after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from driver.devices.names import gpu_device_name
+from driver.errors import DriverError
+from driver.nvml.mig import Placement
+from driver.nvml.modes import ComputeMode
+from driver.nvml.pci_address import PciAddress
+from envtest.embedded.cluster import EmbeddedCluster
+from envtest.embedded.node.child_processes import start_process
+from fakegpu.nvml.flag import nvml_from_flag
+from gpuctl.demo.driver_node import DriverProcesses
+from gpuctl.doctor.check import Finding, Result
+from gpuctl.doctor.inside.places import Places
+from gpuctl.doctor.inside.reading import look_at_node
+from gpuctl.verify.change.gpu_state import GpuState, gpu_tools, read_state
+from gpuctl.verify.change.run import TIMES, driver_on, idle_gpus, recorded
+from gpuctl.verify.change.undo import RESTORE, UndoRecord, restore
+from gpuctl.verify.subject import Subject
+
+
+class NotLent(DriverError):
+    """The GPUs of this machine may not be used, or could not be brought back."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class LentGpus:
+    """The idle GPUs of a machine. ``record`` has their states before, to which they are brought back."""
+
+    places: Places
+    gpus: tuple[PciAddress, ...]
+    record: UndoRecord
+
+    def cluster(self, folder: Path) -> EmbeddedCluster:
+        """An embedded cluster in an empty folder; what is started beside it is noted in the record."""
+        self.record.note_folder(folder)
+        start = partial(self.record.start_noted, start_process)
+        return EmbeddedCluster(times=TIMES, folder=folder, start=start)
+
+    def driver(self, cluster: EmbeddedCluster) -> DriverProcesses:
+        """The driver's processes over these GPUs, not started yet."""
+        return driver_on(self.places, cluster)
+
+    def node_config(self, config: Path) -> dict[str, Any]:
+        """A node configuration that hides all GPUs but these from the driver."""
+        found: dict[str, Any] = yaml.safe_load(config.read_text())
+        named = ", ".join(f'"{pci}"' for pci in self.gpus)
+        hidden = {"when": f"!(gpu.pciBusID in [{named}])", "offer": "hidden"}
+        # No container of the demo has a process, so nobody can be held to a memory limit.
+        rules = [{**rule, "memoryLimits": False} for rule in found["rules"]]
+        return {**found, "rules": [hidden, *rules]}
+
+    def cut(self) -> dict[str, tuple[Placement, ...]]:
+        """The GPUs that are in MIG mode now, with the placements of their GPU instances."""
+        return {
+            name: tuple(sorted((Placement(one.start, one.size) for one in state.instances), key=_start))
+            for name, state in self._states().items()
+            if state.mig_enabled
+        }
+
+    def compute_modes(self) -> dict[str, ComputeMode]:
+        """The GPUs whose compute mode is not the default now."""
+        states = self._states().items()
+        return {name: mode for name, state in states if (mode := state.compute_mode) not in (None, "default")}
+
+    def _states(self) -> dict[str, GpuState]:
+        with gpu_tools(self.places) as tools:
+            return {gpu_device_name(pci): read_state(tools, pci) for pci in self.gpus}
+
+
+@contextmanager
+def lent_gpus(places: Places, say: Callable[[str], None]) -> Iterator[LentGpus]:
+    """Lend the idle GPUs for the block; afterwards they are as before. Raises NotLent, and DriverError."""
+    roots = places.roots()
+    subject = Subject(places, look_at_node(places), lambda: nvml_from_flag(places.nvml, roots))
+    idle = idle_gpus(subject)
+    if isinstance(idle, Finding):
+        raise NotLent("; ".join([idle.message, *idle.details]), idle.way_out)
+    record = recorded(places, idle.gpus)
+    try:
+        yield LentGpus(places, tuple(gpu.pci for gpu in idle.gpus), record)
+    finally:
+        wrong = [one for one in restore(places, say) if one.status == "fail"]
+        if wrong:
+            raise NotLent("; ".join(map(_words, wrong)), f"run {RESTORE}")
+
+
+def _words(result: Result) -> str:
+    return ", ".join([f"{result.check}: {result.message}", *result.details])
+
+
+def _start(place: Placement) -> int:
+    return place.start

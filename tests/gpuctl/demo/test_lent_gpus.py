@@ -1,0 +1,72 @@
+"""The demo's story on GPUs that it does not own: it uses the idle ones, and they are as before afterwards."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from driver.nvml.mig import Placement
+from gpuctl.__main__ import commands
+from gpuctl.demo.cluster import DemoCluster
+from gpuctl.demo.command import has_gpu
+from gpuctl.demo.lent_gpus import NotLent, lent_gpus
+from gpuctl.demo.story import Narrator, tell
+from gpuctl.verify.change.undo import record_path
+from tests.gpuctl.verify.subjects import machine_in, places_of
+
+
+def test_the_story_is_told_with_idle_gpus_alone(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "hgx-h100")
+    busy = machine.spec.slots[3].pci
+    machine.set_processes(busy, (4711,))
+    before = machine.state
+    narrator = Narrator(Console(file=io.StringIO()))
+
+    with lent_gpus(places_of(tmp_path, machine), narrator.say) as lent:
+        cluster = DemoCluster("embedded", "real", lent)
+        try:
+            facts = tell(cluster, narrator)
+        finally:
+            cluster.close()
+
+    assert len(facts.gpus) == 7
+    assert facts.partitions is not None
+    assert [len(places) for places in facts.partitions.made.values()] == [7]
+    assert facts.partitions.made[facts.partitions.gpu][0] == Placement(0, 1)
+    assert facts.shares is not None
+    assert {one.memory_mib for one in facts.shares.limits} == {20276}
+    assert facts.left == ()
+    assert replace(machine.state, driver_roots=before.driver_roots) == before
+
+
+def test_no_gpu_is_lent_while_somebody_uses_all(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "t4")
+    machine.set_processes(0, (4711,))
+    places = places_of(tmp_path, machine)
+
+    with pytest.raises(NotLent, match=r"no GPU is idle.*4711"), lent_gpus(places, lambda _step: None):
+        pass
+
+    assert not record_path(places).exists()
+
+
+def test_a_machine_with_a_gpu_is_known_by_its_driver_or_its_bus(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "t4")
+    places = places_of(tmp_path, machine)
+    nothing = tmp_path / "nothing"
+
+    assert has_gpu(Path(places.driver_root) / "dev", nothing)
+    assert has_gpu(nothing, places.sysfs_root)
+    assert not has_gpu(nothing, nothing)
+
+
+def test_another_nvml_is_refused() -> None:
+    ran = CliRunner().invoke(commands, ["demo", "--nvml", "mock"])
+
+    assert ran.exit_code == 2
+    assert "neither real nor fake:MACHINE" in ran.output

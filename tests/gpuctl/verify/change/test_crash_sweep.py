@@ -1,0 +1,144 @@
+"""A verification that is killed at any step leaves a machine that `gpuctl verify --restore` brings back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpuctl.verify.change.verifying import PLACES
+from tests.gpuctl.verify.subjects import machine_in, places_of
+
+PROJECT = Path(__file__).resolve().parents[4]
+KINDS = ("MIG 1g.10gb", "time-slicing", "MPS", "passthrough")
+STEPS = (
+    "start the driver",
+    "MIG 1g.10gb: prepare claim 2",
+    "MIG 1g.10gb: start a second probe",
+    "time-slicing: start the probe",
+    "MPS: start a second probe",
+    "MPS: unprepare",
+    "passthrough: look at the kernel driver",
+    "passthrough: unprepare",
+    "bring GPU",
+)
+
+
+class Machine:
+    """A fake machine in a folder that is also the TMPDIR of the processes that change it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._node, self._temporary = folder / "node", folder / "t"
+        self._node.mkdir()
+        self._temporary.mkdir()
+        places = places_of(self._node, machine_in(self._node, "hgx-h100"))
+        (self._node / PLACES).write_text(
+            json.dumps({key: str(value) for key, value in asdict(places).items()})
+        )
+
+    def start(self, *kinds: str) -> subprocess.Popen[str]:
+        """Start to verify these kinds, or to restore without any."""
+        words = (sys.executable, "-P", "-m", "tests.gpuctl.verify.change.verifying", str(self._node), *kinds)
+        variables = {**os.environ, "PYTHONPATH": str(PROJECT), "TMPDIR": str(self._temporary)}
+        return subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True)
+
+    def kill_at(self, step: str, *kinds: str, by: signal.Signals = signal.SIGKILL) -> bool:
+        """Start, and end the process by a signal once it says this step; whether it came so far."""
+        with self.start(*kinds) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(step):
+                    process.send_signal(by)
+                    process.communicate(timeout=60)
+                    return True
+        return False
+
+    def restored(self) -> str:
+        """Restore the machine; returns what that printed."""
+        with self.start() as process:
+            said, _ = process.communicate(timeout=60)
+        return said if process.returncode == 0 else f"failed: {said}"
+
+    def state(self) -> dict[str, Any]:
+        """The state of the machine, without numbers that a driver gives anew when it gets a GPU back."""
+        found: dict[str, Any] = json.loads((self._node / "state.json").read_text())
+        for gpu in found["gpus"].values():
+            del gpu["minor"]
+        return found
+
+    def left(self) -> list[str]:
+        """The files that are left, and the processes that name the folder."""
+        files = [path.name for path in self._temporary.iterdir()]
+        return files + [path.name for path in self._node.glob("*undo*")] + self._processes()
+
+    def wait_until_nothing_is_left(self) -> None:
+        """Wait for the watchdog, which ends by itself."""
+        deadline = time.monotonic() + 20
+        while self.left() and time.monotonic() < deadline:
+            os.sched_yield()
+        assert self.left() == []
+
+    def _processes(self) -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if str(self._temporary) in line:
+                found.append(line)
+        return found
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A fake machine in a folder with a short name, for the sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="v", dir="/tmp") as folder:
+        yield Machine(Path(folder))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_machine_is_brought_back_after_a_kill_at(machine: Machine, step: str) -> None:
+    before = machine.state()
+    # The kinds before the step take their time, so only that of the step is tried.
+    kinds = [kind for kind in KINDS if step.startswith(kind)] or ["MIG 1g.10gb"]
+
+    assert machine.kill_at(step, *kinds)
+    said = machine.restored()
+
+    assert "result: GPU 0000:1b:00.0 restored: ok" in said, said
+    assert machine.state() == before
+    machine.wait_until_nothing_is_left()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_at_a_signal_the_machine_is_brought_back_at_once(machine: Machine, by: signal.Signals) -> None:
+    before = machine.state()
+
+    assert machine.kill_at("MPS: start a second probe", "MPS", by=by)
+
+    assert machine.state() == before
+    machine.wait_until_nothing_is_left()
+
+
+def test_a_restoration_that_is_killed_is_done_by_the_next_one(machine: Machine) -> None:
+    before = machine.state()
+    assert machine.kill_at("MIG 1g.10gb: unprepare", "MIG 1g.10gb")
+    assert machine.kill_at("end the processes")
+    assert machine.kill_at("bring GPU")
+
+    said = machine.restored()
+
+    assert "result: GPU 0000:1b:00.0 restored: ok" in said, said
+    assert machine.state() == before
+    machine.wait_until_nothing_is_left()

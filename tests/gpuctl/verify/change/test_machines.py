@@ -1,0 +1,110 @@
+"""Every kind of claim works on every fake machine that has it, and a fault of the GPU is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
+from fakegpu.machine.state import GpuState
+from gpuctl.doctor.check import Result
+from gpuctl.verify.change import run
+from gpuctl.verify.change.claims import Limits
+from gpuctl.verify.change.kinds import Kind, kinds_of
+from tests import fork_server
+from tests.gpuctl.verify.subjects import machine_in, subject_of
+
+ALL_PARTITIONS = "gh200"
+"""The machine on which partitions of all profiles are made."""
+VGPU_HOSTS = {"vgpu-host-a100-mdev", "vgpu-host-l40s", "vgpu-and-passthrough"}
+"""Machines whose GPUs are made into vGPUs, which are left alone."""
+QUICK_LIMITS = Limits(prepare=4.0, probe=20.0, unprepare=10.0, same_again=5.0)
+
+
+def some_of(monkeypatch: pytest.MonkeyPatch, chosen: Callable[[tuple[Kind, ...]], tuple[Kind, ...]]) -> None:
+    """Try only some of the kinds, since each takes a second."""
+
+    def some(*given: Any, **named: Any) -> tuple[Kind, ...]:
+        return chosen(kinds_of(*given, **named))
+
+    monkeypatch.setattr(run, "kinds_of", some)
+
+
+def with_one_partition(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    """All kinds, but only the first of the partitions."""
+    partitions = [one for one in kinds if one.form == "partition"]
+    return tuple(one for one in kinds if one not in partitions[1:])
+
+
+def without_minors(machine: FakeMachine) -> dict[str, GpuState]:
+    """The GPUs of a machine, without the numbers that a driver gives anew when it gets a GPU back."""
+    return {str(pci): replace(gpu, minor=0) for pci, gpu in machine.state.gpus.items()}
+
+
+@pytest.mark.parametrize("name", known_machines())
+def test_all_kinds_work_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name != ALL_PARTITIONS:
+        some_of(monkeypatch, with_one_partition)
+    machine = machine_in(tmp_path, name)
+    before = without_minors(machine)
+
+    found = run.verify_changes(subject_of(tmp_path, machine), lambda _step: None, start=fork_server.start)
+
+    assert [one for one in found.results if one.status not in ("ok", "skipped")] == []
+    assert without_minors(machine) == before
+    if name not in VGPU_HOSTS:
+        assert {"whole", "time-slicing"} <= {one.check for one in found.results if one.status == "ok"}
+
+
+def fails_to_create(machine: FakeMachine) -> None:
+    """Let no GPU instance be made."""
+    machine.fail("create_gpu_instance")
+
+
+def lies_about_modes(machine: FakeMachine) -> None:
+    """Let changes of the compute mode succeed without an effect."""
+    machine.lie("set_compute_mode")
+
+
+def hangs_at_modes(machine: FakeMachine) -> None:
+    """Let changes of the compute mode hang."""
+    machine.hang("set_compute_mode")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "words"),
+    [
+        (fails_to_create, "MIG 1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
+        (lies_about_modes, "MPS", "was set to compute mode exclusive-process but is in default"),
+        (hangs_at_modes, "MPS", "prepare did not succeed within 4 s"),
+    ],
+)
+def test_a_fault_is_named_and_the_other_kinds_are_tried(
+    spoil: Callable[[FakeMachine], None],
+    kind: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    some_of(monkeypatch, lambda kinds: tuple(one for one in kinds if one.name in ("whole", kind)))
+    machine = machine_in(tmp_path, "hgx-h100")
+    subject = subject_of(tmp_path, machine)
+    spoil(machine)
+
+    found = run.verify_changes(subject, lambda _step: None, QUICK_LIMITS, fork_server.start)
+
+    said = {one.check: one for one in found.results}
+    assert said["whole"].status == "ok"
+    assert_fails(said[kind], words)
+
+
+def assert_fails(result: Result, words: str) -> None:
+    """Check that a result fails with these words, and shows the logs."""
+    assert result.status == "fail"
+    assert words in result.message
+    assert any(line.startswith("kubeletplugin-node-0: ") for line in result.details)
