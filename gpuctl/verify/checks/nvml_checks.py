@@ -85,7 +85,11 @@ def find_answers(subject: Subject, deadline_seconds: float = DEADLINE_SECONDS) -
     inventory = require(subject.seen.inventory)
     if not inventory.gpus and not inventory.unread:
         return skipped(NO_GPU)
-    found = ask_for_check(subject, lambda _, device: read_twice(device), deadline_seconds)
+    found = (
+        ask_for_check(subject, lambda _, device: read_twice(device), deadline_seconds)
+        if inventory.gpus
+        else {}
+    )
     serious = [
         f"{one.pci or 'a GPU'}: NVML does not identify it: {'; '.join(why.message for why in one.problems)}"
         for one in inventory.unread
