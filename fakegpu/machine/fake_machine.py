@@ -245,8 +245,16 @@ class FakeMachine(FaultInjection, PretendedUse):
         return FakeCgroups(root.absolute())
 
     def stop_pretending_cgroups(self) -> None:
-        """From now on, the kernel's control groups are those of the machine again."""
-        self._store.change(lambda state: replace(state, pretend_cgroups=""))
+        """From now on, the kernel's control groups are those of the machine again.
+
+        What is known of pretended groups that were removed is forgotten.
+        """
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {pci: without_dead_groups(state, gpu) for pci, gpu in state.gpus.items()}
+            return replace(state, gpus=gpus, pretend_cgroups="")
+
+        self._store.change(edit)
 
     def count_memory(self, *, unit_bytes: int = 1, silent: bool = False) -> None:
         """Make the NVIDIA driver count memory in another way from now on; see Accounting."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError
@@ -302,8 +302,13 @@ class _Run:
         return (*specs, *(name for uid in self._uids if (name := f"{uid}.json") in held))
 
     def _differs(self) -> str:
+        before = self._bench.before
         with gpu_tools(self._bench.places) as tools:
-            return "; ".join(differences(self._bench.before, read_state(tools, self._bench.pci)))
+            now = read_state(tools, self._bench.pci)
+        # The driver turns MIG mode off after the last partition. The end of the verification turns it on.
+        if before.mig_enabled and not before.instances and now.mig_enabled is False:
+            before = replace(before, mig_enabled=False)
+        return "; ".join(differences(before, now))
 
     def _wait(self, seconds: float, why_not: Callable[[], str]) -> str:
         """Wait until there is no reason any more why something is not so; returns the last one."""
