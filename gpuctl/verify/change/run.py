@@ -65,14 +65,14 @@ def verify_changes(
     """
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):
-        return Found((result("may change", chosen),))
+        return Found((result("may-change", chosen),))
     say(f"GPU {chosen.gpu.pci} is used for claims of every kind")
     verification = _Verification(subject, chosen, say, limits or Limits(), start)
     with signals_end_it_once() as ending:
         try:
             verification.run(recorded(subject.places, [chosen.gpu]))
         except (DriverError, ClusterError, OSError) as error:
-            verification.results.append(result("the driver runs", _failure(error)))
+            verification.results.append(result("driver-runs", _failure(error)))
         finally:
             # A second Ctrl-C must not leave the machine as it is now.
             ending()
@@ -176,7 +176,7 @@ class _Verification:
                 devices = _published(driver, offered)
             except (DriverError, ClusterError) as error:
                 failed = replace(_failure(error), details=log_tails(driver))
-                self.results.append(result("the driver runs", failed))
+                self.results.append(result("driver-runs", failed))
                 return
             self.say(f"the driver offers the GPU as {len(devices)} devices")
             kinds = kinds_of(gpu, devices, no_limits=no_limits, no_passthrough=no_passthrough)
