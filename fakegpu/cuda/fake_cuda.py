@@ -87,8 +87,8 @@ class FakeCuda:
         return cls(FakeMachine.open(flag), environment)
 
     def init(self) -> None:
+        self._spoil("cuInit")
         self._begun = True
-        self._enter("cuInit")
         if not self._machine.state.driver_loaded:
             raise _error("cuInit", 100)
         self._devices = visible_devices(self._machine, self._environment, visible_nodes(self._environment))
@@ -224,16 +224,18 @@ class FakeCuda:
         self._in_context("cuCtxSynchronize")
 
     def _enter(self, call: str, pci: PciAddress | None = None) -> None:
-        """Begin a call: apply the fault rules about it."""
+        """Begin a call after cuInit: apply the fault rules about it."""
+        if not self._begun:
+            raise _error(call, 3)
+        self._spoil(call, pci)
 
+    def _spoil(self, call: str, pci: PciAddress | None = None) -> None:
         def hits(fault: CallFault) -> bool:
             # A rule about any call has a code of NVML; a GPU that hangs does it in CUDA, too.
             named = fault.call == call or (fault.call == ANY and fault.code is None)
             return named and not fault.after and fault.hits(call, pci)
 
         spoil(self._store, hits, lambda code: _error(call, code))
-        if not self._begun:
-            raise _error(call, 3)
 
     def _device(self, call: str, device: int) -> SeenDevice:
         if not 0 <= device < len(self._devices):
