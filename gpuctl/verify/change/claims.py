@@ -25,7 +25,7 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.verify.change.container import Containers, RunningContainer
 from gpuctl.verify.change.gpu_state import GpuState, GpuTools, differences, gpu_tools, read_state
 from gpuctl.verify.change.kinds import Kind, Object
-from gpuctl.verify.change.undo import PLACE
+from gpuctl.verify.change.undo import result
 from gpuctl.verify.subject import Figure
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 
@@ -111,7 +111,7 @@ class Tried:
 def try_kind(bench: Bench, kind: Kind) -> Tried:
     """Try a kind, and give everything back. Every error of it becomes a result that fails."""
     if kind.why_not:
-        return Tried(_result(kind, skipped(kind.why_not)))
+        return Tried(result(kind.name, skipped(kind.why_not)))
     run = _Run(bench, kind)
     try:
         finding = run.forwards()
@@ -124,8 +124,8 @@ def try_kind(bench: Bench, kind: Kind) -> Tried:
             finding = _failure(bench, error)
         else:
             finding = fail(finding.message, finding.way_out, (_words(error), *finding.details))
-        return Tried(_result(kind, finding), run.figures(), _words(error))
-    return Tried(_result(kind, finding), run.figures())
+        return Tried(result(kind.name, finding), run.figures(), _words(error))
+    return Tried(result(kind.name, finding), run.figures())
 
 
 class _Run:
@@ -360,10 +360,6 @@ def _words(error: Exception) -> str:
     return error.what if isinstance(error, DriverError) else f"{error}".partition("\n")[0]
 
 
-def _result(kind: Kind, finding: Finding) -> Result:
-    return Result(PLACE, kind.name, finding.status, finding.message, finding.way_out or None, finding.details)
-
-
 def _new_partitions(tools: GpuTools, pci: PciAddress, before: GpuState) -> list[str]:
     """The UUIDs of the partitions that were made since."""
     old = {one.id for one in before.instances}
@@ -418,18 +414,13 @@ def _pod(name: str) -> Object:
     }
 
 
-def tried_all(bench: Bench, kinds: Sequence[Kind]) -> tuple[list[Result], list[Figure]]:
+def try_all(bench: Bench, kinds: Sequence[Kind]) -> Iterator[Tried]:
     """Try kinds one after the other; once the GPU is not brought back, those that follow are skipped."""
-    results: list[Result] = []
-    figures: dict[str, Figure] = {}
     stuck = ""
     for kind in kinds:
         if stuck and not kind.why_not:
-            results.append(_result(kind, skipped(f"not tried: {stuck}")))
+            yield Tried(result(kind.name, skipped(f"not tried: {stuck}")))
             continue
         tried = try_kind(bench, kind)
-        results.append(tried.result)
         stuck = tried.stuck or stuck
-        for one in tried.figures:
-            figures.setdefault(one.what, one)
-    return results, list(figures.values())
+        yield tried

@@ -77,7 +77,7 @@ class Kind:
     @property
     def class_name(self) -> str:
         """The name of its DeviceClass."""
-        return f"verify-{self.name.lower().replace(' ', '-').replace('.', '-').replace('+', '-')}"
+        return f"verify-{self.name.replace('.', '-').replace('+', '-')}"
 
     def device_class(self, gpu: Gpu) -> Object:
         """The DeviceClass that selects its device of this GPU and no other."""
@@ -141,14 +141,14 @@ def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthro
         claims = 2 if number == 0 and one.most_instances > 1 else 1
         expected = Expected(one.memory_bytes, one.memory_bytes)
         attributes: dict[str, str | None] = {"type": "mig", "profile": one.name}
-        found.append(Kind(f"MIG {one.name}", "partition", attributes, expected, claims, why_not=no_mig))
+        found.append(Kind(f"mig-{one.name}", "partition", attributes, expected, claims, why_not=no_mig))
     if not profiles:
-        found.append(Kind("MIG", "partition", {"type": "mig"}, Expected(), 1, why_not=no_mig))
+        found.append(Kind("mig", "partition", {"type": "mig"}, Expected(), 1, why_not=no_mig))
     found += [
         Kind("time-slicing", "time-slicing", slices, Expected(memory), 2, "Long", why_not=no_whole),
-        Kind("MPS", "mps", mps, Expected(share_bytes=share), why_not=no_whole),
+        Kind("mps", "mps", mps, Expected(share_bytes=share), why_not=no_whole),
         Kind(
-            "memory limits",
+            "memory-limits",
             "memory-limits",
             limits,
             Expected(share_bytes=_share_bytes(devices, limits)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,11 @@ from gpuctl.doctor.check import Finding, Result, fail, skipped
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import guard
-from gpuctl.verify.change.claims import Bench, Limits, log_tails, tried_all
+from gpuctl.verify.change.claims import Bench, Limits, log_tails, try_all
 from gpuctl.verify.change.container import containers_for
 from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.kinds import kinds_of, node_config
-from gpuctl.verify.change.undo import CONTAINERS, PLACE, UndoRecord, record_path, restore, unfinished
+from gpuctl.verify.change.undo import CONTAINERS, UndoRecord, record_path, restore, result, unfinished
 from gpuctl.verify.subject import Figure, Found, Subject
 from kubeletplugin.claims.cdi.hook import IMAGE_MEMORY_HOOK
 from kubernetes_rules.pool_generations import is_complete, newest_slices
@@ -65,24 +65,20 @@ def verify_changes(
     """
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):
-        return Found((_result("may change", chosen),))
+        return Found((result("may-change", chosen),))
     say(f"GPU {chosen.gpu.pci} is used for claims of every kind")
-    results: list[Result] = []
-    figures: list[Figure] = []
-    undo = False
+    verification = _Verification(subject, chosen, say, limits or Limits(), start)
     with signals_end_it_once() as ending:
         try:
-            record = recorded(subject.places, [chosen.gpu])
-            undo = True
-            tried = _tried(subject, chosen, record, say, (limits or Limits(), start))
-            results, figures = tried
+            verification.run(recorded(subject.places, [chosen.gpu]))
         except (DriverError, ClusterError, OSError) as error:
-            results.append(_result("the driver runs", _failure(error)))
+            verification.results.append(result("driver-runs", _failure(error)))
         finally:
+            # A second Ctrl-C must not leave the machine as it is now.
             ending()
-            if undo:
-                results += restore(subject.places, say)
-    return Found(tuple(results), tuple(figures))
+            if record_path(subject.places).exists():
+                verification.results += restore(subject.places, say)
+    return Found(tuple(verification.results), tuple(verification.figures.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,57 +145,66 @@ def _forms(gpu: Gpu) -> int:
     return 2 if gpu.mig.without_reset and not gpu.mig.enabled else 1
 
 
-def _tried(
-    subject: Subject,
-    chosen: _Chosen,
-    record: UndoRecord,
-    say: Callable[[str], None],
-    given: tuple[Limits, StartProcess],
-) -> tuple[list[Result], list[Figure]]:
-    """Start the driver and try all kinds; the driver is ended at the end."""
-    (limits, start), gpu = given, chosen.gpu
-    with ExitStack() as cleanup:
-        say("start the driver on an embedded cluster")
-        folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
-        record.note_folder(folder)
-        noted = partial(record.start_noted, start)
-        cluster = cleanup.enter_context(EmbeddedCluster(times=TIMES, folder=folder, start=noted))
-        driver, why_not = _installed(subject, chosen, cluster)
-        inside = folder / CONTAINERS
-        inside.mkdir(mode=0o700)
-        containers = containers_for(subject, inside)
-        if not isinstance(containers, str):
-            cleanup.callback(containers.close)
-        try:
-            devices = _published(driver, gpu, why_not)
-        except (DriverError, ClusterError) as error:
-            failed = _failure(error)
-            return [_result("the driver runs", replace(failed, details=log_tails(driver)))], []
-        bench = Bench(subject.places, gpu, record.gpus[0], cluster, driver, containers, say, limits)
-        say(f"the driver offers the GPU as {len(devices)} devices")
-        kinds = kinds_of(gpu, devices, no_limits=why_not.limits, no_passthrough=why_not.passthrough)
-        results, figures = tried_all(bench, kinds)
-        say("end the driver")
-        return results, figures
+@dataclass(slots=True)
+class _Verification:
+    """The kinds that are tried on a GPU, and what came of them so far."""
+
+    subject: Subject
+    chosen: _Chosen
+    say: Callable[[str], None]
+    limits: Limits
+    start: StartProcess
+    results: list[Result] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def run(self, record: UndoRecord) -> None:
+        """Start the driver, try all kinds, and end the driver. Raises what its parts raise."""
+        self.say("start the driver on an embedded cluster")
+        places, gpu = self.subject.places, self.chosen.gpu
+        no_limits, no_passthrough = self._no_limits(), self._no_passthrough()
+        with ExitStack() as cleanup:
+            folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
+            record.note_folder(folder)
+            start = partial(record.start_noted, self.start)
+            cluster = cleanup.enter_context(EmbeddedCluster(times=TIMES, folder=folder, start=start))
+            driver = driver_on(places, cluster)
+            containers = containers_for(self.subject, _new_folder(folder / CONTAINERS))
+            if not isinstance(containers, str):
+                cleanup.callback(containers.close)
+            offered = node_config(gpu, memory_limits=not no_limits, passthrough=not no_passthrough)
+            try:
+                devices = _published(driver, offered)
+            except (DriverError, ClusterError) as error:
+                failed = replace(_failure(error), details=log_tails(driver))
+                self.results.append(result("driver-runs", failed))
+                return
+            self.say(f"the driver offers the GPU as {len(devices)} devices")
+            kinds = kinds_of(gpu, devices, no_limits=no_limits, no_passthrough=no_passthrough)
+            bench = Bench(places, gpu, record.gpus[0], cluster, driver, containers, self.say, self.limits)
+            for tried in try_all(bench, kinds):
+                self.results.append(tried.result)
+                for one in tried.figures:
+                    self.figures.setdefault(one.what, one)
+            self.say("end the driver")
+
+    def _no_limits(self) -> str:
+        """Why no container can be held to a memory limit here; empty if the driver may be able to."""
+        if self.subject.is_fake or IMAGE_MEMORY_HOOK.is_file():
+            return ""
+        return "gpu-memory-hook is not here: it is in the driver's image"
+
+    def _no_passthrough(self) -> str:
+        """Why the GPU cannot be given to a virtual machine; empty if it may be possible."""
+        group = iommu_group_of(self.subject.places.sysfs_root, self.chosen.gpu.pci)
+        if group is None:
+            return "no IOMMU guards the GPU"
+        others = [str(one.pci) for one in group.gpus if one.pci != self.chosen.gpu.pci]
+        return f"its IOMMU group also has {', '.join(others)}" if others else self.chosen.keeps
 
 
-@dataclass(frozen=True, slots=True)
-class _WhyNot:
-    """Why the driver is not asked for two of the forms, empty if it is."""
-
-    limits: str
-    passthrough: str
-
-
-def _installed(
-    subject: Subject, chosen: _Chosen, cluster: EmbeddedCluster
-) -> tuple[DriverProcesses, _WhyNot]:
-    """The driver's processes, not started yet, and what they cannot offer."""
-    driver = driver_on(subject.places, cluster)
-    no_limits = ""
-    if not subject.is_fake and not IMAGE_MEMORY_HOOK.is_file():
-        no_limits = "gpu-memory-hook is not here: it is in the driver's image"
-    return driver, _WhyNot(no_limits, chosen.keeps or _no_passthrough(subject.places, chosen.gpu.pci))
+def _new_folder(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path
 
 
 def driver_on(places: Places, cluster: EmbeddedCluster) -> DriverProcesses:
@@ -239,19 +244,9 @@ def _may_mount() -> bool:
     return is_host and os.geteuid() == 0
 
 
-def _no_passthrough(places: Places, pci: PciAddress) -> str:
-    """Why the GPU cannot be given to a virtual machine; empty if it may be possible."""
-    group = iommu_group_of(places.sysfs_root, pci)
-    if group is None:
-        return "no IOMMU guards the GPU"
-    others = [str(one.pci) for one in group.gpus if one.pci != pci]
-    return f"its IOMMU group also has {', '.join(others)}" if others else ""
-
-
-def _published(driver: DriverProcesses, gpu: Gpu, why_not: _WhyNot) -> tuple[Object, ...]:
-    """Start the processes, and wait until they have published the GPU; returns its devices."""
+def _published(driver: DriverProcesses, offered: Object) -> tuple[Object, ...]:
+    """Start the processes with a node configuration, and wait for what they publish; returns the devices."""
     config = driver.node.folder / "node-config.yaml"
-    offered = node_config(gpu, memory_limits=not why_not.limits, passthrough=not why_not.passthrough)
     config.write_text(yaml.safe_dump(offered))
     driver.start_plugin("--log-level", "debug")
     # Without it, shares by MPS alone fail, and their result says why.
@@ -279,7 +274,3 @@ def _failure(error: Exception) -> Finding:
     if isinstance(error, DriverError):
         return fail(error.what, error.way_out)
     return fail(f"{error}".partition("\n")[0], "see the logs below, if there are any")
-
-
-def _result(check: str, finding: Finding) -> Result:
-    return Result(PLACE, check, finding.status, finding.message, finding.way_out or None, finding.details)

@@ -36,7 +36,8 @@ from gpuctl.verify.change.gpu_state import (
 )
 from kubeletplugin.sharing.mps.mounts import unmount
 
-PLACE = "claims"
+RESTORED = "restored"
+"""The place of what restoring found."""
 CONTAINERS = "containers"
 """The folder of the containers, below that of the verification."""
 RESTORE = "gpuctl verify --restore"
@@ -155,7 +156,7 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return (_result("restored", ok("there is nothing to restore")),)
+        return (result("undone", ok("there is nothing to restore"), RESTORED),)
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}", "run this as root") from error
     undo = _read(text, path)
@@ -163,7 +164,7 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
     owner = undo.owner
     if same_boot and owner.pid != os.getpid() and _runs(owner):
         why = fail(f"the verification still runs, as process {owner.pid}", "wait for its end, or end it")
-        return (_result("restored", why),)
+        return (result("undone", why, RESTORED),)
     processes = undo.processes if same_boot else ()
     results = [_processes_ended(undo, processes, say)]
     results += [_brought_back(undo, state, say) for state in undo.gpus]
@@ -193,14 +194,15 @@ def _processes_ended(undo: Undo, processes: Iterable[Started], say: Callable[[st
             failed.append(f"{folder} cannot be removed")
     if failed:
         why = fail("something of the verification is left on this machine", f"run {RESTORE} again", failed)
-        return _result("processes ended", why)
-    return _result("processes ended", ok("no process, container or file of the verification is left"))
+        return result("processes-ended", why, RESTORED)
+    none = ok("no process, container or file of the verification is left")
+    return result("processes-ended", none, RESTORED)
 
 
 def _brought_back(undo: Undo, before: GpuState, say: Callable[[str], None]) -> Result:
     """Bring one GPU back, and look whether it is as before."""
-    check = f"GPU {before.pci} restored"
-    say(f"bring GPU {before.pci} back")
+    check, gpu = "gpu-restored", f"GPU {before.pci}"
+    say(f"bring {gpu} back")
     try:
         places, pci = _places(undo.places), PciAddress.parse(before.pci)
         if _is_fake(places):
@@ -212,9 +214,11 @@ def _brought_back(undo: Undo, before: GpuState, say: Callable[[str], None]) -> R
     except DriverError as error:
         failed, left = (error.what,), ()
     if not failed and not left:
-        return _result(check, ok("it is as it was before the verification"))
+        return result(check, ok(f"{gpu} is as it was before the verification"), RESTORED)
     way_out = f"run {RESTORE} again; if that does not help, restart the machine"
-    return _result(check, fail("it is not as it was before the verification", way_out, (*failed, *left)))
+    return result(
+        check, fail(f"{gpu} is not as it was before the verification", way_out, (*failed, *left)), RESTORED
+    )
 
 
 def _forget_cgroups(undo: Undo) -> None:
@@ -308,7 +312,6 @@ def _is_fake(places: Places) -> bool:
     return places.nvml.startswith("fake:")
 
 
-def _result(check: str, finding: Finding) -> Result:
-    return Result(
-        PLACE, check, finding.status, finding.message, finding.way_out or None, tuple(finding.details)
-    )
+def result(check: str, finding: Finding, place: str = "claims") -> Result:
+    """What one check of this part found."""
+    return Result(place, check, finding.status, finding.message, finding.way_out or None, finding.details)

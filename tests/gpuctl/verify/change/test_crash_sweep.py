@@ -20,7 +20,7 @@ from tests.gpuctl.verify.change.verifying import PLACES
 from tests.gpuctl.verify.subjects import machine_in, places_of
 
 PROJECT = Path(__file__).resolve().parents[4]
-MIG = "MIG 1g.12gb"
+MIG = "mig-1g.12gb"
 STEPS = (
     "start the driver",
     f"{MIG}: prepare claim 1",
@@ -31,9 +31,9 @@ STEPS = (
     f"{MIG}: unprepare",
     f"{MIG}: compare",
     "time-slicing: start the probe",
-    "MPS: start a second probe",
-    "MPS: unprepare",
-    "memory limits: start a second probe",
+    "mps: start a second probe",
+    "mps: unprepare",
+    "memory-limits: start a second probe",
     "passthrough: look at the kernel driver",
     "passthrough: unprepare",
     "bring GPU",
@@ -117,14 +117,14 @@ def folder() -> Iterator[Path]:
 def test_a_machine_is_brought_back_after_a_kill_at(folder: Path, step: str) -> None:
     kind, has_kind, _ = step.partition(": ")
     # Only the driver of the L4s can limit memory.
-    machine = Machine(folder, "l4-quad" if kind == "memory limits" else "gh200")
+    machine = Machine(folder, "l4-quad" if kind == "memory-limits" else "gh200")
     before = machine.state()
 
     # The kinds before the step take their time, so only that of the step is tried.
     assert machine.kill_at(step, kind if has_kind else MIG)
     said = machine.restored()
 
-    assert ": ok: it is as it was before the verification" in said, said
+    assert "is as it was before the verification" in said, said
     assert machine.state() == before
     machine.wait_until_nothing_is_left()
 
@@ -134,7 +134,7 @@ def test_at_a_signal_the_machine_is_brought_back_at_once(folder: Path, by: signa
     machine = Machine(folder, "gh200")
     before = machine.state()
 
-    assert machine.kill_at("MPS: start a second probe", "MPS", by=by)
+    assert machine.kill_at("mps: start a second probe", "mps", by=by)
 
     assert machine.state() == before
     machine.wait_until_nothing_is_left()
@@ -149,6 +149,6 @@ def test_a_restoration_that_is_killed_is_done_by_the_next_one(folder: Path) -> N
 
     said = machine.restored()
 
-    assert ": ok: it is as it was before the verification" in said, said
+    assert "is as it was before the verification" in said, said
     assert machine.state() == before
     machine.wait_until_nothing_is_left()

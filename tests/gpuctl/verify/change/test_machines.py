@@ -79,9 +79,9 @@ def hangs_at_modes(machine: FakeMachine) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "words"),
     [
-        (fails_to_create, "MIG 1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
-        (lies_about_modes, "MPS", "was set to compute mode exclusive-process but is in default"),
-        (hangs_at_modes, "MPS", "prepare did not succeed within 4 s"),
+        (fails_to_create, "mig-1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
+        (lies_about_modes, "mps", "was set to compute mode exclusive-process but is in default"),
+        (hangs_at_modes, "mps", "prepare did not succeed within 4 s"),
     ],
 )
 def test_a_fault_is_named_and_the_other_kinds_are_tried(

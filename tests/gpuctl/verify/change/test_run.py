@@ -31,16 +31,16 @@ def test_the_kinds_that_a_gpu_has_are_tried_and_the_others_say_why_not(tmp_path:
     said = {one.check: (one.status, one.message) for one in found.results}
     assert said == {
         "whole": ("ok", "the probe sees its device alone and computes; it got 9728 MiB, in plain processes"),
-        "MIG": ("skipped", "the GPU has no MIG"),
+        "mig": ("skipped", "the GPU has no MIG"),
         "time-slicing": (
             "ok",
             "the probe sees its device alone and computes; it got 64 MiB and 64 MiB, in plain processes",
         ),
-        "MPS": ("skipped", "the driver does not offer this GPU so"),
-        "memory limits": ("skipped", "needs NVIDIA driver R615"),
+        "mps": ("skipped", "the driver does not offer this GPU so"),
+        "memory-limits": ("skipped", "needs NVIDIA driver R615"),
         "passthrough": ("skipped", "no IOMMU guards the GPU"),
-        "processes ended": ("ok", "no process, container or file of the verification is left"),
-        "GPU 0000:02:01.0 restored": ("ok", "it is as it was before the verification"),
+        "processes-ended": ("ok", "no process, container or file of the verification is left"),
+        "gpu-restored": ("ok", "GPU 0000:02:01.0 is as it was before the verification"),
     }
     assert [one.what for one in found.figures] == ["prepare a whole GPU", "unprepare a whole GPU"]
     assert machine.state == before

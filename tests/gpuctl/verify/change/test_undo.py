@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Watch
 from driver.nvml.mig import Placement
 from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.undo import UndoRecord, record_path, restore, started
@@ -28,8 +27,16 @@ class Node:
         self.machine = machine_in(folder, "gh200")
         self.places = places_of(folder, self.machine)
         self.pci = self.machine.spec.slots[0].pci
+
+    def write_down(self) -> None:
+        """Write the record."""
         with gpu_tools(self.places) as tools:
             UndoRecord(self.places, [read_state(tools, self.pci)])
+
+    def change(self, job: Callable[[NvmlDevice], object]) -> None:
+        """Change the GPU by NVML."""
+        with gpu_tools(self.places) as tools:
+            tools.discovery.on_gpu(self.pci, lambda device, _watch: job(device))
 
     def state(self) -> tuple[object, ...]:
         """The state of the GPU and of its function, without what a driver counts anew."""
@@ -44,21 +51,23 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """A node with one GPU."""
-    return Node(tmp_path)
+    """A node with one GPU, which is written down."""
+    node = Node(tmp_path)
+    node.write_down()
+    return node
 
 
 def test_partitions_modes_and_time_slices_are_brought_back_once(node: Node) -> None:
     before = node.state()
+
+    def change(device: NvmlDevice) -> None:
+        device.set_compute_mode("exclusive-process")
+        device.set_persistence_mode(True)
+        device.set_mig_mode(True)
+        device.create_gpu_instance(9, Placement(4, 4))
+
+    node.change(change)
     with gpu_tools(node.places) as tools:
-
-        def change(device: NvmlDevice, _watch: Watch) -> None:
-            device.set_compute_mode("exclusive-process")
-            device.set_persistence_mode(True)
-            device.set_mig_mode(True)
-            device.create_gpu_instance(9, Placement(4, 4))
-
-        tools.discovery.on_gpu(node.pci, change)
         tools.time_slices.set(node.machine.uuid(node.pci), "Long")
     assert node.state() != before
 
@@ -67,6 +76,19 @@ def test_partitions_modes_and_time_slices_are_brought_back_once(node: Node) -> N
     assert node.state() == before
     assert not record_path(node.places).exists()
     assert node.restored() == ["ok"]
+
+
+def test_partitions_that_were_there_before_stay(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.change(lambda device: (device.set_mig_mode(True), device.create_gpu_instance(9, Placement(0, 4))))
+    node.write_down()
+    before = node.state()
+    node.change(lambda device: device.create_gpu_instance(9, Placement(4, 4)))
+    assert node.state() != before
+
+    assert node.restored() == ["ok", "ok"]
+
+    assert node.state() == before
 
 
 def test_a_gpu_gets_its_kernel_driver_back(node: Node) -> None:
@@ -85,8 +107,7 @@ def test_a_gpu_gets_its_kernel_driver_back(node: Node) -> None:
 
 
 def test_a_gpu_that_cannot_be_brought_back_keeps_the_record(node: Node) -> None:
-    with gpu_tools(node.places) as tools:
-        tools.discovery.on_gpu(node.pci, lambda device, _watch: device.set_compute_mode("prohibited"))
+    node.change(lambda device: device.set_compute_mode("prohibited"))
     node.machine.lie("set_compute_mode")
 
     found = restore(node.places, lambda _step: None)
