@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from driver.errors import ConfigError
 from driver.kube.client import KubeClient
-from gpuctl.doctor.check import Result, Status, run_checks
+from gpuctl.doctor.check import Result, Status, counted, run_checks
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import ClusterSeen
 
@@ -138,4 +138,4 @@ def _lines(one: Result, *, wide: bool) -> Iterator[str]:
 def _summary(results: Sequence[Result]) -> str:
     counts = Counter(one.status for one in results)
     numbers = ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status])
-    return f"{len(results)} checks: {numbers}"
+    return f"{counted(len(results), 'check')}: {numbers}"

@@ -81,12 +81,13 @@ def place_options(command: Command, when: str = "With --local: ") -> Command:
     ``when`` begins their helps.
     """
     for name in reversed(_FLAGS):
+        text = f"{when}{_FLAGS[name][1]}"
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             metavar=_METAVARS.get(name, "PATH"),
             envvar=f"GPU_DRA_{name.upper()}",
-            help=f"{when}{_FLAGS[name][1]}",
+            help=text[:1].upper() + text[1:],
         )(command)
     return command
 
