@@ -48,6 +48,7 @@ TAKE_LONG = (
     "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/probe/test_program.py::test_it_finds_through_the_library_what_was_spoiled",
     "tests/gpuctl/repartition/test_walk.py",
+    "tests/gpuctl/verify/test_nvml_checks.py::test_nothing_is_wrong_on_any_fake_machine",
     "tests/gpuctl/verify/test_node_checks.py::test_nothing_differs_on_any_other_fake_machine",
     "tests/gpuctl/verify/test_recording.py::test_every_machine_can_be_recorded",
     "tests/gpuctl/verify/test_recording.py::test_what_the_real_binding_answers_is_recorded",
