@@ -56,10 +56,8 @@ def demo(machine: str, kind: Literal["embedded", "real"], nvml: str, output: str
         raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
     _check_machine(machine)
     if output == "table":  # at once: the imports below take a second
-        needs = (
-            "with the idle GPUs of this machine" if is_real else f"the machine {machine}; no GPU is needed"
-        )
-        click.echo(f"starting a cluster with one node, {needs}")
+        node = "the idle GPUs of this machine" if is_real else f"the machine {machine}; no GPU is needed"
+        click.echo(f"starting a cluster with one node, {node}")
         if not is_real and has_gpu():
             click.echo(
                 "this machine has an NVIDIA GPU: `gpuctl demo --nvml real` shows the same on it, and "

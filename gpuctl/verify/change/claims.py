@@ -302,9 +302,13 @@ class _Run:
         return (*specs, *(name for uid in self._uids if (name := f"{uid}.json") in held))
 
     def _differs(self) -> str:
+        """What of the GPU is not as before, or why it cannot be read now; empty if all is as before."""
         before = self._bench.before
-        with gpu_tools(self._bench.places) as tools:
-            now = read_state(tools, self._bench.pci)
+        try:
+            with gpu_tools(self._bench.places) as tools:
+                now = read_state(tools, self._bench.pci)
+        except DriverError as error:
+            return error.what
         # The driver turns MIG mode off after the last partition. The end of the verification turns it on.
         if before.mig_enabled and not before.instances and now.mig_enabled is False:
             before = replace(before, mig_enabled=False)

@@ -133,6 +133,9 @@ def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthro
     no_whole = in_mig if gpu.mig_enabled else ""
     share = _share_bytes(devices, mps)
     memory = gpu.memory_bytes
+    # A process that is held to a limit may see that as all of the memory.
+    limited = any(matches(one, limits) for one in devices)
+    slice_memory = Expected(None if limited else memory)
     whole_memory = Expected(memory, memory and memory - (gpu.reserved_bytes or 0))
     found = [Kind("whole", "whole", whole, whole_memory, 1, why_not=no_whole)]
     profiles = () if gpu.mig is None else {one.profile.name: one.profile for one in gpu.mig.profiles}.values()
@@ -145,7 +148,7 @@ def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthro
     if not profiles:
         found.append(Kind("mig", "partition", {"type": "mig"}, Expected(), 1, why_not=no_mig))
     found += [
-        Kind("time-slicing", "time-slicing", slices, Expected(memory), 2, "Long", why_not=no_whole),
+        Kind("time-slicing", "time-slicing", slices, slice_memory, 2, "Long", why_not=no_whole),
         Kind("mps", "mps", mps, Expected(share_bytes=share), why_not=no_whole),
         Kind(
             "memory-limits",

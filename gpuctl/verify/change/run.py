@@ -60,8 +60,8 @@ def verify_changes(
 ) -> Found:
     """Try claims of every kind on one idle GPU; afterwards everything is as before.
 
-    Every problem is a result. Each step is told before it is done. ``start`` starts the driver's processes.
-    Ctrl-C and SIGTERM end it by KeyboardInterrupt, after everything was brought back.
+    Every problem is a result. Each step is announced before it is done. ``start`` starts the processes of
+    the driver. Ctrl-C and SIGTERM end it by KeyboardInterrupt, after everything was brought back.
     """
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):

@@ -149,7 +149,7 @@ def unfinished(path: Path) -> ConfigError:
 def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
     """Undo what an earlier verification left: processes, containers, folders, and the state of its GPUs.
 
-    Each step is told before it is done. The record is removed once everything is as before. Raises
+    Each step is announced before it is done. The record is removed once everything is as before. Raises
     ConfigError and StorageError for a record that cannot be found or read.
     """
     path = record_path(places)
