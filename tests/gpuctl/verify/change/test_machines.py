@@ -21,6 +21,12 @@ from tests.gpuctl.verify.subjects import machine_in, subject_of
 
 ALL_PARTITIONS = "gh200"
 """The machine on which partitions of all profiles are made."""
+DIFFERENT = (
+    *(ALL_PARTITIONS, "a30-passthrough-guest", "a30-vgpu-guest", "dgx-a100", "hgx-h100-shared-nvswitch"),
+    *("l4-quad", "l40s-vgpu-unlicensed", "t4", "vgpu-host-l40s"),
+)
+"""Machines of which no other is like another; the long variant of the tests has all machines."""
+
 VGPU_HOSTS = {"vgpu-host-a100-mdev", "vgpu-host-l40s", "vgpu-and-passthrough"}
 """Machines whose GPUs are made into vGPUs, which are left alone."""
 QUICK_LIMITS = Limits(prepare=4.0, probe=20.0, unprepare=10.0, same_again=5.0)
@@ -46,7 +52,13 @@ def without_minors(machine: FakeMachine) -> dict[str, GpuState]:
     return {str(pci): replace(gpu, minor=0) for pci, gpu in machine.state.gpus.items()}
 
 
-@pytest.mark.parametrize("name", known_machines())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give ``name`` the machines."""
+    if "name" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
+        metafunc.parametrize("name", known_machines() if is_long else DIFFERENT)
+
+
 def test_all_kinds_work_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name != ALL_PARTITIONS:
         some_of(monkeypatch, with_one_partition)
