@@ -291,7 +291,8 @@ class _Run:
         if one.get("kernel") != "ok":
             wrong.append(f"the kernel did not run: {one.get('kernel')}")
         allocated = int(one.get("allocatedBytes") or 0)
-        wrong += self._kind.expected.wrong(int(one.get("totalBytes") or 0), allocated)
+        total, under_mps = int(one.get("totalBytes") or 0), one.get("underMps")
+        wrong += self._kind.expected.wrong(total, allocated, under_mps=under_mps)
         return wrong, allocated
 
     def _left(self) -> tuple[str, ...]:

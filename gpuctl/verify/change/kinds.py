@@ -35,15 +35,24 @@ class Expected:
     """What a CUDA process sees: the memory of its device in bytes, and how much of it it can get.
 
     ``total_bytes`` is None if it says nothing, as for a share. Without ``share_bytes`` the process gets what
-    others have left, and does not try to get all of it.
+    others have left, and does not try to get all of it. ``mps`` is whether it is a client of MPS.
     """
 
     total_bytes: int | None = None
     share_bytes: int | None = None
+    mps: bool = False
 
-    def wrong(self, total_bytes: int, allocated_bytes: int) -> tuple[str, ...]:
-        """What is not as expected of the memory that a process saw and that it got."""
+    def wrong(
+        self, total_bytes: int, allocated_bytes: int, *, under_mps: bool | None = None
+    ) -> tuple[str, ...]:
+        """What is not as expected of the memory that a process saw and that it got, and of MPS.
+
+        ``under_mps`` is None if CUDA could not say whether it is under MPS.
+        """
         found = []
+        # A process that does not reach the daemon goes on without MPS, and without a word.
+        if self.mps and under_mps is False:
+            found.append("CUDA did not reach the MPS daemon, and runs without it")
         if self.total_bytes is not None:
             least, most = self.total_bytes * _TOTAL_LESS, self.total_bytes * _TOTAL_MORE
             if not least <= total_bytes <= most:
@@ -149,7 +158,7 @@ def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthro
         found.append(Kind("mig", "partition", {"type": "mig"}, Expected(), 1, why_not=no_mig))
     found += [
         Kind("time-slicing", "time-slicing", slices, slice_memory, 2, "Long", why_not=no_whole),
-        Kind("mps", "mps", mps, Expected(share_bytes=share), why_not=no_whole),
+        Kind("mps", "mps", mps, Expected(share_bytes=share, mps=True), why_not=no_whole),
         Kind(
             "memory-limits",
             "memory-limits",

@@ -93,3 +93,13 @@ def test_memory_is_compared_with_what_a_claim_has(
     expected: Expected, total: int, allocated: int, wrong: tuple[str, ...]
 ) -> None:
     assert expected.wrong(total, allocated) == wrong
+
+
+def test_a_process_that_runs_without_mps_is_not_limited_by_it() -> None:
+    expected = Expected(share_bytes=10 * GIB, mps=True)
+
+    assert expected.wrong(80 * GIB, 9 * GIB, under_mps=True) == ()
+    assert expected.wrong(80 * GIB, 9 * GIB) == ()
+    assert expected.wrong(80 * GIB, 9 * GIB, under_mps=False) == (
+        "CUDA did not reach the MPS daemon, and runs without it",
+    )
