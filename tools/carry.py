@@ -50,8 +50,8 @@ here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd -P)
 python=${PYTHON:-python3}
 found=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))') || found=none
 if [ "$found" != "@modules@" ]; then
-    echo "$0: this folder is for a Python with modules @modules@, and $python has $found." >&2
-    echo "Name another interpreter with PYTHON, or build a folder with such a Python (make carry)." >&2
+    echo "$0: this folder needs Python @version@ (@modules@), and $python is another one ($found)." >&2
+    echo "Name it with PYTHON, or build a folder for yours: make clean carry PYTHON=python3.12" >&2
     exit 2
 fi
 PYTHONPATH=$here/packages PYTHONNOUSERSITE=1
@@ -81,7 +81,9 @@ def build_folder(target: Path) -> int:
     _unpack_own_wheel(packages)
     # Names the interpreter, its version, the processor and the C library: .cpython-311-x86_64-linux-gnu.so
     modules = sysconfig.get_config_var("EXT_SUFFIX")
-    for name, text in (("gpuctl", _LAUNCHER.replace("@modules@", modules)), ("verify", _VERIFY)):
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    launcher = _LAUNCHER.replace("@modules@", modules).replace("@version@", version)
+    for name, text in (("gpuctl", launcher), ("verify", _VERIFY)):
         (target / name).write_text(text)
         (target / name).chmod(0o755)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())

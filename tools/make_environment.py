@@ -61,6 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+    if given.folder.is_symlink():
+        # --clear would empty the folder that it leads to, which is another checkout's.
+        print(
+            f"{given.folder} is a link to {given.folder.readlink()}: remove the link, or make the"
+            " environment there",
+            file=sys.stderr,
+        )
+        return 1
     progress = Progress()
     progress.step(f"making the environment in {given.folder}; once, and it takes a minute or two")
     steps = with_uv(uv, given.folder, given.python) if uv else with_pip(given.folder, given.python)

@@ -202,12 +202,13 @@ def load_machine(machine: str) -> MachineSpec:
     """
     shipped = MACHINES / f"{machine}.yaml"
     path = shipped if machine in known_machines() else Path(machine)
+    way_out = f"name a machine file, or one of {', '.join(known_machines())}"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"there is no machine {machine!r}: {error.strerror}",
-            f"name a machine file, or one of {', '.join(known_machines())}",
+            f"name {path / 'machine.yaml'}" if (path / "machine.yaml").is_file() else way_out,
         ) from error
     return _parsed(path, text)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     "--nvml",
     metavar="NVML",
     default="",
+    show_default=False,
     help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
 )
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")

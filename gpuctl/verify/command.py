@@ -59,10 +59,10 @@ def verify(
     from gpuctl.doctor.inside.places import read_places
     from gpuctl.verify.reading import missing, node_of, read_subject
 
+    if restore and (to or record or may_change):
+        raise click.UsageError("--restore only restores: leave out --to, --record and --may-change")
     for path in (to, record):
-        # Now, not after minutes: nothing is overwritten.
-        if path is not None and path.exists():
-            raise click.UsageError(f"{path} exists already: name a new one")
+        _check_new(path)
     configure("error")  # the code of the driver's processes logs what it reads
     given = read_places(places, ())
     if restore:
@@ -84,6 +84,16 @@ def verify(
     _print(report, output, to)
     if not report.holds:
         click.get_current_context().exit(1)
+
+
+def _check_new(path: Path | None) -> None:
+    """Refuse a path that cannot be written: now, not after minutes."""
+    if path is None:
+        return
+    if path.exists():
+        raise click.UsageError(f"{path} exists already: name a new one")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{path.parent} is not a folder: make it first")
 
 
 def _verified(subject: Subject, *, may_change: bool) -> Found:

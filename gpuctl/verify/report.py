@@ -23,6 +23,7 @@ _LEAST_HOST_NAME = 3
 """A shorter name of a host, such as ``a``, is part of too many words to be looked for."""
 
 _ASK = ": please send the report, as docs/verify.md describes"
+_FAKE = ", which is fake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class Report:
     seconds: float
     results: tuple[Result, ...]
     figures: tuple[Figure, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was changed although it was asked for, since somebody uses the GPUs."""
+        return any(one.check == "may-change" and one.status == "fail" for one in self.results)
 
     @property
     def holds(self) -> bool:
@@ -150,9 +156,12 @@ def _figure_line(figure: Figure) -> str:
 
 
 def _verdict(report: Report) -> str:
+    if report.refused:
+        return "the machine was left as it is: what would have been changed was not verified"
     warns = any(one.status == "warn" for one in report.results)
     holds = "everything holds" if report.holds else "not everything holds"
-    return f"{holds} on this machine{', with warnings' if report.holds and warns else ''}{_ASK}"
+    warnings = ", with warnings" if report.holds and warns else ""
+    return f"{holds} on this machine{warnings}{_FAKE if report.fake else _ASK}"
 
 
 def markdown_row(report: Report) -> str:
@@ -162,7 +171,8 @@ def markdown_row(report: Report) -> str:
     counts = Counter(one.status for one in report.results)
     checks = ", ".join(f"{counts[word]} {word}" for word in get_args(Status) if counts[word])
     kinds = [one.check for one in report.results if one.place == "claims" and one.status in ("ok", "warn")]
-    wrong = [one.check for one in report.results if one.status == "fail"]
+    failed = [one.check for one in report.results if one.status == "fail"]
+    wrong = [one for one in failed if one != "may-change"]
     cells = (
         f"{models}{' (fake)' if report.fake else ''}",
         driver,

@@ -114,3 +114,22 @@ def test_a_step_that_fails_ends_it_with_what_pip_said(tmp_path: Path, log: Path)
     assert "Downloading click-8.5.1-py3-none-any.whl" in done.stdout
     assert "failed with exit code 7" in done.stderr
     assert len(log.read_text().splitlines()) == 2
+
+
+def test_an_environment_that_is_a_link_to_another_one_is_not_emptied(tmp_path: Path, log: Path) -> None:
+    python = stand_in(tmp_path, log)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "venv").symlink_to(tmp_path / "theirs")
+
+    done = subprocess.run(
+        command(tmp_path, python),
+        cwd=ROOT,
+        env=without_uv(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "is a link to" in done.stderr
+    assert not log.exists()

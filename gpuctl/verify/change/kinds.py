@@ -175,7 +175,7 @@ def _offered(kind: Kind, devices: Sequence[Object]) -> Kind:
     """The kind, with a reason only if none of the devices is of it."""
     if any(matches(device, kind.attributes) for device in devices):
         return replace(kind, why_not="")
-    return replace(kind, why_not=kind.why_not or "the driver does not offer this GPU so")
+    return replace(kind, why_not=kind.why_not or "the driver does not offer this GPU in this form")
 
 
 def matches(device: Object, attributes: Mapping[str, str | None]) -> bool:

@@ -66,7 +66,7 @@ def verify_changes(
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):
         return Found((result("may-change", chosen),))
-    say(f"GPU {chosen.gpu.pci} is used for claims of every kind")
+    say(f"try claims of every kind on GPU {chosen.gpu.pci}")
     verification = _Verification(subject, chosen, say, limits or Limits(), start)
     with signals_end_it_once() as ending:
         try:

@@ -140,7 +140,11 @@ def record_path(places: Places) -> Path:
 
 
 def unfinished(path: Path) -> ConfigError:
-    """The error for a record that was not undone."""
+    """The error for a record that was not undone, or whose verification still runs."""
+    with suppress(OSError, ConfigError):
+        owner = _read(path.read_bytes(), path).owner
+        if owner.pid != os.getpid() and _runs(owner):
+            return ConfigError(f"another verification runs, as process {owner.pid}", "wait for its end")
     return ConfigError(
         f"an earlier verification was not undone, as {path} says", f"run {RESTORE} with the same flags"
     )

@@ -148,7 +148,7 @@ def find_permissions(subject: Subject, deadline_seconds: float = DEADLINE_SECOND
         finding = fail if needs else warn
         way_out = "run this as root of the node, or in a privileged container"
         return finding(words, way_out, [*lines, *rest])
-    return ok(f"NVML refuses to {user} no call that only reads", rest)
+    return ok(f"{user} may make every call of NVML that only reads", rest)
 
 
 def _user() -> tuple[str, bool]:

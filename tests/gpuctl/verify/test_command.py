@@ -73,6 +73,21 @@ def test_a_file_or_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None
         assert "exists already" in ran.stderr
 
 
+def test_what_cannot_be_written_is_refused_before_anything_is_checked(tmp_path: Path) -> None:
+    for flag in ("--to", "--record"):
+        ran = verify("--nvml", f"fake:{MACHINE}", flag, str(tmp_path / "missing" / "report"))
+
+        assert ran.exit_code == 2
+        assert "make it first" in ran.stderr
+
+
+def test_restoring_takes_no_other_option(tmp_path: Path) -> None:
+    ran = verify("--restore", "--to", str(tmp_path / "report"))
+
+    assert ran.exit_code == 2
+    assert "--restore only restores" in ran.stderr
+
+
 def test_the_row_for_the_documentation_is_one_line(machine: FakeMachine) -> None:
     ran = verify(*nvml_of(machine), "-o", "markdown")
 

@@ -59,6 +59,13 @@ def test_the_row_has_as_many_cells_as_the_table_of_the_documentation() -> None:
 def test_the_verdict_says_whether_everything_holds() -> None:
     well = replace(REPORT, results=REPORT.results[:2])
 
+    refused = replace(well, results=(*well.results, Result("claims", "may-change", "fail", "it is in use")))
+
     assert picture(REPORT, "").splitlines()[-1].startswith("not everything holds on this machine")
+    assert picture(replace(well, fake=True), "").splitlines()[-1] == (
+        "everything holds on this machine, which is fake"
+    )
+    assert picture(refused, "").splitlines()[-1].startswith("the machine was left as it is")
+    assert "may-change" not in markdown_row(refused)
     assert picture(well, "").splitlines()[-1].startswith("everything holds on this machine: please")
     assert "make a partition: 312 ms (the fake: 20 ms)" in picture(well, "")

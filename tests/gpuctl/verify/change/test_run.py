@@ -36,7 +36,7 @@ def test_the_kinds_that_a_gpu_has_are_tried_and_the_others_say_why_not(tmp_path:
             "ok",
             "the probe sees its device alone and computes; it got 64 MiB and 64 MiB, in plain processes",
         ),
-        "mps": ("skipped", "the driver does not offer this GPU so"),
+        "mps": ("skipped", "the driver does not offer this GPU in this form"),
         "memory-limits": ("skipped", "needs NVIDIA driver R615"),
         "passthrough": ("skipped", "no IOMMU guards the GPU"),
         "processes-ended": ("ok", "no process, container or file of the verification is left"),

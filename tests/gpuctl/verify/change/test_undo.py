@@ -143,7 +143,7 @@ def test_nothing_is_verified_or_restored_beside_a_verification_that_runs(tmp_pat
         text["owner"] = asdict(started(other.pid))
         record_path(places).write_text(json.dumps(text))
 
-        with pytest.raises(ConfigError, match="--restore"):
+        with pytest.raises(ConfigError, match=f"another verification runs, as process {other.pid}"):
             UndoRecord(places, [])
         (refused,) = restore(places, lambda _step: None)
 
