@@ -94,7 +94,7 @@ class NvmlDouble:
         """Begin anew: nothing is set, nothing was told, nothing is allocated, nothing is spoiled."""
         self.record_file.write_text("")
         self.record_file.chmod(0o666)
-        for file in (self.files / "used", *(self.files / "faults").iterdir()):
+        for file in (self.files / "used", self.files / "modes", *(self.files / "faults").iterdir()):
             file.unlink(missing_ok=True)
 
     def record(self) -> tuple[Told, ...]:

@@ -5,6 +5,7 @@
  *   record   what it was told, in order: nanoseconds since boot, process, "set", "get", "lied" or "gone",
  *            UUID, return code, soft, hard, inode of the cgroup's folder, path. What is set follows from it
  *            alone: a process that is killed has set it or not
+ *   modes    compute modes that were set, a line for each: UUID, number. The last one of a GPU holds
  *   used     what a test says that programs have allocated: UUID, bytes, path
  *   faults/CALL  "fail CODE", "once CODE" fails the next call alone, "hang" while the file is there, or "lie":
  *            says yes and does nothing, and another thing each time that it is asked something.
@@ -316,9 +317,30 @@ int nvmlDeviceGetMinorNumber(gpu_t *gpu, unsigned int *into) {
 int nvmlDeviceGetBrand(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 14, __func__); }
 int nvmlDeviceGetArchitecture(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 8, __func__); }
 int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
-int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
 int nvmlDeviceGetPersistenceMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
 int nvmlDeviceIsMigDeviceHandle(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
+
+int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) {
+    char uuid[96];
+    unsigned int mode, last = 0;
+    if (known(gpu) != SUCCESS) return known(gpu);
+    FILE *file = opened("modes", "r");
+    while (file != NULL && fscanf(file, "%95s %u", uuid, &mode) == 2)
+        if (strcmp(uuid, gpu->uuid) == 0) last = mode;
+    if (file != NULL) fclose(file);
+    return number(gpu, into, last, __func__);
+}
+
+int nvmlDeviceSetComputeMode(gpu_t *gpu, unsigned int mode) {
+    int code = asked(gpu, __func__);
+    if (code == SUCCESS && geteuid() != 0) code = NO_PERMISSION;
+    if (code != SUCCESS || lie) return code;
+    FILE *file = opened("modes", "a");
+    if (file == NULL) abort();
+    fprintf(file, "%s %u\n", gpu->uuid, mode);
+    fclose(file);
+    return SUCCESS;
+}
 
 int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned int *current, unsigned int *pending) {
     *current = *pending = 0;
