@@ -91,7 +91,8 @@ class FakeCuda:
         self._begun = True
         if not self._machine.state.driver_loaded:
             raise _error("cuInit", 100)
-        self._devices = visible_devices(self._machine, self._environment, visible_nodes(self._environment))
+        spec, state, nodes = self._machine.spec, self._machine.state, visible_nodes(self._environment)
+        self._devices = visible_devices(spec, state, self._environment, nodes)
         if not self._devices:
             raise _error("cuInit", 100)
         self._join_mps()

@@ -7,9 +7,44 @@ from dataclasses import dataclass
 
 from driver.nvml.mig import partition_name
 from fakegpu.machine.capabilities import partition_nodes
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_state import mig_devices
+from fakegpu.machine.spec import MachineSpec
+from fakegpu.machine.state import MachineState
 from fakegpu.memory.cuda import Place
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDevice:
+    """A device of a machine, and the device nodes that a process needs to see it.
+
+    ``uuid`` is None for a GPU in MIG mode: it is no device, but has a number among the GPUs.
+    """
+
+    uuid: str | None
+    name: str
+    place: Place
+    nodes: tuple[str, ...]
+
+
+def machine_devices(spec: MachineSpec, state: MachineState) -> Iterator[MachineDevice]:
+    """All devices in CUDA's order; the MIG devices of a GPU follow the GPU."""
+    product = spec.product
+    for pci in state.listed():
+        gpu = state.gpus[pci]
+        if gpu.lost:
+            continue
+        uuid, node = spec.board_uuid(pci, gpu.board), f"/dev/nvidia{gpu.minor}"
+        yield MachineDevice(None if gpu.mig.enabled else uuid, product.name, Place(pci), (node,))
+        if not gpu.mig.enabled or product.mig is None:
+            continue
+        for one in mig_devices(product.mig, gpu.mig, uuid):
+            gi, ci = one.gpu_instance_id, one.compute_instance_id
+            instance = gpu.mig.instance(gi)
+            if instance is None:
+                continue
+            profile = partition_name(product.mig.profile(instance.profile_id), one.compute_instance_slices)
+            nodes = (node, *partition_nodes(gpu.minor, gi, ci))
+            yield MachineDevice(one.uuid, f"{product.name} MIG {profile}", Place(pci, gi, ci), nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +63,31 @@ class SeenDevice:
 
 
 def visible_devices(
-    machine: FakeMachine, environment: Mapping[str, str], nodes: frozenset[str] | None
+    spec: MachineSpec,
+    state: MachineState,
+    environment: Mapping[str, str],
+    nodes: frozenset[str] | None,
 ) -> tuple[SeenDevice, ...]:
     """The devices in the order of their ordinals; ``nodes`` are the device nodes, None for all.
 
     A process sees one MIG device at most, and no whole GPU beside it (MIG user guide, device enumeration).
     """
-    seen = tuple(_with_nodes(machine, nodes))
+    seen = tuple(_with_nodes(spec, state, nodes))
     chosen = _chosen(seen, environment.get("CUDA_VISIBLE_DEVICES"))
     partitions = [one for one in chosen if one.is_mig]
     return tuple(partitions[:1] or chosen)
 
 
-def _with_nodes(machine: FakeMachine, nodes: frozenset[str] | None) -> Iterator[SeenDevice]:
+def _with_nodes(spec: MachineSpec, state: MachineState, nodes: frozenset[str] | None) -> Iterator[SeenDevice]:
     """All devices whose device nodes are there."""
-    product = machine.spec.product
-    index = -1
-    for pci in machine.state.listed():
-        gpu = machine.state.gpus[pci]
-        if gpu.lost or (nodes is not None and f"/dev/nvidia{gpu.minor}" not in nodes):
+    index, last = -1, None
+    for one in machine_devices(spec, state):
+        if nodes is not None and not nodes.issuperset(one.nodes):
             continue
-        index += 1
-        if not gpu.mig.enabled:
-            yield SeenDevice(machine.uuid(pci), product.name, Place(pci), index)
-            continue
-        if product.mig is None:
-            continue
-        for one in mig_devices(product.mig, gpu.mig, machine.uuid(pci)):
-            gi, ci = one.gpu_instance_id, one.compute_instance_id
-            instance = gpu.mig.instance(gi)
-            needed = partition_nodes(gpu.minor, gi, ci)
-            if instance is None or (nodes is not None and not nodes.issuperset(needed)):
-                continue
-            profile = partition_name(product.mig.profile(instance.profile_id), one.compute_instance_slices)
-            yield SeenDevice(one.uuid, f"{product.name} MIG {profile}", Place(pci, gi, ci), index)
+        index += one.place.pci != last
+        last = one.place.pci
+        if one.uuid is not None:
+            yield SeenDevice(one.uuid, one.name, one.place, index)
 
 
 def _chosen(seen: tuple[SeenDevice, ...], text: str | None) -> tuple[SeenDevice, ...]:

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fakegpu.driver_files.elf_library import elf_library
+from fakegpu.cuda.compiled import with_devices
+from fakegpu.driver_files.elf_library import LIBRARY_FOLDER, elf_library
 from fakegpu.machine.capabilities import null_device
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.listing import SMI, list_lines
 
-LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 CALL_LOG = "var/log/nvidia-calls.log"
 """Below the driver root: a line for each run of one of its programs, with name and arguments."""
 
@@ -58,7 +58,12 @@ class ContainerView:
 
 
 def build_driver_root(
-    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, view: ContainerView | None = None
+    folder: Path,
+    machine: FakeMachine,
+    *,
+    cdi_hook: bool = False,
+    view: ContainerView | None = None,
+    libcuda: bytes | None = None,
 ) -> Path:
     """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
 
@@ -67,10 +72,11 @@ def build_driver_root(
     If the machine's state is in a file, nvidia-smi and nvidia-cuda-mps-control also change it
     (fakegpu.smi.program, fakegpu.mps.program); otherwise, and in containers without that file, they refuse.
     With ``view`` the programs are for containers, and change the machine there. ``cdi_hook`` adds
-    nvidia-cdi-hook.
+    nvidia-cdi-hook. ``libcuda`` is a compiled library (``fakegpu.cuda.compiled``), with which programs use
+    the machine's devices, also in containers; without it libcuda has no code, as the other libraries.
     """
     build_device_nodes(folder, machine, view)
-    build_driver_files(folder, machine, cdi_hook=cdi_hook, view=view)
+    build_driver_files(folder, machine, cdi_hook=cdi_hook, view=view, libcuda=libcuda)
     return folder
 
 
@@ -83,10 +89,18 @@ def build_device_nodes(folder: Path, machine: FakeMachine, view: ContainerView |
 
 
 def build_driver_files(
-    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, view: ContainerView | None = None
+    folder: Path,
+    machine: FakeMachine,
+    *,
+    cdi_hook: bool = False,
+    view: ContainerView | None = None,
+    libcuda: bytes | None = None,
 ) -> None:
     """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
+    if libcuda is not None:
+        library = folder / LIBRARY_FOLDER / f"libcuda.so.{machine.state.driver_version}"
+        library.write_bytes(with_devices(libcuda, folder, machine.spec, machine.state))
     flag = view.machine if view else machine.flag
     if flag is not None:
         (folder / LIBRARY_FOLDER / MACHINE_FILE).write_text(f"{flag}\n")

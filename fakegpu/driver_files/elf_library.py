@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import struct
 
+LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
+"""Where the libraries of a fake machine are below its driver root."""
+
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 _HEADER, _SEGMENT, _SECTION, _ENTRY, _SYMBOL = 64, 56, 64, 16, 24
 _SHARED, _CURRENT = 3, 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.cuda.compiled import rewrite_devices
 from fakegpu.machine.capabilities import update_capabilities
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.machine.state import MachineState, StateStore
@@ -26,15 +27,16 @@ def change_with_partitions(
 
 
 def show_partitions(spec: MachineSpec, before: MachineState, after: MachineState) -> None:
-    """Make capability files and nvidia-smi's list show the new state, below all of its driver roots."""
+    """Make capability files, nvidia-smi's list and libcuda below all driver roots show the new state."""
     update_capabilities(before, after)
     if any(_listed(before, pci) != _listed(after, pci) for pci in after.gpus):
         for root in filter(Path.is_dir, map(Path, after.driver_roots)):
             rewrite_list(root, spec, after)
+            rewrite_devices(root, spec, after)
 
 
 def _listed(state: MachineState, pci: PciAddress) -> object:
-    """Everything that nvidia-smi's lines about a GPU depend on."""
+    """Everything that nvidia-smi's lines about a GPU and libcuda's depend on."""
     gpu = state.gpus[pci]
     instances = tuple(one for one in gpu.mig.instances if one.compute_instances)
-    return gpu.minor, gpu.board, gpu.present, instances
+    return gpu.minor, gpu.board, gpu.present, gpu.mig.enabled, instances

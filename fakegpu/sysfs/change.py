@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
+from fakegpu.cuda.compiled import rewrite_devices
 from fakegpu.machine.capabilities import null_device
 from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.machine.spec import MachineSpec
@@ -135,6 +136,7 @@ def _update_device_files(root: Path, before: Node, after: Node) -> None:
     # A GPU gets another minor only when the NVIDIA driver is bound to it again.
     if was.keys() != now.keys():
         rewrite_list(root, after.spec, after.machine)
+        rewrite_devices(root, after.spec, after.machine)
 
 
 def _write(path: Path, text: str) -> None:

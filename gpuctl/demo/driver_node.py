@@ -19,6 +19,7 @@ from envtest.client.layout import NodeLayout
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.client.waiting import wait_until
 from envtest.cluster import Cluster, Process
+from fakegpu.cuda.compiled import compiled_libcuda
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
@@ -198,7 +199,9 @@ class DriverNode(DriverProcesses):
         named = machine if machine in known_machines() else Path(machine).resolve()
         nvml = f"fake:{named}@{folder / 'state.json'}"
         fake = FakeMachine.open(nvml)
-        build_driver_root(folder / "driver", fake)
+        # A real container runs real programs, which load libcuda.
+        libcuda = compiled_libcuda() if cluster.has_rights else None
+        build_driver_root(folder / "driver", fake, libcuda=libcuda)
         build_sysfs(folder, fake)
         if not cluster.has_rights and knows_limits(fake.state.driver_version):
             fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones

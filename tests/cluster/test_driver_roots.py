@@ -19,7 +19,8 @@ import pytest
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.real.cluster import RealCluster
-from fakegpu.driver_files.driver_root import LIBRARY_FOLDER, build_driver_root
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, wait_running

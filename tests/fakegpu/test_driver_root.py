@@ -15,11 +15,11 @@ from fakegpu.driver_files.driver_root import (
     CALL_LOG,
     CDI_HOOK,
     CONTROL_NODES,
-    LIBRARY_FOLDER,
     STUBS,
     build_driver_root,
     build_sysfs,
 )
+from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 

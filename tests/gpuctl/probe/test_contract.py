@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import CudaError
+from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.cuda.fake_cuda import FakeCuda
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
-from tests.cuda_library.library import WITHOUT_V2, CudaDouble, compile_cuda, partition, whole_gpus
+from tests.cuda_library.library import WITHOUT_V2, CudaDouble, partition, whole_gpus
 from tests.gpuctl.probe.contract import CLAUSES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ MIG = "MIG-11111111-2222-3333-4444-555555555555"
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_cuda(tmp_path_factory.mktemp("library") / "cuda.so")
+    return compile_libcuda(tmp_path_factory.mktemp("library") / "cuda.so")
 
 
 def h100() -> FakeMachine:
@@ -62,7 +63,7 @@ def test_the_binding_keeps_the_contract(
 
 @needs.GCC
 def test_an_old_library_gives_the_uuids_of_gpus(tmp_path: Path) -> None:
-    old = compile_cuda(tmp_path / "old.so", WITHOUT_V2)
+    old = compile_libcuda(tmp_path / "old.so", WITHOUT_V2)
     cuda = LibCuda(str(CudaDouble.lay(tmp_path / "old", whole_gpus(h100()), old).library))
     cuda.init()
     assert cuda.uuid(cuda.device(0)) == h100().uuid(h100().pci(0))

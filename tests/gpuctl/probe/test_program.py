@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.__main__ import main
 from gpuctl.probe.answer import Answer, NoAnswer, ask_probe
 from gpuctl.probe.run import LEAST_CHUNK_BYTES, USUAL_BYTES
 from tests import needs
-from tests.cuda_library.library import CudaDouble, compile_cuda, whole_gpus
+from tests.cuda_library.library import CudaDouble, whole_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_a_wrong_sum_is_found(node: Node) -> None:
 
 @needs.GCC
 def test_it_finds_through_the_library_what_was_spoiled(node: Node, tmp_path: Path) -> None:
-    library = compile_cuda(tmp_path / "cuda.so")
+    library = compile_libcuda(tmp_path / "cuda.so")
     double = CudaDouble.lay(tmp_path / "root", whole_gpus(node.machine), library)
     path = str(double.library)
     double.allow(10 * GIB)

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from driver.roots.places import LIBRARY_FOLDERS
+from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.doctor.inside.places import Places
 from gpuctl.probe.cuda import LIBRARY
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR
 from tests import needs
-from tests.cuda_library.library import CudaDouble, compile_cuda, whole_gpus
+from tests.cuda_library.library import CudaDouble, whole_gpus
 from tests.driver.nvml.c_library import unload
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.verify.subjects import machine_in, places_of
@@ -32,7 +33,7 @@ MACHINE = "l4-quad"
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """NVML and libcuda."""
     folder = tmp_path_factory.mktemp("libraries")
-    return compile_nvml(folder / "nvml.so"), compile_cuda(folder / "cuda.so")
+    return compile_nvml(folder / "nvml.so"), compile_libcuda(folder / "cuda.so")
 
 
 class Node:

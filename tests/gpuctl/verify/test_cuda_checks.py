@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.roots.places import LIBRARY_FOLDERS
+from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Result, run_checks
@@ -18,7 +19,7 @@ from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.checks.cuda_checks import cuda_checks
 from gpuctl.verify.subject import Subject
 from tests import needs
-from tests.cuda_library.library import CudaDouble, compile_cuda, whole_gpus
+from tests.cuda_library.library import CudaDouble, whole_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,7 +117,7 @@ def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(
 @needs.GCC
 def test_libcuda_below_a_driver_root_is_loaded_with_what_it_loads_itself(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    double = node.with_libcuda(compile_cuda(tmp_path / "cuda.so"))
+    double = node.with_libcuda(compile_libcuda(tmp_path / "cuda.so"))
     (double.files / "compiler").write_text(COMPILER)
     folder = double.library.parent
     # Another system's libc, which this machine's programs must not load.
@@ -138,6 +139,6 @@ def test_libcuda_below_a_driver_root_is_loaded_with_what_it_loads_itself(tmp_pat
 )
 def test_what_the_library_gets_wrong_is_named(tmp_path: Path, spoiled: str, words: str, message: str) -> None:
     node = Node(tmp_path)
-    node.with_libcuda(compile_cuda(tmp_path / "cuda.so")).spoil(spoiled, words)
+    node.with_libcuda(compile_libcuda(tmp_path / "cuda.so")).spoil(spoiled, words)
     found = node.result(cuda="real")
     assert (found.status, found.message) == ("fail", f"{node.machine.pci(0)}: {message}")

@@ -4,6 +4,9 @@
 For each node this makes a pod like the plugin's: in the driver's namespace, with the label, program name,
 flag and port of the chart, in the node's network. A request to that pod's port reaches the plugin.
 
+``image``: the driver's image of this checkout on all nodes, by the name that examples have for it. The embedded
+cluster has no images.
+
 ``nic``: another DRA driver, for network cards, on the first node.
 
 ``upgrades``: replacing the driver of a node while it serves. The program ``scenario-upgrade`` asks for that
@@ -27,15 +30,20 @@ from envtest.client.api import Object
 from envtest.client.errors import ClusterError
 from envtest.client.waiting import wait_for
 from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
+from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
 from tools.scenarios.places.network_cards import begin_cards
 from tools.scenarios.places.projection import config_file
 from tools.scenarios.programs import REPLACED, upgrade_socket
+from tools.testbed.driver_image import IMAGE, driver_image
+
+DRIVERS_IMAGE = "localhost/gpu-dra:0.1.0"
+"""The name of the driver's image in examples and in the manifests."""
 
 _PLUGIN = "gpu-dra-kubeletplugin"
 # The label of the plugin's pods in the chart and the manifests.
 _LABEL = "app.kubernetes.io/name"
-_IMAGE = "busybox:1.37"
+_BUSYBOX = "busybox:1.37"
 _ACCOUNT = f"/api/v1/namespaces/{DRIVER_NAMESPACE}/serviceaccounts/default"
 _SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
 
@@ -77,7 +85,7 @@ def _pod(node: str, program: Path, port: int) -> Object:
     """The pod in place of a node's plugin; its program is a script that waits."""
     container = {
         "name": "kubeletplugin",
-        "image": _IMAGE,
+        "image": _BUSYBOX,
         "command": [f"/opt/gpu-dra/{_PLUGIN}"],
         "args": [f"--metrics-addr=:{port}"],
         "ports": [{"name": "metrics", "containerPort": port}],
@@ -97,6 +105,13 @@ def _pod(node: str, program: Path, port: int) -> Object:
         "metadata": {"name": _pod_name(node), "namespace": DRIVER_NAMESPACE, "labels": {_LABEL: _PLUGIN}},
         "spec": spec,
     }
+
+
+def _begin_image(cluster: Cluster, _drivers: Sequence[DriverNode], _cleanup: ExitStack) -> None:
+    """Load the image, which is built first if it is not in the cache."""
+    if isinstance(cluster, RealCluster):
+        cluster.import_image(driver_image())
+        cluster.tag_image(IMAGE, DRIVERS_IMAGE)
 
 
 class _NodeUpgrade:
@@ -171,6 +186,7 @@ def _no_flags(_driver: DriverNode) -> tuple[str, ...]:
 
 
 NEEDS: Mapping[str, Need] = {
+    "image": Need(_no_flags, _begin_image),
     "metrics": Need(_metrics_flags, _begin_metrics),
     "nic": Need(_no_flags, begin_cards),
     "upgrades": Need(_no_flags, _begin_upgrades),

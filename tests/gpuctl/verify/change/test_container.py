@@ -16,7 +16,8 @@ import pytest
 
 from driver.errors import NodeIncomplete
 from driver.roots.root import Root
-from fakegpu.driver_files.driver_root import LIBRARY_FOLDER, build_driver_root
+from fakegpu.driver_files.driver_root import build_driver_root
+from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo import watchdog
 from gpuctl.verify.change import runc

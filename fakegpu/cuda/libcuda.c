@@ -1,13 +1,18 @@
-/* Stands in for libcuda.so.1: devices that a file describes, and one kernel, which it computes itself.
+/* Stands in for libcuda.so.1: devices that a text describes, and one kernel, which it computes itself.
  *
- * The files lie in the folder "cuda-double" beside the library:
- *   machine      the CUDA version as cuDriverGetVersion gives it, then a line for each device: UUID of the GPU,
- *                UUID of the device (another one for a MIG device), compute capability, bytes, name
+ * The text is the end of the library's own file, which the dynamic linker does not read: in a container the
+ * library has no other file. Behind the text are its length, eight hexadecimal digits, and END_MARK. It has
+ *   the CUDA version as cuDriverGetVersion gives it, a space, and a folder that may have the device nodes, too
+ *   a line for each device and each GPU in MIG mode: UUID of the GPU, UUID of the device ("-" for a GPU in MIG
+ *   mode), compute capability, bytes, the device nodes that a process needs to see it ("-" for none), name
+ * If there is a folder "cuda-double" beside the library, these files in it hold:
+ *   machine      the text, instead of the one in the library
  *   free         how many bytes of each device this process can have; without it, all
  *   compiler     the library that it loads to compile PTX; without it, it needs none
  *   faults/CALL  "fail CODE", "once CODE" for the next call alone, "hang" while the file is there, or "lie":
  *                kernels compute wrongly, memory is twice as large
- * Memory of a device is memory of the process, which is taken as it is written to.
+ * Memory of a device is memory of the process, which is taken as it is written to. What others have of a device
+ * is not known. With CUDA_MPS_PIPE_DIRECTORY the process is a client of the fake MPS daemon (fakegpu/mps).
  * With -DCUDA_H='"…/cuda.h"' the compiler compares all functions with those of NVIDIA's header. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 #ifdef CUDA_H
@@ -35,29 +42,36 @@ enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY 
        CUDA_ERROR_NOT_INITIALIZED = 3, CUDA_ERROR_NO_DEVICE = 100, CUDA_ERROR_INVALID_DEVICE = 101,
        CUDA_ERROR_INVALID_CONTEXT = 201, CUDA_ERROR_INVALID_PTX = 218,
        CUDA_ERROR_JIT_COMPILER_NOT_FOUND = 221, CUDA_ERROR_NOT_FOUND = 500,
-       CUDA_ERROR_ILLEGAL_ADDRESS = 700, CUDA_ERROR_UNKNOWN = 999 };
+       CUDA_ERROR_ILLEGAL_ADDRESS = 700, CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
+       CUDA_ERROR_MPS_MAX_CLIENTS_REACHED = 808, CUDA_ERROR_UNKNOWN = 999 };
 #endif
 
-enum { MOST_DEVICES = 16, MOST_CHUNKS = 256, THREADS = 1024 };
+enum { MOST_DEVICES = 128, MOST_CHUNKS = 256, THREADS = 1024, MOST_TEXT = 1 << 16, END_LENGTH = 8 };
 enum { MAJOR = 75, MINOR = 76, UNDER_MPS = 133 };
 #define ENTRY "gpu_dra_probe"
+#define END_MARK "DEVICES\n"
 
-typedef struct { uint8_t gpu[16], device[16]; int major, minor; size_t bytes, used; char name[128]; } device_t;
+/* "index" is the number of the GPU among those that are seen. */
+typedef struct {
+    uint8_t gpu[16], device[16];
+    int index, major, minor;
+    size_t bytes, limit, used;
+    char uuid[64], name[128];
+} device_t;
 typedef struct { char *address; size_t bytes; int device; } chunk_t;
 
-static char folder[PATH_MAX];
-static int version, count, begun, current = -1, contexts[MOST_DEVICES];
+static char library[PATH_MAX], folder[PATH_MAX];
+static int version, count, begun, daemon_socket = -1, current = -1, contexts[MOST_DEVICES];
 static device_t devices[MOST_DEVICES];
 static chunk_t chunks[MOST_CHUNKS];
 static char *module;
 
 __attribute__((constructor)) static void find_folder(void) {
     Dl_info found;
-    char library[PATH_MAX];
     /* It may have been loaded through a link. */
     if (!dladdr(&count, &found) || realpath(found.dli_fname, library) == NULL) abort();
-    *strrchr(library, '/') = '\0';
-    snprintf(folder, sizeof folder, "%.*s/cuda-double", PATH_MAX - 16, library);
+    int length = (int)(strrchr(library, '/') - library);
+    snprintf(folder, sizeof folder, "%.*s/cuda-double", length < PATH_MAX - 16 ? length : 0, library);
 }
 
 static FILE *opened(const char *name) {
@@ -93,9 +107,26 @@ static int spoiled(const char *call) {
     if (!begun) return CUDA_ERROR_NOT_INITIALIZED;                                                           \
     (void)lies
 
+/* The text that describes the devices; NULL if there is none. */
+static FILE *opened_text(void) {
+    static char text[MOST_TEXT];
+    char end[END_LENGTH + sizeof END_MARK] = "";
+    unsigned int bytes = 0;
+    FILE *file = opened("machine");
+    if (file != NULL || (file = fopen(library, "r")) == NULL) return file;
+    int behind = END_LENGTH + (int)sizeof END_MARK - 1;
+    int found = fseek(file, -behind, SEEK_END) == 0 && fread(end, 1, (size_t)behind, file) == (size_t)behind &&
+                strcmp(end + END_LENGTH, END_MARK) == 0 && sscanf(end, "%8x", &bytes) == 1 &&
+                bytes > 0 && bytes < MOST_TEXT && fseek(file, -(long)bytes - behind, SEEK_END) == 0 &&
+                fread(text, 1, bytes, file) == bytes;
+    fclose(file);
+    return found ? fmemopen(text, bytes, "r") : NULL;
+}
+
 static int read_uuid(const char *text, uint8_t *octets) {
     int at = 0;
-    for (; *text && at < 32; text++) {
+    if (strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0) return 0;
+    for (text += 4; *text && at < 32; text++) {
         if (*text == '-') continue;
         int digit = *text <= '9' ? *text - '0' : (*text | 32) - 'a' + 10;
         octets[at / 2] = (uint8_t)(octets[at / 2] << 4 | digit);
@@ -104,37 +135,116 @@ static int read_uuid(const char *text, uint8_t *octets) {
     return at == 32;
 }
 
-/* Whether CUDA_VISIBLE_DEVICES names a device, by its number or its UUID. */
-static int is_visible(int number, const char *uuid) {
+static int is_mig(const device_t *one) { return strncmp(one->uuid, "MIG-", 4) == 0; }
+
+/* Whether all device nodes are there, in /dev or below the folder of the text. */
+static int has_nodes(char *nodes, const char *root) {
+    char path[2 * PATH_MAX], *rest;
+    if (strcmp(nodes, "-") == 0) return 1;
+    for (char *node = strtok_r(nodes, ",", &rest); node != NULL; node = strtok_r(NULL, ",", &rest)) {
+        snprintf(path, sizeof path, "%s%s", root, node);
+        if (access(node, F_OK) != 0 && access(path, F_OK) != 0) return 0;
+    }
+    return 1;
+}
+
+static int is_named(const device_t *one, const char *name) {
+    size_t length = strlen(name);
+    if (length > 0 && strspn(name, "0123456789") == length) return one->index == atoi(name);
+    return length >= 4 && strncmp(one->uuid, name, length) == 0;
+}
+
+/* Keep the devices that CUDA_VISIBLE_DEVICES names, in its order. As in CUDA, the first unknown name ends the
+ * list. Then a process sees one MIG device at most, and no whole GPU beside it (MIG user guide). */
+static void choose(void) {
+    static device_t all[MOST_DEVICES];
     const char *wanted = getenv("CUDA_VISIBLE_DEVICES");
-    char index[12];
-    if (wanted == NULL) return 1;
-    snprintf(index, sizeof index, "%d", number);
-    const char *name = strchr(wanted, '-');
-    return strcmp(wanted, index) == 0 || (name != NULL && strcmp(name + 1, uuid) == 0);
+    char names[4096], *rest;
+    if (wanted != NULL) {
+        int there = count, taken[MOST_DEVICES] = {0};
+        memcpy(all, devices, sizeof all);
+        memset(devices, 0, sizeof devices);
+        snprintf(names, sizeof names, "%s", wanted);
+        count = 0;
+        for (char *name = strtok_r(names, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest)) {
+            int one = 0;
+            while (one < there && !is_named(all + one, name)) one++;
+            if (one == there || taken[one]) break;
+            taken[one] = 1;
+            devices[count++] = all[one];
+        }
+    }
+    for (int one = 0; one < count; one++)
+        if (is_mig(devices + one)) {
+            devices[0] = devices[one];
+            count = 1;
+        }
+}
+
+/* Become a client of the MPS daemon, if there is one, with the limits that it answers. */
+static CUresult join_mps(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY"), *own = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    char question[512], answer[4096] = "";
+    size_t length = 0;
+    if (pipes == NULL || strlen(pipes) + sizeof "/control" > sizeof address.sun_path) return CUDA_SUCCESS;
+    sprintf(address.sun_path, "%s/control", pipes);
+    if (access(address.sun_path, F_OK) != 0) return CUDA_SUCCESS;
+    int simple = own != NULL && strlen(own) < 256 && strpbrk(own, "\"\\") == NULL;
+    const char *quote = simple ? "\"" : "";
+    snprintf(question, sizeof question,
+             "{\"pid\": null, \"uid\": %u, \"percentage\": null, \"pinned\": %s%s%s}\n", getuid(), quote,
+             simple ? own : "null", quote);
+    daemon_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(daemon_socket, (struct sockaddr *)&address, sizeof address) != 0 ||
+        send(daemon_socket, question, strlen(question), MSG_NOSIGNAL) < 0)
+        return CUDA_ERROR_MPS_CONNECTION_FAILED;
+    while (strchr(answer, '\n') == NULL) {
+        ssize_t got = recv(daemon_socket, answer + length, sizeof answer - 1 - length, 0);
+        if (got <= 0) return CUDA_ERROR_MPS_CONNECTION_FAILED;
+        length += (size_t)got;
+    }
+    if (strstr(answer, "\"refused\"") != NULL) return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+    const char *limits = strstr(answer, "\"pinned_mib\": {");
+    for (int one = 0; one < count && limits != NULL; one++) {
+        char key[16];
+        size_t mib;
+        snprintf(key, sizeof key, "\"%d\": ", one);
+        const char *found = strstr(limits, key);
+        if (found != NULL && sscanf(found + strlen(key), "%zu", &mib) == 1) devices[one].limit = mib << 20;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult cuInit(unsigned int flags) {
-    char gpu[64], device[64];
-    int code = spoiled("cuInit");
+    char root[PATH_MAX], gpu[64], nodes[256], last[64] = "";
+    int index = -1, code = spoiled("cuInit");
     if (code > 0) return (CUresult)code;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    FILE *file = opened("machine");
-    if (file == NULL || fscanf(file, "%d", &version) != 1) return CUDA_ERROR_UNKNOWN;
+    if (begun) return CUDA_SUCCESS;
+    FILE *file = opened_text();
+    if (file == NULL || fscanf(file, "%d %4095[^\n]", &version, root) != 2) return CUDA_ERROR_UNKNOWN;
     memset(devices, 0, sizeof devices);
     count = 0;
-    for (int number = 0; count < MOST_DEVICES; number++) {
-        device_t *one = devices + count;
-        if (fscanf(file, "%63s %63s %d.%d %zu %127[^\n]", gpu, device, &one->major, &one->minor, &one->bytes,
-                   one->name) != 6)
+    while (count < MOST_DEVICES) {
+        device_t one = {.limit = SIZE_MAX};
+        if (fscanf(file, "%63s %63s %d.%d %zu %255s %127[^\n]", gpu, one.uuid, &one.major, &one.minor, &one.bytes,
+                   nodes, one.name) != 7)
             break;
-        if (!read_uuid(gpu, one->gpu) || !read_uuid(device, one->device)) return CUDA_ERROR_UNKNOWN;
-        if (is_visible(number, device)) count++;
-        else memset(one, 0, sizeof *one);
+        if (!has_nodes(nodes, root)) continue;
+        if (strcmp(gpu, last) != 0) index++;
+        strcpy(last, gpu);
+        if (strcmp(one.uuid, "-") == 0) continue;
+        if (!read_uuid(gpu, one.gpu) || !read_uuid(one.uuid, one.device)) return CUDA_ERROR_UNKNOWN;
+        one.index = index;
+        devices[count++] = one;
     }
     fclose(file);
-    begun = 1;
-    return count > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+    choose();
+    if (count == 0) return CUDA_ERROR_NO_DEVICE;
+    CUresult joined = join_mps();
+    begun = joined == CUDA_SUCCESS;
+    return joined;
 }
 
 CUresult cuDriverGetVersion(int *found) {
@@ -192,7 +302,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case MAJOR: *value = devices[device].major; return CUDA_SUCCESS;
     case MINOR: *value = devices[device].minor; return CUDA_SUCCESS;
 #ifndef WITHOUT_UUID_V2
-    case UNDER_MPS: *value = 0; return CUDA_SUCCESS;
+    case UNDER_MPS: *value = daemon_socket >= 0; return CUDA_SUCCESS;
 #endif
     default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -237,8 +347,9 @@ CUresult cuCtxSynchronize(void) {
 }
 
 static size_t most_bytes(void) {
-    size_t most = devices[current].bytes, allowed;
+    size_t most = devices[current].bytes, allowed = devices[current].limit;
     FILE *file = opened("free");
+    if (allowed < most) most = allowed;
     if (file == NULL) return most;
     if (fscanf(file, "%zu", &allowed) == 1 && allowed < most) most = allowed;
     fclose(file);
@@ -375,6 +486,8 @@ CUresult cuGetErrorName(CUresult code, const char **name) {
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND: *name = "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"; return CUDA_SUCCESS;
     case CUDA_ERROR_NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; return CUDA_SUCCESS;
     case CUDA_ERROR_ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return CUDA_SUCCESS;
+    case CUDA_ERROR_MPS_CONNECTION_FAILED: *name = "CUDA_ERROR_MPS_CONNECTION_FAILED"; return CUDA_SUCCESS;
+    case CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: *name = "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"; return CUDA_SUCCESS;
     case CUDA_ERROR_UNKNOWN: *name = "CUDA_ERROR_UNKNOWN"; return CUDA_SUCCESS;
     default: *name = NULL; return CUDA_ERROR_INVALID_VALUE;
     }
