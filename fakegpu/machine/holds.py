@@ -146,7 +146,7 @@ class GpuHold:
                 try:
                     self._descriptors.append(os.open(node, os.O_RDWR | os.O_CLOEXEC))
                 except OSError as error:
-                    # A file system that is mounted nodev, or the numbers of a kernel driver that is not there.
+                    # A file system that is mounted nodev, or a node of a kernel driver that is not there.
                     if error.errno not in {errno.EACCES, errno.ENXIO}:
                         raise
 

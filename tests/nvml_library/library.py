@@ -121,6 +121,11 @@ class NvmlDouble:
         with (self.files / "used").open("a") as file:
             file.write(f"{uuid} {used_bytes} {cgroup}\n")
 
+    def write_limits_to(self, file: Path) -> None:
+        """Write the limits that are set from now on to a new file, which processes in containers see."""
+        file.touch()
+        (self.files / "limits").symlink_to(file)
+
     def pretend_cgroups(self, root: Path) -> None:
         """Take the folders below ``root`` for those of /sys/fs/cgroup, where there is no cgroup v2."""
         root.mkdir()
