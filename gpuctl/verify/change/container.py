@@ -104,13 +104,10 @@ def containers_for(subject: Subject, folder: Path) -> Containers | str:
 def clear(folder: Path) -> None:
     """End the containers that an earlier process left, by the ``folder`` that it gave to ``containers_for``.
 
-    Their files are removed, and the folder too. If it is gone already, what is left elsewhere is ended.
-    Raises ContainerFailed if a container cannot be ended.
+    Their files are removed, and the folder too. If it is gone already, their processes and control groups may
+    be there all the same. Raises ContainerFailed if a container cannot be ended.
     """
     folder = folder.absolute()
-    if not folder.is_dir():
-        runc.end_control_groups(runc.ids_of(folder))
-        return
     left = runc.left_behind(folder)
     program = runc.find_program() if left else None
     if left and program is None:
