@@ -230,12 +230,12 @@ class RuncContainers:
     def start(self, cdi_dir: Path, device_ids: Sequence[str], words: Sequence[str]) -> _RuncContainer:
         """Start a container; see ``Containers``."""
         view = resolve(cdi_dir, device_ids, self._host_root)
-        view.hooks = [{**hook, "path": self._seen(hook["path"])} for hook in view.hooks]
+        mark = {watchdog.MARK: str(self._folder)}
+        view.hooks = [_marked({**hook, "path": self._seen(hook["path"])}, mark) for hook in view.hooks]
         name = new_id(self._folder)
         bundle = self._folder / name
         for made in ("rootfs", "layers"):
             (bundle / made).mkdir(parents=True)
-        mark = {watchdog.MARK: str(self._folder)}
         config = oci_config(view, words, {**environment(view), **mark}, bundle / "rootfs", cgroup=name)
         (bundle / "config.json").write_text(json.dumps(config))
         state = str(self._folder / STATE)
@@ -265,6 +265,13 @@ class RuncContainers:
     def _seen(self, path: str) -> str:
         below = self._host_root / path.lstrip("/")
         return str(below) if below.exists() else path
+
+
+def _marked(hook: Mapping[str, Any], mark: Mapping[str, str]) -> Mapping[str, Any]:
+    """A hook that has these variables; one without variables of its own has those of runc."""
+    if "env" not in hook:
+        return hook
+    return {**hook, "env": [*hook["env"], *(f"{name}={value}" for name, value in mark.items())]}
 
 
 def _system_folders() -> tuple[str, ...]:
