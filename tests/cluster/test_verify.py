@@ -71,8 +71,8 @@ class Machine:
         command = python_command("-m", "gpuctl", "verify", "--nvml", "real", *flags, *words)
         return Verification(
             subprocess.Popen(
-                # In a session of its own, as in a terminal.
-                self._inside("setsid", "--wait", *command),
+                # As in a terminal: in a session of its own, and with Ctrl-C, which a background job ignores.
+                self._inside("setsid", "--wait", "env", "--default-signal=INT", *command),
                 env={**os.environ, **python_environment(PACKAGE_ROOT), "TMPDIR": "/var/lib/tmp"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
