@@ -5,6 +5,8 @@
  *   the CUDA version as cuDriverGetVersion gives it, a space, and a folder that may have the device nodes, too
  *   a line for each device and each GPU in MIG mode: UUID of the GPU, UUID of the device ("-" for a GPU in MIG
  *   mode), compute capability, bytes, the device nodes that a process needs to see it ("-" for none), name
+ * A file with the folder's name and ".limits" may have memory limits as R615 holds them, a line for each: UUID of
+ * the GPU, bytes, control group below /sys/fs/cgroup. The last line of a group counts.
  * If there is a folder "cuda-double" beside the library, these files in it hold:
  *   machine      the text, instead of the one in the library
  *   free         how many bytes of each device this process can have; without it, all
@@ -222,6 +224,22 @@ static CUresult join_mps(void) {
     return CUDA_SUCCESS;
 }
 
+/* Limit the devices to what the control group of this process may have of them. */
+static void limit_by_cgroup(const char *root) {
+    char name[PATH_MAX + 16], line[PATH_MAX], own[PATH_MAX] = "", uuid[64], path[PATH_MAX];
+    size_t bytes;
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "0::%4095s", path) == 1) snprintf(own, sizeof own, "/sys/fs/cgroup%.4000s", path);
+    if (file != NULL) fclose(file);
+    snprintf(name, sizeof name, "%s.limits", root);
+    if ((file = fopen(name, "r")) == NULL) return;
+    while (fscanf(file, "%63s %zu %4095s", uuid, &bytes, path) == 3)
+        for (int one = 0; one < count; one++)
+            if (strcmp(devices[one].uuid, uuid) == 0 && strcmp(path, own) == 0) devices[one].limit = bytes;
+    fclose(file);
+}
+
 CUresult cuInit(unsigned int flags) {
     char root[PATH_MAX], gpu[64], nodes[256], last[64] = "";
     int index = -1, code = spoiled("cuInit");
@@ -248,6 +266,7 @@ CUresult cuInit(unsigned int flags) {
     fclose(file);
     choose();
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
+    limit_by_cgroup(root);
     CUresult joined = join_mps();
     begun = joined == CUDA_SUCCESS;
     return joined;

@@ -5,11 +5,11 @@ A hold ends with the object or process that has it. Holds on names show whether 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -143,9 +143,12 @@ class GpuHold:
         for root in device_roots:
             node = Path(root, "dev", f"nvidia{minor}")
             if not node.is_symlink() and node.is_char_device():
-                # On a file system that is mounted nodev no device can be opened.
-                with suppress(PermissionError):
+                try:
                     self._descriptors.append(os.open(node, os.O_RDWR | os.O_CLOEXEC))
+                except OSError as error:
+                    # A file system that is mounted nodev, or a node of a kernel driver that is not there.
+                    if error.errno not in {errno.EACCES, errno.ENXIO}:
+                        raise
 
     def release(self) -> None:
         """Close the GPU; a second call does nothing."""

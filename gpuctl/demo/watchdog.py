@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO, cast
 
 MARK = "GPUCTL_DEMO_FOLDER"
-"""A variable in the environment of all processes that the demo starts, with the folder's name."""
+"""A variable in the environment of all processes that the demo starts, with the name of the folder or of one
+below it."""
 
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 """A daemon of MPS has this variable instead: it does not inherit the environment of the demo."""
@@ -97,7 +98,7 @@ def belongs(pid: int, folder: str) -> bool:
         variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
     except OSError:
         return False  # it ended meanwhile, or is another user's
-    below = f"{_PIPES}={folder}/".encode()
+    below = tuple(f"{name}={folder}/".encode() for name in (MARK, _PIPES))
     return f"{MARK}={folder}".encode() in variables or any(one.startswith(below) for one in variables)
 
 

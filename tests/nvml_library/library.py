@@ -94,7 +94,7 @@ class NvmlDouble:
         """Begin anew: nothing is set, nothing was told, nothing is allocated, nothing is spoiled."""
         self.record_file.write_text("")
         self.record_file.chmod(0o666)
-        for file in (self.files / "used", *(self.files / "faults").iterdir()):
+        for file in (self.files / "used", self.files / "modes", *(self.files / "faults").iterdir()):
             file.unlink(missing_ok=True)
 
     def record(self) -> tuple[Told, ...]:
@@ -120,6 +120,11 @@ class NvmlDouble:
         """Have the programs of a cgroup hold so much of a GPU."""
         with (self.files / "used").open("a") as file:
             file.write(f"{uuid} {used_bytes} {cgroup}\n")
+
+    def write_limits_to(self, file: Path) -> None:
+        """Write the limits that are set from now on to a new file, which processes in containers see."""
+        file.touch()
+        (self.files / "limits").symlink_to(file)
 
     def pretend_cgroups(self, root: Path) -> None:
         """Take the folders below ``root`` for those of /sys/fs/cgroup, where there is no cgroup v2."""

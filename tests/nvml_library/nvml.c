@@ -5,6 +5,8 @@
  *   record   what it was told, in order: nanoseconds since boot, process, "set", "get", "lied" or "gone",
  *            UUID, return code, soft, hard, inode of the cgroup's folder, path. What is set follows from it
  *            alone: a process that is killed has set it or not
+ *   modes    compute modes that were set, a line for each: UUID, number. The last one of a GPU holds
+ *   limits   if it is there, each limit that is set is written to it: UUID, bytes, path
  *   used     what a test says that programs have allocated: UUID, bytes, path
  *   faults/CALL  "fail CODE", "once CODE" fails the next call alone, "hang" while the file is there, or "lie":
  *            says yes and does nothing, and another thing each time that it is asked something.
@@ -122,6 +124,15 @@ static void note(const char *what, int code, const limit_t *limit) {
     int record = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (record < 0 || write(record, line, (size_t)length) != length) abort();
     close(record);
+}
+
+/* Tell the processes that a limit is for. */
+static void publish(const limit_t *limit) {
+    FILE *file = opened("limits", "r+");
+    if (file == NULL) return;
+    if (fseek(file, 0, SEEK_END) != 0) abort();
+    fprintf(file, "%s %llu %s\n", limit->uuid, limit->hard, limit->path);
+    fclose(file);
 }
 
 /* The folder that stands for /sys/fs/cgroup; empty where none does. */
@@ -316,9 +327,30 @@ int nvmlDeviceGetMinorNumber(gpu_t *gpu, unsigned int *into) {
 int nvmlDeviceGetBrand(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 14, __func__); }
 int nvmlDeviceGetArchitecture(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 8, __func__); }
 int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
-int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
 int nvmlDeviceGetPersistenceMode(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
 int nvmlDeviceIsMigDeviceHandle(gpu_t *gpu, unsigned int *into) { return number(gpu, into, 0, __func__); }
+
+int nvmlDeviceGetComputeMode(gpu_t *gpu, unsigned int *into) {
+    char uuid[96];
+    unsigned int mode, last = 0;
+    if (known(gpu) != SUCCESS) return known(gpu);
+    FILE *file = opened("modes", "r");
+    while (file != NULL && fscanf(file, "%95s %u", uuid, &mode) == 2)
+        if (strcmp(uuid, gpu->uuid) == 0) last = mode;
+    if (file != NULL) fclose(file);
+    return number(gpu, into, last, __func__);
+}
+
+int nvmlDeviceSetComputeMode(gpu_t *gpu, unsigned int mode) {
+    int code = asked(gpu, __func__);
+    if (code == SUCCESS && geteuid() != 0) code = NO_PERMISSION;
+    if (code != SUCCESS || lie) return code;
+    FILE *file = opened("modes", "a");
+    if (file == NULL) abort();
+    fprintf(file, "%s %u\n", gpu->uuid, mode);
+    fclose(file);
+    return SUCCESS;
+}
 
 int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned int *current, unsigned int *pending) {
     *current = *pending = 0;
@@ -437,6 +469,7 @@ SINCE_R615 int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
     if (code == SUCCESS && (new.soft > new.hard || new.soft > gpu->memory)) code = INVALID_ARGUMENT;
     if (code == SUCCESS && new.hard > gpu->memory && new.hard != NO_LIMIT) code = INVALID_ARGUMENT;
     note(lies ? "lied" : "set", code, &new);
+    if (code == SUCCESS && !lies) publish(&new);
     close(held);
     return code;
 }

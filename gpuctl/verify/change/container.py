@@ -104,12 +104,10 @@ def containers_for(subject: Subject, folder: Path) -> Containers | str:
 def clear(folder: Path) -> None:
     """End the containers that an earlier process left, by the ``folder`` that it gave to ``containers_for``.
 
-    Their files are removed, and the folder too. A folder that does not exist is left. Raises ContainerFailed
-    if a container cannot be ended.
+    Their files are removed, and the folder too. If it is gone already, their processes and control groups may
+    be there all the same. Raises ContainerFailed if a container cannot be ended.
     """
     folder = folder.absolute()
-    if not folder.is_dir():
-        return
     left = runc.left_behind(folder)
     program = runc.find_program() if left else None
     if left and program is None:
@@ -120,6 +118,7 @@ def clear(folder: Path) -> None:
     for container in left:
         runc.delete((str(program), "--root", str(folder / runc.STATE)), container)
     watchdog.clear(str(folder))
+    runc.end_control_groups(runc.ids_of(folder))
     if folder.exists():
         raise ContainerFailed(
             f"a process of {folder} cannot be killed: it hangs in the kernel, or {folder} cannot be removed",
@@ -152,7 +151,7 @@ class PlainContainers:
         if pipes is not None:
             variables[_PIPES] = pipes.host_path
         variables[watchdog.MARK] = str(self._folder)
-        name = runc.new_id()
+        name = runc.new_id(self._folder)
         bundle = self._folder / name
         bundle.mkdir()
         groups = pretended_cgroups(self._nvml)

@@ -5,6 +5,7 @@ All that is mounted for a container is mounted in a mount namespace of its own (
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from driver.roots.places import PROGRAM_FOLDERS
 from driver.roots.root import SLASH, Root
 from envtest.embedded.node.cdi import ContainerView, DeviceNode, Mount, resolve
 from gpuctl.demo import watchdog
+from gpuctl.verify.change.control_groups import end_groups
 from gpuctl.verify.change.program import ContainerFailed, StartedProgram
 from gpuctl.verify.change.rootfs import Plan
 from kubeletplugin.devices.host.driver_files import DriverFiles
@@ -88,9 +90,14 @@ _ANNOTATIONS = {
 """Those that containerd sets; hooks of the driver read them."""
 
 
-def new_id() -> str:
-    """An id for a container, which no other on this machine has."""
-    return f"{ID_PREFIX}{uuid.uuid4().hex[:12]}"
+def ids_of(folder: Path) -> str:
+    """The beginning of the ids of the containers of a folder; no other folder's begin so."""
+    return f"{ID_PREFIX}{hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:8]}-"
+
+
+def new_id(folder: Path) -> str:
+    """An id for a container of a folder, which no other on this machine has."""
+    return f"{ids_of(folder)}{uuid.uuid4().hex[:8]}"
 
 
 def find_program() -> str | None:
@@ -164,7 +171,8 @@ def oci_config(
         "hooks": _hooks(view.hooks),
         "annotations": _ANNOTATIONS,
         "linux": {
-            # Below the control group of this process, as it has no slash at its beginning.
+            # As it has no slash at its beginning: in cgroup v1 below the control group of this process; in v2
+            # beside it, since a group with processes can have none with controllers below it.
             "cgroupsPath": cgroup,
             "namespaces": [{"type": name} for name in ("pid", "network", "ipc", "uts", "mount")],
             "devices": nodes,
@@ -223,12 +231,12 @@ class RuncContainers:
     def start(self, cdi_dir: Path, device_ids: Sequence[str], words: Sequence[str]) -> _RuncContainer:
         """Start a container; see ``Containers``."""
         view = resolve(cdi_dir, device_ids, self._host_root)
-        view.hooks = [{**hook, "path": self._seen(hook["path"])} for hook in view.hooks]
-        name = new_id()
+        mark = {watchdog.MARK: str(self._folder)}
+        view.hooks = [_marked({**hook, "path": self._seen(hook["path"])}, mark) for hook in view.hooks]
+        name = new_id(self._folder)
         bundle = self._folder / name
         for made in ("rootfs", "layers"):
             (bundle / made).mkdir(parents=True)
-        mark = {watchdog.MARK: str(self._folder)}
         config = oci_config(view, words, {**environment(view), **mark}, bundle / "rootfs", cgroup=name)
         (bundle / "config.json").write_text(json.dumps(config))
         state = str(self._folder / STATE)
@@ -258,6 +266,13 @@ class RuncContainers:
     def _seen(self, path: str) -> str:
         below = self._host_root / path.lstrip("/")
         return str(below) if below.exists() else path
+
+
+def _marked(hook: Mapping[str, Any], mark: Mapping[str, str]) -> Mapping[str, Any]:
+    """A hook that has these variables; one without variables of its own has those of runc."""
+    if "env" not in hook:
+        return hook
+    return {**hook, "env": [*hook["env"], *(f"{name}={value}" for name, value in mark.items())]}
 
 
 def _system_folders() -> tuple[str, ...]:
@@ -309,6 +324,17 @@ def delete(runc: Sequence[str], container: str) -> None:
         raise ContainerFailed(
             f"the container {container} cannot be removed: {done.stderr.strip()}",
             f"remove it with {' '.join(runc)} delete --force {container}",
+        )
+    end_control_groups(container)
+
+
+def end_control_groups(prefix: str) -> None:
+    """End what runc does not know of containers, by the beginning of their ids. Raises ContainerFailed."""
+    left = end_groups(prefix)
+    if left:
+        raise ContainerFailed(
+            f"the control group {left[0]} cannot be removed: a process in it does not end",
+            "look for errors of the GPU with dmesg; a process that hangs in the kernel ends with a reboot",
         )
 
 

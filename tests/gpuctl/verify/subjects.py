@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.verify.subject import Subject
+from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR
 from tests.nvml_library.library import NvmlDouble
 
 
@@ -49,3 +52,12 @@ def subject_with_library(folder: Path, machine: FakeMachine, compiled: Path) -> 
     double = NvmlDouble.lay(Path(places.driver_root), machine, compiled)
     roots = places.roots()
     return Subject(places, look_at_node(places), lambda: RealNvml(roots)), double
+
+
+def make_real_nodes(root: Path, machine: FakeMachine) -> None:
+    """Give the device nodes the numbers that those of the NVIDIA driver have."""
+    minors = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.state.gpus.values()}
+    for name, minor in (minors | {"nvidiactl": 255, "nvidia-modeset": 254}).items():
+        node = root / "dev" / name
+        node.unlink()
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))

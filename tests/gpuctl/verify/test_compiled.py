@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,11 @@ from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.doctor.inside.places import Places
 from gpuctl.probe.cuda import LIBRARY
-from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR
 from tests import needs
 from tests.cuda_library.library import CudaDouble, whole_gpus
 from tests.driver.nvml.c_library import unload
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.verify.subjects import machine_in, places_of
+from tests.gpuctl.verify.subjects import machine_in, make_real_nodes, places_of
 from tests.nvml_library.library import NvmlDouble, compile_nvml
 
 pytestmark = needs.GCC
@@ -65,15 +62,6 @@ def _lay_cuda(folder: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:
     return CudaDouble(folder / LIBRARY)
 
 
-def _make_real_nodes(root: Path, machine: FakeMachine) -> None:
-    """Give the device nodes the numbers that those of the NVIDIA driver have."""
-    minors = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.state.gpus.values()}
-    for name, minor in (minors | {"nvidiactl": 255, "nvidia-modeset": 254}).items():
-        node = root / "dev" / name
-        node.unlink()
-        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))
-
-
 @pytest.fixture
 def node(tmp_path: Path, compiled: tuple[Path, Path]) -> Node:
     unload()
@@ -82,7 +70,7 @@ def node(tmp_path: Path, compiled: tuple[Path, Path]) -> Node:
 
 @needs.MAKES_NODES
 def test_everything_holds_over_compiled_libraries(node: Node) -> None:
-    _make_real_nodes(node.root, node.machine)
+    make_real_nodes(node.root, node.machine)
 
     code, results = node.verify()
 
