@@ -6,6 +6,7 @@ MIG is not in the compiled NVML, and passthrough needs a kernel that binds drive
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from gpuctl.verify.change.runc import ID_PREFIX
 from kubeletplugin.claims.cdi.hook import IMAGE_MEMORY_HOOK
 from tests import needs
+from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.verify.subjects import machine_in, make_real_nodes
 from tests.nvml_library.library import NvmlDouble, compile_nvml
@@ -33,6 +35,9 @@ from tools.testbed.memory_hook import memory_hook
 pytestmark = [needs.ROOT, needs.RUNC, needs.GCC, needs.MAKES_NODES]
 
 SECONDS = 120.0
+LIMITS = "driver.limits"
+"""The file by which the compiled libcuda knows the memory limits that NVML was told."""
+
 _UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 # $1 is sysfs of the GPUs, $2 gpu-memory-hook, $3 its place. Process 2 of a machine is a thread of its kernel.
 MACHINE = """
@@ -58,7 +63,6 @@ class Machine:
     """A machine with GPUs in namespaces of its own; ``process_id`` is its first process, seen from here."""
 
     folder: Path
-    nvml: NvmlDouble
     process_id: int
 
     def begin(self, *words: str) -> Verification:
@@ -67,8 +71,8 @@ class Machine:
         command = python_command("-m", "gpuctl", "verify", "--nvml", "real", *flags, *words)
         return Verification(
             subprocess.Popen(
-                # In a session of its own, as in a terminal.
-                self._inside("setsid", "--wait", *command),
+                # As in a terminal: in a session of its own, and with Ctrl-C, which a background job ignores.
+                self._inside("setsid", "--wait", "env", "--default-signal=INT", *command),
                 env={**os.environ, **python_environment(PACKAGE_ROOT), "TMPDIR": "/var/lib/tmp"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -86,10 +90,17 @@ class Machine:
             with suppress(OSError):
                 if (process / "ns/pid").readlink() == space:
                     found.append(_command(int(process.name)))
-        for folder in ("var/lib/tmp", "var/lib/gpu-dra-verify", "run", "etc/cdi"):
-            found += [str(path.relative_to(root)) for path in (root / folder).rglob("*")]
-        found += [path.name for path in (root / "sys/fs/cgroup").rglob(f"{ID_PREFIX}*")]
+        for folder in ("var/lib", "run", "etc/cdi"):
+            for path, folders, files in os.walk(root / folder):
+                found += [f"{path}/{name}" for name in (*folders, *files)]
+        for path, folders, _ in os.walk(root / "sys/fs/cgroup"):
+            found += [f"{path}/{name}" for name in folders if name.startswith(ID_PREFIX)]
         return Counter(filter(None, found))
+
+    def wait_until_only(self, before: Counter[str]) -> None:
+        """Wait until nothing is on it that was not there before."""
+        # A process that ends is there for a moment.
+        eventually("nothing else is there", lambda: self.traces() - before, operator.not_, seconds=10)
 
     def _inside(self, *words: str) -> tuple[str, ...]:
         return ("nsenter", "--target", str(self.process_id), "--mount", "--pid", "--", *words)
@@ -153,8 +164,7 @@ def machine(libraries: tuple[Path, bytes]) -> Iterator[Machine]:
         fake = machine_in(folder, "l4-quad")
         root = build_driver_root(folder / "driver", fake, libcuda=libraries[1])
         make_real_nodes(root, fake)
-        nvml = NvmlDouble.lay(root, fake, libraries[0])
-        nvml.write_limits_to(folder / "driver.limits")
+        NvmlDouble.lay(root, fake, libraries[0]).write_limits_to(folder / LIMITS)
         sysfs = build_sysfs(folder, fake)
         for link in sysfs.glob("devices/**/iommu_group"):
             link.unlink()
@@ -168,7 +178,7 @@ def machine(libraries: tuple[Path, bytes]) -> Iterator[Machine]:
             assert unshare.stdout is not None
             assert unshare.stdout.readline() == "ready\n"
             (first,) = _children(unshare.pid)
-            yield Machine(folder, nvml, first)
+            yield Machine(folder, first)
             assert unshare.stdin is not None
             unshare.stdin.close()
 
@@ -187,7 +197,20 @@ def test_containers_get_what_claims_of_each_kind_promise(machine: Machine) -> No
     assert [results[kind]["status"] for kind in KINDS] == ["ok"] * len(KINDS)
     assert not [kind for kind in KINDS if "in plain processes" in results[kind]["message"]]
     assert code == 0
-    assert machine.traces() - before == {}
+    machine.wait_until_only(before)
+
+
+def test_a_container_that_gets_more_memory_than_its_share_is_named(machine: Machine) -> None:
+    before = machine.traces()
+    (machine.folder / LIMITS).unlink()
+
+    code, output = machine.begin("--may-change", "-o", "json").end()
+
+    failed = [one for one in read_document(output, "VerifyReport")["results"] if one["status"] == "fail"]
+    assert [one["check"] for one in failed] == ["memory-limits"]
+    assert "more than its 11516 MiB" in failed[0]["message"]
+    assert code == 1
+    machine.wait_until_only(before)
 
 
 @pytest.mark.parametrize("with_watchdog", [True, False])
@@ -201,7 +224,8 @@ def test_nothing_is_left_after_a_kill_and_restore(machine: Machine, *, with_watc
     assert machine.traces() - before != {}
     code, output = machine.begin("--restore").end()
 
-    assert (code, machine.traces() - before) == (0, {}), output
+    assert code == 0, output
+    machine.wait_until_only(before)
 
 
 def test_nothing_is_left_after_ctrl_c(machine: Machine) -> None:
@@ -212,4 +236,5 @@ def test_nothing_is_left_after_ctrl_c(machine: Machine) -> None:
     verification.interrupt()
     code, output = verification.end()
 
-    assert (code, machine.traces() - before) == (1, {}), output
+    assert code == 1, output
+    machine.wait_until_only(before)

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -38,12 +39,13 @@ def end_groups(prefix: str, root: Path = _ROOT) -> tuple[Path, ...]:
 
 def _is_ended(group: Path) -> bool:
     try:
-        _kill(group)
         group.rmdir()
     except FileNotFoundError:
         return True
     except OSError:
         # It is busy until the kernel is done with its processes.
+        with suppress(OSError):
+            _kill(group)
         return False
     return True
 

@@ -99,10 +99,11 @@ def idle_gpus(subject: Subject) -> IdleGpus | Finding:
         path = record_path(subject.places)
     except DriverError as error:
         return _failure(error)
-    if path.exists():
-        return _failure(unfinished(path))
     if not subject.is_fake and os.geteuid() != 0:
         return fail("only root may change GPUs", "run this as root")
+    # Only root may look into its folder.
+    if path.exists():
+        return _failure(unfinished(path))
     refused = guard.refusals(subject)
     if refused.of_node:
         return fail("nothing may be changed on this machine", "mend what is named", refused.of_node)

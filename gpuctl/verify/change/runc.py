@@ -171,7 +171,8 @@ def oci_config(
         "hooks": _hooks(view.hooks),
         "annotations": _ANNOTATIONS,
         "linux": {
-            # Below the control group of this process, as it has no slash at its beginning.
+            # As it has no slash at its beginning: in cgroup v1 below the control group of this process; in v2
+            # beside it, since a group with processes can have none with controllers below it.
             "cgroupsPath": cgroup,
             "namespaces": [{"type": name} for name in ("pid", "network", "ipc", "uts", "mount")],
             "devices": nodes,

@@ -171,6 +171,10 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
         say("forget what was to be undone")
         _forget_cgroups(undo)
         remove_durably(path)
+        if path.parent == _FOLDER:
+            # Another verification may have begun.
+            with suppress(OSError):
+                path.parent.rmdir()
     return tuple(results)
 
 

@@ -166,19 +166,24 @@ def test_hooks_of_cdi_run_and_one_that_fails_is_told(
 
 
 @RUNC
+@pytest.mark.parametrize("folder_is_gone", [False, True])
 def test_what_a_killed_process_left_is_cleared(
-    real: runc.RuncContainers, root: Path, folder: Path, tmp_path: Path
+    real: runc.RuncContainers, root: Path, folder: Path, tmp_path: Path, *, folder_is_gone: bool
 ) -> None:
     write_spec(tmp_path / "cdi", root)
     stay = (sys.executable, "-c", "import sys, time; print(1, flush=True); sys.stdin.read(); time.sleep(600)")
     real.start(tmp_path / "cdi", [CDI_DEVICE], stay).line(SECONDS)
     assert runc.left_behind(folder)
+    assert list(Path("/sys/fs/cgroup").rglob(f"{runc.ids_of(folder)}*"))
+    if folder_is_gone:
+        shutil.rmtree(folder)
 
     clear(folder)
 
     assert not folder.exists()
     processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
     assert not [pid for pid in processes if watchdog.belongs(pid, str(folder))]
+    assert not list(Path("/sys/fs/cgroup").rglob(f"{runc.ids_of(folder)}*"))
     folder.mkdir()
 
 
