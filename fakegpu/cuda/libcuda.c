@@ -17,6 +17,12 @@
  * is not known. With CUDA_MPS_PIPE_DIRECTORY the process is a client of the fake MPS daemon (fakegpu/mps).
  * With -DCUDA_H='"…/cuda.h"' the compiler compares all functions with those of NVIDIA's header. */
 #define _GNU_SOURCE
+#include <features.h>
+/* From glibc 2.38 on, scanf is another function for C23, which the older glibc of a container lacks. */
+#undef __GLIBC_USE_C2X_STRTOL
+#define __GLIBC_USE_C2X_STRTOL 0
+#undef __GLIBC_USE_C23_STRTOL
+#define __GLIBC_USE_C23_STRTOL 0
 #include <dlfcn.h>
 #include <limits.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
 For each node this makes a pod like the plugin's: in the driver's namespace, with the label, program name,
 flag and port of the chart, in the node's network. A request to that pod's port reaches the plugin.
 
-``image``: the driver's image of this checkout on all nodes, by the name that examples have for it. The embedded
-cluster has no images.
+``image``: the driver's image of this checkout on all nodes, by the name that examples have for it. The
+embedded cluster has no images.
 
 ``nic``: another DRA driver, for network cards, on the first node.
 
@@ -107,8 +107,8 @@ def _pod(node: str, program: Path, port: int) -> Object:
     }
 
 
-def _begin_image(cluster: Cluster, _drivers: Sequence[DriverNode], _cleanup: ExitStack) -> None:
-    """Load the image, which is built first if it is not in the cache."""
+def _load_image(cluster: Cluster) -> None:
+    """Load the image into all nodes; it is built first if it is not in the cache."""
     if isinstance(cluster, RealCluster):
         cluster.import_image(driver_image())
         cluster.tag_image(IMAGE, DRIVERS_IMAGE)
@@ -173,21 +173,18 @@ def _upgrade_server(driver: DriverNode) -> UnixStreamServer:
 class Need:
     """Something that a cluster has in addition.
 
-    ``plugin_flags`` are additional flags of a node's plugin. ``begin`` is called once all nodes have
-    published; it registers in the stack how it ends.
+    ``load`` is called before anything of the driver is there. ``plugin_flags`` are additional flags of a
+    node's plugin. ``begin`` is called once all nodes have published; it registers in the stack how it ends.
     """
 
-    plugin_flags: Callable[[DriverNode], tuple[str, ...]]
-    begin: Callable[[Cluster, Sequence[DriverNode], ExitStack], None]
-
-
-def _no_flags(_driver: DriverNode) -> tuple[str, ...]:
-    return ()
+    load: Callable[[Cluster], None] = lambda _cluster: None
+    plugin_flags: Callable[[DriverNode], tuple[str, ...]] = lambda _driver: ()
+    begin: Callable[[Cluster, Sequence[DriverNode], ExitStack], None] = lambda *_: None
 
 
 NEEDS: Mapping[str, Need] = {
-    "image": Need(_no_flags, _begin_image),
-    "metrics": Need(_metrics_flags, _begin_metrics),
-    "nic": Need(_no_flags, begin_cards),
-    "upgrades": Need(_no_flags, _begin_upgrades),
+    "image": Need(load=_load_image),
+    "metrics": Need(plugin_flags=_metrics_flags, begin=_begin_metrics),
+    "nic": Need(begin=begin_cards),
+    "upgrades": Need(begin=_begin_upgrades),
 }

@@ -75,6 +75,9 @@ def built_place(wanted: Wanted, kind: ClusterKind, kubectl: Path | None = None) 
             yield Place(None, (), programs, {})
             return
         cluster = _started(kind, len(wanted.nodes), cleanup)
+        needs = [NEEDS[name] for name in sorted(wanted.needs)]
+        for need in needs:
+            need.load(cluster)
         _apply_classes(cluster)
         drivers = tuple(
             _installed(cluster, index, node, kind, cleanup) for index, node in enumerate(wanted.nodes)
@@ -82,7 +85,6 @@ def built_place(wanted: Wanted, kind: ClusterKind, kubectl: Path | None = None) 
         set_config(cluster.api, wanted.config)
         files = [config_file(driver) for driver in drivers]
         cleanup.enter_context(Projection(cluster.admin, files))
-        needs = [NEEDS[name] for name in sorted(wanted.needs)]
         for driver, node in zip(drivers, wanted.nodes, strict=True):
             needed = [flag for need in needs for flag in need.plugin_flags(driver)]
             driver.start_plugin(*needed, *node.plugin_flags)
