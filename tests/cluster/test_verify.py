@@ -213,11 +213,16 @@ def test_a_container_that_gets_more_memory_than_its_share_is_named(machine: Mach
     machine.wait_until_only(before)
 
 
-@pytest.mark.parametrize("with_watchdog", [True, False])
-def test_nothing_is_left_after_a_kill_and_restore(machine: Machine, *, with_watchdog: bool) -> None:
+@pytest.mark.parametrize(
+    ("step", "with_watchdog"),
+    [("whole: end the probes", False), ("mps: start a second probe beside the first", True)],
+)
+def test_nothing_is_left_after_a_kill_and_restore(
+    machine: Machine, step: str, *, with_watchdog: bool
+) -> None:
     before = machine.traces()
     verification = machine.begin("--may-change")
-    verification.wait_for("mps: start a second probe beside the first")
+    verification.wait_for(step)
 
     verification.kill(with_watchdog=with_watchdog)
     verification.end()
@@ -231,7 +236,7 @@ def test_nothing_is_left_after_a_kill_and_restore(machine: Machine, *, with_watc
 def test_nothing_is_left_after_ctrl_c(machine: Machine) -> None:
     before = machine.traces()
     verification = machine.begin("--may-change")
-    verification.wait_for("memory-limits: start a second probe beside the first")
+    verification.wait_for("time-slicing: start a second probe beside the first")
 
     verification.interrupt()
     code, output = verification.end()

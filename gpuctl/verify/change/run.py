@@ -192,7 +192,10 @@ class _Verification:
         """Why no container can be held to a memory limit here; empty if the driver may be able to."""
         if self.subject.is_fake or IMAGE_MEMORY_HOOK.is_file():
             return ""
-        return "gpu-memory-hook is not here: it is in the driver's image"
+        return (
+            f"{IMAGE_MEMORY_HOOK} is not here: copy it there from the driver's image, or from what "
+            "`make memory-hook` prints"
+        )
 
     def _no_passthrough(self) -> str:
         """Why the GPU cannot be given to a virtual machine; empty if it may be possible."""
