@@ -166,7 +166,7 @@ def test_what_is_meant_is_shown_in_part_and_with_wide_all() -> None:
 
     assert "        - device 5\n        - and 3 more; -o wide shows all\n" in short
     assert "        - device 8\n        what to do: look\n" in wide
-    assert short.endswith("1 checks: 1 warn")
+    assert short.endswith("1 check: 1 warn")
 
 
 def test_a_report_of_another_version_is_read_as_far_as_it_is_known() -> None:
