@@ -22,8 +22,8 @@ from tests.gpuctl.verify.subjects import machine_in, subject_of
 ALL_PARTITIONS = "gh200"
 """The machine on which partitions of all profiles are made."""
 DIFFERENT = (
-    *(ALL_PARTITIONS, "a30-passthrough-guest", "a30-vgpu-guest", "dgx-a100", "hgx-h100-shared-nvswitch"),
-    *("l4-quad", "l40s-vgpu-unlicensed", "t4", "vgpu-host-l40s"),
+    *(ALL_PARTITIONS, "a30-vgpu-guest", "dgx-a100", "hgx-h100-shared-nvswitch", "l4-quad"),
+    "vgpu-host-l40s",
 )
 """Machines of which no other is like another; the long variant of the tests has all machines."""
 
