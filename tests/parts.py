@@ -78,7 +78,6 @@ QUICK_FLOWS = (
     "tests/flow/test_mig.py::test_seven_pods_share_a_gpu_a_bigger_one_waits_and_a_whole_gpu_is_the_next",
     "tests/flow/test_shares.py::test_the_time_slice_of_the_class_is_set_with_the_first_share_and_put_back_after",
     "tests/flow/test_sharing_lab.py::test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu",
-    "tests/flow/test_sharing_lab.py::test_pods_say_how_much_memory_they_need_and_one_waits_for_it",
     "tests/flow/test_vgpu_guests.py::test_two_machines_that_share_a_gpu_serve_a_pod_each_at_once",
     "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
     "tests/gpuctl/demo/test_demo.py::test_the_text_fits_into_80_columns_and_tells_who_holds_what",
