@@ -109,7 +109,7 @@ def memory_per_gpu(device: Object) -> int | None:
     published = attribute(device, "gpuCount")
     count = 1 if published is None else published
     # The token of a node can publish anything as the number of GPUs. And the GPUs of a device without a
-    # product name are of several products: its capacity is their sum, of which nobody knows the parts.
+    # product name are of several products: its capacity is their sum, and the parts are unknown.
     if (
         memory is None
         or not isinstance(count, int)

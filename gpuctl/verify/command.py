@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,8 +119,6 @@ def _verified(subject: Subject, *, may_change: bool) -> Found:
 
 
 def _with_recording(subject: Subject, found: Found, folder: Path, *, may_change: bool) -> Found:
-    from dataclasses import replace
-
     from gpuctl.doctor.check import Result
     from gpuctl.verify.record.recording import write_recording
 
@@ -139,14 +139,12 @@ def _restore(places: Places, output: str) -> None:
 
 
 def _print(report: Report, output: str, to: Path | None) -> None:
-    from os import uname
-
     from gpuctl.cli.output import as_data
     from gpuctl.gather.archive import write_new
     from gpuctl.verify.report import KIND, markdown_row, masked, masking, picture
 
     # The table stays on this machine; everything else is made to be sent to others.
-    mask = masking(uname().nodename)
+    mask = masking(os.uname().nodename)
     data = document(KIND, masked(as_data(report), mask))
     if to is not None:
         write_new(to, json.dumps(data, indent=2).encode() + b"\n")

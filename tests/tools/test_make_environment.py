@@ -60,10 +60,8 @@ def without_uv(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": str(tmp_path)}
 
 
-def test_each_step_is_told_before_it_is_done(tmp_path: Path, log: Path) -> None:
-    python = stand_in(tmp_path, log)
-
-    done = subprocess.run(
+def make(tmp_path: Path, python: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command(tmp_path, python),
         cwd=ROOT,
         env=without_uv(tmp_path),
@@ -71,6 +69,12 @@ def test_each_step_is_told_before_it_is_done(tmp_path: Path, log: Path) -> None:
         text=True,
         check=False,
     )
+
+
+def test_each_step_is_told_before_it_is_done(tmp_path: Path, log: Path) -> None:
+    python = stand_in(tmp_path, log)
+
+    done = make(tmp_path, python)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -101,14 +105,7 @@ def test_on_a_terminal_it_says_what_pip_does_at_this_moment(tmp_path: Path, log:
 def test_a_step_that_fails_ends_it_with_what_pip_said(tmp_path: Path, log: Path) -> None:
     python = stand_in(tmp_path, log, code=7)
 
-    done = subprocess.run(
-        command(tmp_path, python),
-        cwd=ROOT,
-        env=without_uv(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make(tmp_path, python)
 
     assert done.returncode == 1
     assert "Downloading click-8.5.1-py3-none-any.whl" in done.stdout
@@ -121,14 +118,7 @@ def test_an_environment_that_is_a_link_to_another_one_is_not_emptied(tmp_path: P
     (tmp_path / "theirs").mkdir()
     (tmp_path / "venv").symlink_to(tmp_path / "theirs")
 
-    done = subprocess.run(
-        command(tmp_path, python),
-        cwd=ROOT,
-        env=without_uv(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make(tmp_path, python)
 
     assert done.returncode == 1
     assert "is a link to" in done.stderr

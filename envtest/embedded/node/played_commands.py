@@ -243,7 +243,7 @@ def _tokens(script: str) -> list[str]:
 def _expanded(token: str, script: str, env: Mapping[str, str]) -> str:
     """A word with the values of its variables. Raises NotPlayed.
 
-    Quotes are gone by now; so where a script has single quotes, nobody knows which ``$`` is one.
+    Quotes are gone by now. If the script has single quotes, this ``$`` may have been within them.
     """
     if "$" in token and "'" in script:
         raise NotPlayed(f"a script with {token} and single quotes")

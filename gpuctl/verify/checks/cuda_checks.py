@@ -166,11 +166,11 @@ def _claimed(subject: Subject) -> dict[str, str]:
     journal = subject.seen.journal
     entries = [] if isinstance(journal, Unread) else journal.values()
     return {
-        device.pci: f"{entry.namespace}/{entry.name}"
+        pci: f"{entry.namespace}/{entry.name}"
         for entry in entries
-        if not isinstance(entry, Unread) and entry.state != "released"
+        if not isinstance(entry, Unread) and entry.holds
         if entry.boot_id == subject.seen.boot_id
-        for device in entry.devices
+        for pci in entry.gpus
     }
 
 

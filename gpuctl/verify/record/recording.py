@@ -30,12 +30,13 @@ from fakegpu.mps.transcript import Run, Transcript, write_transcript
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.archive import write_new
 from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
+from gpuctl.verify.checks.node_checks import run_smi
 from gpuctl.verify.checks.nvml_answers import ask_everything
 from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
 from gpuctl.verify.record.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program, run_program
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program
 
 MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
     *("machine.yaml", "nvml.json", "nvidia-smi-q.xml", "mps.jsonl", "left-out.txt"),
@@ -56,9 +57,7 @@ MPS_QUESTIONS = (
 )
 """What a daemon is asked after its start; none of it starts a server, so nothing runs on the GPU."""
 
-_SMI, _MPS_CONTROL = "nvidia-smi", "nvidia-cuda-mps-control"
-_SMI_SECONDS = 60.0
-_MOST_LOG_BYTES = 16 << 20
+_MPS_CONTROL = "nvidia-cuda-mps-control"
 _LOG_BEGINS = "<nvidia_smi_log"
 
 
@@ -202,10 +201,7 @@ def _machine_text(subject: Subject, gpus: Sequence[NotedCalls], left_out: list[s
 
 
 def _log_text(subject: Subject) -> str:
-    with _program(subject, _SMI) as program:
-        said = run_program(
-            program, ("-q", "-x"), timeout_seconds=_SMI_SECONDS, most_output_bytes=_MOST_LOG_BYTES
-        )
+    said = run_smi(subject, ("-q", "-x"))
     if not any(_LOG_BEGINS in line for line in said.lines):
         raise NodeIncomplete(f"nvidia-smi -q -x printed no log: {said.words[:200]}", "run it on the node")
     return "".join(f"{line}\n" for line in said.lines)
@@ -223,7 +219,7 @@ def _mps_text(subject: Subject, gpus: Sequence[NotedCalls], *, may_change: bool)
         )
     start = Run(("-d",), {"CUDA_VISIBLE_DEVICES": f"$GPU{free}"})
     questions = Transcript("documented", "gpuctl verify", "", (start, *MPS_QUESTIONS))
-    with _program(subject, _MPS_CONTROL) as program:
+    with _mps_control(subject) as program:
         version = str(found[free].get(("driver_version",), "unknown"))
         return write_transcript(record(program.path, questions, uuids, version, program.environment))
 
@@ -239,7 +235,7 @@ def _is_free(answers: Mapping[tuple[object, ...], Any]) -> bool:
 
 
 @contextmanager
-def _program(subject: Subject, name: str) -> Iterator[Program]:
-    """A program of the driver, while its links to libraries exist; raises NodeIncomplete, StorageError."""
+def _mps_control(subject: Subject) -> Iterator[Program]:
+    """The program of MPS, while its links to libraries exist; raises NodeIncomplete, StorageError."""
     with tempfile.TemporaryDirectory(prefix="gpu-dra-verify-") as folder:
-        yield DriverPrograms(InstalledDriver(subject.places.roots()), Path(folder)).find(name)
+        yield DriverPrograms(InstalledDriver(subject.places.roots()), Path(folder)).find(_MPS_CONTROL)

@@ -214,7 +214,7 @@ class DaemonKeeper:
         try:
             self._wait_until_it_serves(process, daemon, deadline)
         except BaseException:
-            # Also when the supervisor is interrupted: nobody knows of this daemon yet.
+            # Also when the supervisor is interrupted: the daemon is in no record yet.
             process.end(0)
             process.close()
             processes.end_left_over(self._folder.pipes)

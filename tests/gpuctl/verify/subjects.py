@@ -22,11 +22,26 @@ def machine_in(folder: Path, name: str) -> FakeMachine:
     return FakeMachine.open(f"{name}@{folder / 'state.json'}")
 
 
+def built_machine(folder: Path, name: str) -> FakeMachine:
+    """Such a machine, whose driver root and sysfs are below the folder already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = machine_in(folder, name)
+    _build(folder, machine)
+    return machine
+
+
+def _build(folder: Path, machine: FakeMachine) -> None:
+    build_driver_root(folder / "driver", machine)
+    build_sysfs(folder, machine)
+
+
 def places_of(folder: Path, machine: FakeMachine) -> Places:
-    """The places of a node with this machine, all below a folder; the folders are made."""
-    root, sysfs = build_driver_root(folder / "driver", machine), build_sysfs(folder, machine)
+    """The places of a node with this machine, all below a folder; what is missing there is made."""
+    root, sysfs = folder / "driver", folder / "sys"
+    if not root.exists():
+        _build(folder, machine)
     for name in ("plugins", "registry", "cdi"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
     return Places(
         driver_root=str(root),
         host_driver_root="",

@@ -23,7 +23,7 @@ from gpuctl.verify.checks.ctk import (
 )
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from tests.gpuctl.verify.built_nodes import built_machine, subject_of
+from tests.gpuctl.verify.subjects import built_machine, subject_of
 
 HOOK = Hook("/usr/bin/nvidia-cdi-hook", ALL_CALLS)
 

@@ -18,8 +18,10 @@ from gpuctl.probe.answer import SECONDS
 from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.checks.cuda_checks import cuda_checks
 from gpuctl.verify.subject import Subject
+from kubeletplugin.claims.journal.entry import Entry
 from tests import needs
 from tests.cuda_library.library import CudaDouble, whole_gpus
+from tests.gpuctl.doctor.nodes import entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,10 +57,13 @@ class Node:
         laid.files.rename(folder / laid.files.name)
         return CudaDouble(folder / LIBRARY)
 
-    def result(self, seconds: float = SECONDS, cuda: str = "fake") -> Result:
+    def result(self, seconds: float = SECONDS, cuda: str = "fake", claimed: Entry | None = None) -> Result:
         """What the check finds; ``cuda`` is ``real`` for the libcuda below the driver root."""
         places = self._places if cuda == "fake" else replace(self._places, nvml="real")
-        subject = Subject(places, look_at_node(self._places), self.machine.nvml)
+        seen = look_at_node(self._places)
+        if claimed is not None:
+            seen = replace(seen, journal={claimed.uid: replace(claimed, boot_id=seen.boot_id)})
+        subject = Subject(places, seen, self.machine.nvml)
         (found,) = run_checks("cuda", cuda_checks(seconds), subject)
         return found
 
@@ -76,6 +81,15 @@ def test_it_uses_the_first_gpu_that_nobody_uses(node: Node) -> None:
         f"{node.machine.pci(1)}: NVIDIA L4, CUDA 13.4, compute capability 8.9, "
         "22564 MiB for CUDA of 23034 MiB; the kernel computed what it should, and its memory is free again"
     )
+
+
+def test_it_uses_no_gpu_of_a_claim_also_not_the_others_of_one_device(node: Node) -> None:
+    first, second, third = (node.machine.pci(index) for index in range(3))
+    claimed = entry(pci=str(first), more_gpus=(str(second),))
+
+    found = node.result(claimed=claimed)
+
+    assert found.message.startswith(f"{third}: NVIDIA L4")
 
 
 def test_it_uses_no_gpu_that_somebody_may_use(tmp_path: Path) -> None:

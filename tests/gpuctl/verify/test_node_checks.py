@@ -29,7 +29,7 @@ from gpuctl.verify.checks.smi_differences import Asked
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said
-from tests.gpuctl.verify.built_nodes import built_machine, subject_of
+from tests.gpuctl.verify.subjects import built_machine, subject_of
 
 UNLICENSED = "l40s-vgpu-unlicensed"
 OF_EACH_KIND = ("hgx-h100", "t4", "a30-vgpu-guest", "vgpu-and-passthrough", "gb200-tray")
