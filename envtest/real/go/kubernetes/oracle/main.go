@@ -9,6 +9,14 @@
 //	    {"errors":["field: message"]}
 //	{"op":"pod","object":Pod, Deployment or DaemonSet,"old":what it replaces, absent on create}
 //	    {"errors":["field: message"]}; {"spec":the spec that would be stored}; {"error":"..."}
+//	{"op":"definitionRules","schema":openAPIV3Schema of a CustomResourceDefinition}
+//	    {"errors":["field: message"],"costs":{"path[rule]":[estimated cost, cardinality, cost of the message]}}
+//	{"op":"rules","schema":as above,"object":custom resource,"old":what it replaces, absent on create}
+//	    {"errors":["field: message"],"warnings":["..."],"left":units that are left of the request's cost}
+//	{"op":"policyObject","object":ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding}
+//	    {"errors":["field: message"]}
+//	{"op":"policy","policy":...,"binding":...,"params":[...],"paramScope":"namespace" or "root","namespace":Namespace,"write":{...},"object":...,"old":...}
+//	    {"warnings":["..."]}, and {"code":n,"reason":"...","message":"..."} if the write is denied
 package main
 
 import (
@@ -40,6 +48,15 @@ type request struct {
 
 	Object json.RawMessage
 	Old    json.RawMessage
+
+	Schema json.RawMessage
+
+	Policy     json.RawMessage
+	Binding    json.RawMessage
+	Params     []json.RawMessage
+	ParamScope string
+	Namespace  *core.Namespace
+	Write      admitted
 }
 
 type answer map[string]any
@@ -62,6 +79,14 @@ func answerTo(line []byte) answer {
 		return validate(r.Object)
 	case "pod":
 		return pods(r.Object, r.Old)
+	case "definitionRules":
+		return definitionRules(&r)
+	case "rules":
+		return evaluateRules(&r)
+	case "policyObject":
+		return validatePolicy(r.Object)
+	case "policy":
+		return admit(&r)
 	}
 	return failed(fmt.Errorf("unknown op %q", r.Op))
 }
