@@ -305,7 +305,7 @@ class Verbs:
             wanted = change(stored)
             writing.check_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
-            # An update that changes nothing is not written, so the resourceVersion stays and watches send nothing.
+            # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             if item is stored or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
