@@ -92,6 +92,10 @@ class Checker:
         """The type without type parameters: unbound ones become dyn."""
         return _substitute(self.bindings, kind, free_to_dyn=True)
 
+    def is_object(self, name: str) -> bool:
+        """Whether a type of this name is an object with fields."""
+        return name in self._objects
+
     def check(self, node: syntax.Node) -> Type:
         """The type of a part, which is also written into it. Raises TypeInvalid for a very large tree."""
         match node:
@@ -310,11 +314,8 @@ class Checker:
         if kind.name in _DYNAMIC or _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             return types.DYN, types.DYN
-        self._wrong(
-            node.items,
-            f"expression of type '{shown_type(kind)}' cannot be range of a comprehension (must be list, map, or "
-            "dynamic)",
-        )
+        wanted = "cannot be range of a comprehension (must be list, map, or dynamic)"
+        self._wrong(node.items, f"expression of type '{shown_type(kind)}' {wanted}")
         return _ERROR, _ERROR
 
 
