@@ -79,7 +79,13 @@ class TypeInvalid(ExpressionInvalid):
 class Checker:
     """Checks one tree; see ``check``. ``issues`` are positions and messages of what is wrong."""
 
-    def __init__(self, variables: Mapping[str, syntax.Variable], objects: Objects) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, syntax.Variable],
+        objects: Objects,
+        unknown_functions: frozenset[str] = frozenset(),
+    ) -> None:
+        self._unknown_functions = unknown_functions
         self._outermost = dict(variables)
         self._objects = objects
         self.issues: list[tuple[int, str]] = []
@@ -203,7 +209,7 @@ class Checker:
             else:
                 self.check(node.target)
         overloads = FUNCTIONS.get(node.function.removeprefix("."))
-        if overloads is None:
+        if overloads is None or node.function in self._unknown_functions:
             return self._undeclared(node, node.function)
         node.function = node.function.removeprefix(".")
         return self._resolve(node, overloads)

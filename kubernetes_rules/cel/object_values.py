@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from kubernetes_rules.cel.estimation.declared import unescaped
+from kubernetes_rules.cel.estimation.declared import escaped, unescaped
 from kubernetes_rules.cel.types import CelError, Type
 from kubernetes_rules.cel.values import OpaqueValue, equal
 
@@ -118,6 +118,12 @@ class ObjectMap(dict[str, Any]):
         if self.escapes and isinstance(key, str) and "__" in key:
             key = unescaped(key)
         return super().get(key, default)
+
+    def items(self) -> Any:
+        """The keys as expressions write them, with their values."""
+        if not self.escapes:
+            return super().items()
+        return {escaped(key) or key: value for key, value in super().items()}.items()
 
     def equals(self, other: Any) -> bool:
         """``==``. Raises CelError for a value that is no map."""

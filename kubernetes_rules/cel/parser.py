@@ -28,9 +28,12 @@ _INSERT = "cel.@mapInsert"
 _NO_NAME = "argument must be a simple name"
 
 
-def parse(text: str) -> Node:
-    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting."""
-    parser = _Parser(tokens_of(text))
+def parse(text: str, *, binds: bool = True) -> Node:
+    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting.
+
+    ``binds``: the macro cel.bind() exists, which only selectors of devices have.
+    """
+    parser = _Parser(tokens_of(text), binds=binds)
     tree = parser.expression()
     parser.expect("end")
     return tree
@@ -44,8 +47,9 @@ def _operator_name(operator: str) -> str:
 class _Parser:
     """Recursive descent over the tokens; its methods are named after the rules of the grammar."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], *, binds: bool) -> None:
         self._tokens = tokens
+        self._binds = binds
         self._position = 0
         self._depths: dict[str, int] = {}
 
@@ -187,7 +191,8 @@ class _Parser:
         if not opening:
             return Select(operand, field_name, start=start, end=self._end(), at=at)
         arguments = self._arguments()
-        return _expanded(Call(name.text, operand, arguments, start=start, end=self._end(), at=opening.start))
+        call = Call(name.text, operand, arguments, start=start, end=self._end(), at=opening.start)
+        return call if name.text == "bind" and not self._binds else _expanded(call)
 
     def _arguments(self) -> list[Node]:
         arguments: list[Node] = []
@@ -468,7 +473,8 @@ def _bound(name: Node, value: Node, body: Node, macro: str = "") -> Node:
 def _bind(call: Call) -> Node | None:
     if not isinstance(call.target, Ident) or call.target.name != "cel":
         return None
-    return _bound(*call.arguments, "cel.bind() variable names must be")
+    name, value, body = call.arguments
+    return _bound(name, value, body, "cel.bind() variable names must be")
 
 
 def _optional_map(call: Call) -> Node:

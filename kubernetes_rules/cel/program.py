@@ -6,7 +6,7 @@ imports everything that takes long to import, so a process that compiles no expr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from kubernetes_rules.cel.frame import (
     check_cost,
 )
 from kubernetes_rules.cel.lexer import SyntaxInvalid
+from kubernetes_rules.cel.libraries import NEWEST
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
 from kubernetes_rules.cel.parser import parse
@@ -110,8 +111,12 @@ class Checked:
         return Program(evaluate, planner.slots)
 
 
-def check_expression(expression: str, variables: Mapping[str, Type], objects: Objects) -> Checked:
+def check_expression(
+    expression: str, variables: Mapping[str, Type], objects: Objects, *, new: bool = False
+) -> Checked:
     """Parse an expression and check its types.
+
+    ``new``: it is not stored yet, so that it may not use functions that only the newest Kubernetes has.
 
     Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the values.
     """
@@ -121,21 +126,22 @@ def check_expression(expression: str, variables: Mapping[str, Type], objects: Ob
         for index, (name, kind) in enumerate(variables.items())
     }
     try:
-        tree, checker, result = _checked(expression, Checker(named, objects))
+        tree = parse(expression, binds=False)
+        checker = Checker(named, objects, NEWEST if new else frozenset())
+        result = _checked(tree, checker)
     except RecursionError as error:
         raise SyntaxInvalid("it is nested too deeply") from error
     return Checked(expression, tree, result, checker, first_slot)
 
 
-def _checked(expression: str, checker: Checker) -> tuple[Node, Checker, Type]:
-    tree = parse(expression)
+def _checked(tree: Node, checker: Checker) -> Type:
     result = checker.final(checker.check(tree))
     if not checker.issues:
         _check_literals(checker, tree)
     if checker.issues:
         (at, message), *more = checker.issues
         raise TypeInvalid(message, at, tuple(more))
-    return tree, checker, result
+    return result
 
 
 def compile_program(expression: str, variable: str, kind: Type) -> Program:
@@ -145,7 +151,8 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     """
     try:
         checker = Checker({variable: syntax.Variable(variable, kind)}, DEVICE_OBJECTS)
-        tree, checker, result = _checked(expression, checker)
+        tree = parse(expression)
+        result = _checked(tree, checker)
         if result not in (BOOL, DYN):
             raise TypeInvalid(f"it must evaluate to bool or the unknown type, not {result}")
         planner = Planner(checker.final)
@@ -157,7 +164,7 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     return Program(evaluate, planner.slots, parts)
 
 
-_LITERAL_ARGUMENTS = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compiled}
+_LITERAL_ARGUMENTS: dict[str, Callable[[str], object]] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compiled}
 """Functions whose first argument is checked if it is a literal text."""
 
 

@@ -21,7 +21,7 @@ class Declared:
     """The declaration of a value, and of its fields or of its keys and elements.
 
     ``most_elements`` are the most characters, bytes, elements or entries. ``least_bytes`` is the length of the
-    shortest JSON.
+    shortest JSON. ``name`` says where in its declaration a list, a map or an object is.
     """
 
     kind: Type
@@ -30,13 +30,15 @@ class Declared:
     fields: Mapping[str, Declared] = field(default_factory=dict)
     key: Declared | None = None
     element: Declared | None = None
+    name: str = ""
+    is_object: bool = False
 
     def objects(self) -> Iterator[tuple[str, dict[str, Type]]]:
         """The types of objects in the value, each with the types of its fields."""
-        if self.key is None and self.element is None:
+        if self.is_object:
             yield self.kind.name, {name: one.kind for name, one in self.fields.items()}
         for part in (*self.fields.values(), self.element):
-            if part is not None and (part.fields or part.element or part.kind.name.startswith("selfType")):
+            if part is not None and (part.is_object or part.element is not None):
                 yield from part.objects()
 
 

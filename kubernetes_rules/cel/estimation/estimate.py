@@ -163,7 +163,8 @@ class _Coster:
         units = plus(
             _MAP_UNITS, *(self.cost(part) for key, value, _ in node.entries for part in (key, value))
         )
-        keys, values = ([entry[place] for entry in node.entries] for place in (0, 1))
+        keys = [key for key, _, _ in node.entries]
+        values = [value for _, value, _ in node.entries]
         self._note(node, None, _Entries("map", self._union(keys), self._union(values)))
         return units
 

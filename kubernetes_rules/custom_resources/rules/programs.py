@@ -14,8 +14,8 @@ from kubernetes_rules.cel.estimation.estimate import estimated_cost
 from kubernetes_rules.cel.issues import ExpressionInvalid
 from kubernetes_rules.cel.program import Checked, Program, check_expression
 from kubernetes_rules.cel.types import Type
-from kubernetes_rules.custom_resources.declarations import REQUEST_BYTES, SELF_TYPE, declare
-from kubernetes_rules.custom_resources.field_paths import field_path
+from kubernetes_rules.custom_resources.rules.declarations import REQUEST_BYTES, SELF_TYPE, declare
+from kubernetes_rules.custom_resources.rules.field_paths import field_path
 from kubernetes_rules.custom_resources.schema import Schema
 
 
@@ -61,36 +61,43 @@ def cardinality(declared: Declared) -> int:
     return REQUEST_BYTES // (declared.least_bytes + 1)
 
 
-def compile_rules(schema: Schema, rules: Schema, declared: Declared, *, new: bool) -> tuple[CompiledRule, ...]:
+def compile_rules(
+    schema: Schema, rules: Schema, declared: Declared, known: frozenset[str] | None = None
+) -> tuple[CompiledRule, ...]:
     """The rules of one node. ``rules`` is the schema that has them: ``schema``, or one below its ``all_of``.
 
-    ``new``: they are not stored yet, so that functions of the newest version may not be used.
+    ``known`` are the expressions that are stored already; the others may not use functions of the newest
+    version. None stands for all.
     """
     if not rules.x_validations:
         return ()
     objects = dict(declared.objects())
-    return tuple(_compiled(rule, schema, declared, objects, new) for rule in rules.x_validations)
+    return tuple(_compiled(rule, schema, declared, objects, known) for rule in rules.x_validations)
 
 
 def _compiled(
-    rule: Mapping[str, Any], schema: Schema, declared: Declared, objects: Objects, new: bool
+    rule: Mapping[str, Any],
+    schema: Schema,
+    declared: Declared,
+    objects: Objects,
+    known: frozenset[str] | None,
 ) -> CompiledRule:
     text = rule.get("rule") or ""
     if not text.strip():
         return CompiledRule(rule)
     old = types.optional_of(declared.kind) if rule.get("optionalOldSelf") is True else declared.kind
     variables = {"self": declared.kind, "oldSelf": old}
-    program, error, checked = _program(text, variables, objects, types.BOOL, new)
+    program, error, checked = _program(text, variables, objects, types.BOOL, known)
     if checked is None or program is None:
         changes = checked is not None and "oldSelf" in checked.names()
         return CompiledRule(rule, error=_shortened(error, declared), changes=changes)
     cost = estimated_cost(checked, declared)
     message, message_error, message_cost = None, "", 0
     if words := rule.get("messageExpression"):
-        message, message_error, compiled = _program(words, variables, objects, types.STRING, new)
+        message, message_error, compiled = _program(words, variables, objects, types.STRING, known)
         if message is not None and compiled is not None:
             message_cost = estimated_cost(compiled, declared)
-    place = field_path(rule.get("fieldPath") or "", schema) or ""
+    place = "" if message_error else field_path(rule.get("fieldPath") or "", schema) or ""
     return CompiledRule(
         rule, program, "", cost, "oldSelf" in checked.names(), message, _shortened(message_error, declared),
         message_cost, place,
@@ -98,16 +105,20 @@ def _compiled(
 
 
 def _program(
-    text: str, variables: Mapping[str, Type], objects: Objects, wanted: Type, new: bool
+    text: str, variables: Mapping[str, Type], objects: Objects, wanted: Type, known: frozenset[str] | None
 ) -> tuple[Program | None, str, Checked | None]:
     """The program of an expression, or why there is none, and the expression if its types fit."""
     is_rule = wanted == types.BOOL
     try:
-        checked = check_expression(text, variables, objects, new=new)
+        checked = check_expression(text, variables, objects, new=known is not None and text not in known)
     except ExpressionInvalid as error:
         return None, f"{'' if is_rule else 'messageExpression '}compilation failed: {error.shown(text)}", None
     if checked.result != wanted:
-        kind = "cel expression must evaluate to a bool" if is_rule else "messageExpression must evaluate to a string"
+        kind = (
+            "cel expression must evaluate to a bool"
+            if is_rule
+            else "messageExpression must evaluate to a string"
+        )
         return None, kind, None
     try:
         return checked.program(), "", checked
@@ -118,8 +129,7 @@ def _program(
 
 def _shortened(text: str, declared: Declared) -> str:
     """The text with the type of ``self`` named as in Kubernetes, without the place in the schema."""
-    name = declared.kind.name
-    return text.replace(name, SELF_TYPE) if name.startswith(f"{SELF_TYPE}.") else text
+    return text if declared.name in ("", SELF_TYPE) else text.replace(declared.name, SELF_TYPE)
 
 
 @lru_cache(maxsize=256)
@@ -142,11 +152,13 @@ def _has_rules(schema: Schema | None) -> bool:
 
 def _tree(rules: Schema, schema: Schema, *, is_resource: bool, declared: Declared | None) -> RuleTree | None:
     """The tree of the rules that ``rules`` has for values that ``schema`` describes."""
-    compiled = compile_rules(schema, rules, declared, new=False) if declared is not None else ()
+    compiled = compile_rules(schema, rules, declared) if declared is not None else ()
     element = None if declared is None else declared.element
     items = values = None
     if rules.items is not None and schema.items is not None:
-        items = _tree(rules.items, schema.items, is_resource=schema.items.x_embedded_resource, declared=element)
+        items = _tree(
+            rules.items, schema.items, is_resource=schema.items.x_embedded_resource, declared=element
+        )
     if rules.values is not None and schema.values is not None:
         embedded = schema.values.x_embedded_resource
         values = _tree(rules.values, schema.values, is_resource=embedded, declared=element)

@@ -13,9 +13,9 @@ from typing import Any
 
 from kubernetes_rules.cel.estimation.declared import Declared, escaped
 from kubernetes_rules.cel.estimation.sizes import UNBOUNDED, times
-from kubernetes_rules.custom_resources.declarations import declare
-from kubernetes_rules.custom_resources.field_paths import field_path
-from kubernetes_rules.custom_resources.rule_programs import CompiledRule, cardinality, compile_rules
+from kubernetes_rules.custom_resources.rules.declarations import declare
+from kubernetes_rules.custom_resources.rules.field_paths import field_path
+from kubernetes_rules.custom_resources.rules.programs import CompiledRule, cardinality, compile_rules
 from kubernetes_rules.custom_resources.schema import Schema
 from kubernetes_rules.validation.field import (
     INTERNAL,
@@ -55,7 +55,9 @@ def definition_rule_errors(
     errors = walk.text_errors + walk.errors
     if walk.total > SCHEMA_COST:
         problem = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
-        errors += [forbidden(place, problem) for _, place in sorted(walk.expensive, key=lambda one: -one[0])[:4]]
+        errors += [
+            forbidden(place, problem) for _, place in sorted(walk.expensive, key=lambda one: -one[0])[:4]
+        ]
         name = f"{_KEY} estimated rule cost total for entire OpenAPIv3 schema"
         errors.append(forbidden(path, _cost_text(name, walk.total, SCHEMA_COST)))
     return errors
@@ -119,7 +121,7 @@ class _Walk:
             self.errors.append(FieldError(f"{scope.path}.{_KEY}", INTERNAL, text))
             return
         most = cardinality(scope.declared) if scope.most is None else scope.most
-        compiled = compile_rules(scope.schema, scope.schema, scope.declared, known=self.known)
+        compiled = compile_rules(scope.schema, scope.schema, scope.declared, self.known)
         for index, rule in enumerate(compiled):
             self._check_rule(rule, f"{scope.path}.{_KEY}[{index}]", times(rule.cost, most), scope)
 
@@ -130,7 +132,9 @@ class _Walk:
         if rule.message_error:
             self.errors.append(_rule_error(f"{path}.messageExpression", rule.rule, rule.message_error))
         elif rule.message is not None:
-            self._check_cost(f"{path}.messageExpression", "estimated messageExpression cost", rule.message_cost)
+            self._check_cost(
+                f"{path}.messageExpression", "estimated messageExpression cost", rule.message_cost
+            )
         if rule.changes and scope.uncorrelated:
             problem = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
             self.errors.append(invalid(f"{path}.rule", rule.rule["rule"], f"{problem} {scope.uncorrelated}"))
@@ -150,10 +154,14 @@ def _children(scope: _Scope) -> Iterator[_Scope]:
     schema, path, declared = scope.schema, scope.path, scope.declared
     element = None if declared is None else declared.element
 
-    def child(part: Schema, place: str, found: Declared | None, *, uncorrelated: str = scope.uncorrelated) -> _Scope:
+    def child(
+        part: Schema, place: str, found: Declared | None, *, uncorrelated: str = scope.uncorrelated
+    ) -> _Scope:
         most = _most(schema)
         count = None if scope.most is None or most is None else times(scope.most, most)
-        return _Scope(part, f"{path}.{place}", found, count, False, scope.compiled, scope.within, uncorrelated)
+        return _Scope(
+            part, f"{path}.{place}", found, count, False, scope.compiled, scope.within, uncorrelated
+        )
 
     if schema.values is not None:
         yield child(schema.values, "additionalProperties", element)
@@ -224,4 +232,6 @@ def _cost_text(name: str, cost: int, limit: int) -> str:
     factor = cost / limit
     shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
     advice = "try simplifying the rule, or adding maxItems, maxProperties, and maxLength"
-    return f"{name} exceeds budget by factor of {shown} ({advice} where arrays, maps, and strings are declared)"
+    return (
+        f"{name} exceeds budget by factor of {shown} ({advice} where arrays, maps, and strings are declared)"
+    )

@@ -14,7 +14,7 @@ from kubernetes_rules.cel.estimation.declared import escaped
 from kubernetes_rules.cel.object_values import ObjectList, ObjectMap, SetList, UnknownValue, map_list
 from kubernetes_rules.cel.times import Timestamp, parse_duration, parse_timestamp
 from kubernetes_rules.cel.types import CelError
-from kubernetes_rules.custom_resources.declarations import with_metadata
+from kubernetes_rules.custom_resources.rules.declarations import with_metadata
 from kubernetes_rules.custom_resources.schema import Schema
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

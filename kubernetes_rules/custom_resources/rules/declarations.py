@@ -82,6 +82,7 @@ def _array(schema: Schema, name: str) -> Declared | None:
         types.list_of(items.kind),
         most if schema.max_items is None else max(schema.max_items, 0),
         element=items,
+        name=name,
     )
 
 
@@ -92,7 +93,7 @@ def _map(schema: Schema, values: Schema, name: str) -> Declared | None:
     most = (REQUEST_BYTES - 2) // (value.least_bytes + 6)
     limit = schema.max_properties
     kind = types.map_of(types.STRING, value.kind)
-    return Declared(kind, most if limit is None else max(limit, 0), key=_STRING, element=value)
+    return Declared(kind, most if limit is None else max(limit, 0), key=_STRING, element=value, name=name)
 
 
 def _object(schema: Schema, name: str) -> Declared:
@@ -107,7 +108,7 @@ def _object(schema: Schema, name: str) -> Declared:
             fields[place] = found
         if key in schema.required and part.default is None:
             least += len(key.encode()) + found.least_bytes + 4
-    return Declared(Type(name), least_bytes=least, fields=fields)
+    return Declared(Type(name), least_bytes=least, fields=fields, name=name, is_object=True)
 
 
 def _text(schema: Schema) -> Declared:
