@@ -15,7 +15,33 @@ from kubernetes_rules.cel.estimation.sizes import UNBOUNDED, UNKNOWN, Size, fixe
 from kubernetes_rules.cel.program import Checked
 from kubernetes_rules.cel.types import Overload, Type, Uint
 
-Path = tuple[str, ...]
+
+class _Path:
+    """The way from a variable to a value: its name, then fields, ``@items``, ``@keys`` and ``@values``.
+
+    It is a slice of Go: paths that begin equally may share memory, and extending one then overwrites a step of
+    another. The estimates of Kubernetes depend on this.
+    """
+
+    __slots__ = ("_array", "_length")
+
+    def __init__(self, array: list[str], length: int) -> None:
+        self._array = array
+        self._length = length
+
+    def then(self, step: str) -> _Path:
+        """The path with one more step (Go: append)."""
+        array = self._array
+        if self._length == len(array):
+            array = array + [""] * max(self._length, 1)
+        array[self._length] = step
+        return _Path(array, self._length + 1)
+
+    def steps(self) -> list[str]:
+        """The steps, none if the value is not below a variable."""
+        return self._array[: self._length]
+
+
 _ACCUMULATORS = ("@result", "__result__")
 _SCALARS = frozenset(
     ("bool", "double", "int", "uint", "google.protobuf.Duration", "google.protobuf.Timestamp")
@@ -47,7 +73,7 @@ class _Entries:
 class _Local:
     """A variable of a macro."""
 
-    path: Path
+    path: _Path
     size: Size | None
     entries: _Entries | None = None
 
@@ -56,7 +82,7 @@ class _Local:
 class _Coster:
     checked: Checked
     root: Declared
-    _paths: dict[int, Path] = field(default_factory=dict)
+    _paths: dict[int, _Path] = field(default_factory=dict)
     _sizes: dict[int, Size] = field(default_factory=dict)
     _entries: dict[int, _Entries] = field(default_factory=dict)
     _locals: dict[str, list[_Local]] = field(default_factory=dict)
@@ -66,7 +92,7 @@ class _Coster:
         match node:
             case syntax.Ident():
                 local = self._local(node.name)
-                self._paths[id(node)] = (node.name,) if local is None else local.path
+                self._paths[id(node)] = _Path([node.name], 1) if local is None else local.path
                 return 1
             case syntax.Select():
                 return self._select(node)
@@ -83,7 +109,7 @@ class _Coster:
                 return self._bind(node) if is_bind else self._fold(node)
         return 0
 
-    def estimated_size(self, path: Path) -> Size | None:
+    def estimated_size(self, path: list[str]) -> Size | None:
         """The size that the declaration gives for the value at a path, None if there is no such value."""
         if not path:
             return None
@@ -109,19 +135,19 @@ class _Coster:
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
 
-    def _path(self, node: syntax.Node) -> Path:
+    def _path(self, node: syntax.Node) -> _Path:
         if isinstance(node, syntax.Ident) and (local := self._local(node.name)) is not None:
             return local.path
-        return self._paths.get(id(node), ())
+        return self._paths.get(id(node)) or _Path([], 0)
 
     def _select(self, node: syntax.Select) -> int:
         if node.constant is not None:
-            self._paths[id(node)] = (node.constant.name,)
+            self._paths[id(node)] = _Path([node.constant.name], 1)
             return 1
         units = self.cost(node.operand)
         if node.test_only:
             return units
-        self._paths[id(node)] = (*self._path(node.operand), node.field)
+        self._paths[id(node)] = self._path(node.operand).then(node.field)
         kind = self._kind(node.operand).name
         return plus(units, 1) if kind == "map" or self.checked.checker.is_object(kind) else units
 
@@ -129,7 +155,7 @@ class _Coster:
         known = self._sizes.get(id(node)) or _literal_size(node)
         if known is not None:
             return known
-        declared = self.estimated_size(self._path(node))
+        declared = self.estimated_size(self._path(node).steps())
         if declared is not None:
             self._sizes[id(node)] = declared
             return declared
@@ -184,7 +210,7 @@ class _Coster:
         else:
             step = "@items" if is_list else "@values"
         size = None if entries is None else entries.keys if key else entries.values
-        self._push(name, _Local((*path, step), size))
+        self._push(name, _Local(path.then(step), size))
 
     def _fold(self, node: syntax.Fold) -> int:
         units = plus(self.cost(node.items), self.cost(node.initial))
@@ -242,7 +268,7 @@ class _Coster:
                 entries, path = self._entries_of(node.arguments[0]), self._path(node.arguments[0])
                 size = None if entries is None else entries.values
                 is_list = overload.parameters[0].name == "list"
-                self._paths[id(node)] = (*path, "@items" if is_list else "@values")
+                self._paths[id(node)] = path.then("@items" if is_list else "@values")
             size = size or self._size(node)
         self._note(node, size, None)
         if node.function == "_?_:_":
@@ -250,20 +276,20 @@ class _Coster:
         return plus(units, most, *costs)
 
     def _argument(self, node: syntax.Node) -> Argument:
-        path = self._path(node)
+        path = self._path(node).steps()
         if path and path[0] in _ACCUMULATORS:
-            path = ()
+            path = []
         size = self._size(node)
         return Argument(
             node, self._kind(node), size, size or self.estimated_size(path) or UNKNOWN, self._item(path, node)
         )
 
-    def _item(self, path: Path, node: syntax.Node) -> tuple[Type, Size] | None:
+    def _item(self, path: list[str], node: syntax.Node) -> tuple[Type, Size] | None:
         """The type and the size of the elements of a list, or of the keys of a map."""
         parameters = self._kind(node).parameters
         if not parameters:
             return None
-        declared = self.estimated_size((*path, "@items")) if path else None
+        declared = self.estimated_size([*path, "@items"]) if path else None
         return parameters[0], declared or UNKNOWN
 
     def _overload(
