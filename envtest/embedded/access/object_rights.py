@@ -77,8 +77,9 @@ class ObjectRights:
             return
         rules = self._gate.rules_of(kind, namespace if kind == "Role" else "", name)
         if rules is None:
-            details = details_of(_RBAC, plural, name)
-            raise Refused(404, f'{plural}.{_RBAC} "{name}" not found', details=details)
+            details = details_of(_RBAC, attributes.resource.plural, name)
+            text = f'{attributes.resource.qualified_name} "{name}" not found'
+            raise Refused(404, text, details=details)
         self._check_grant(attributes, rules, user)
 
     def _check_grant(self, attributes: Attributes, rules: Any, user: User) -> None:

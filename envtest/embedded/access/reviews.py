@@ -17,7 +17,7 @@ from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
-from kubernetes_rules.rbac import FULL_AUTHORITY, MASTERS, Access
+from kubernetes_rules.rbac import FULL_AUTHORITY, Access
 from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
@@ -48,11 +48,11 @@ class Reviews:
         }
 
     def _own_access(self, request: Request, review: Object) -> Object:
-        return self._decided(review, request.user, _review_errors(review))
+        return self._decided(review, request.user, _review_errors(request, review))
 
     def _access(self, request: Request, review: Object) -> Object:
         spec = review.get("spec") or {}
-        errors = _review_errors(review)
+        errors = _review_errors(request, review)
         if not spec.get("user") and not spec.get("groups"):
             text = "at least one of user or group must be specified"
             errors.append(field_errors.invalid("spec.user", "", text))
@@ -71,7 +71,8 @@ class Reviews:
 
     def _decided(self, review: Object, user: User, errors: list[field_errors.FieldError]) -> Object:
         if errors:
-            raise invalid(_ACCESS, review["kind"], "", errors)
+            # kube-apiserver takes the kind from an object that has lost it by then.
+            raise invalid(_ACCESS, "", "", errors)
         allowed, reason = self._gate.decide(user, _asked(review["spec"]))
         return {**review, "status": {"allowed": allowed, **({"reason": reason} if reason else {})}}
 
@@ -79,10 +80,9 @@ class Reviews:
         namespace = (review.get("spec") or {}).get("namespace")
         if not namespace:
             raise Refused(400, "no namespace on request")
-        if self._gate.has_rbac and MASTERS not in request.user.groups:
+        rules = list(FULL_AUTHORITY)
+        if self._gate.has_rbac:
             rules = [grant.rule for grant in self._gate.grants(request.user, namespace)]
-        else:
-            rules = list(FULL_AUTHORITY)
         status = {
             "resourceRules": [
                 _picked(rule, "verbs", "apiGroups", "resources", "resourceNames")
@@ -112,7 +112,7 @@ class Reviews:
             user = self._gate.user_of_token(token)
             found = None if user is None else (user, [AUDIENCE])
         if found is None:
-            return {**review, "status": {"user": {}}}
+            return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
         status = {"authenticated": True, "user": user_info(found[0]), "audiences": found[1]}
         return {**review, "status": status}
 
@@ -143,7 +143,7 @@ class Reviews:
         return {
             **body,
             "metadata": {**metadata, **identity, "creationTimestamp": now()},
-            "spec": {**spec, "audiences": audiences, "expirationSeconds": seconds},
+            "spec": {"boundObjectRef": None, **spec, "audiences": audiences, "expirationSeconds": seconds},
             "status": {"token": token, "expirationTimestamp": end},
         }
 
@@ -153,8 +153,8 @@ class Reviews:
             return {}
         kind, name = reference.get("kind", ""), reference.get("name", "")
         if reference.get("apiVersion", "v1") != "v1" or kind not in ("Pod", "Node", "Secret"):
-            text = f"{reference.get('apiVersion', '')}, Kind={kind}"
-            raise Refused(400, f"cannot bind token to object of type {text}")
+            group, _, version = reference.get("apiVersion", "").rpartition("/")
+            raise Refused(400, f"cannot bind token to object of type {group}/{version}, Kind={kind}")
         item = self._existing(f"{kind.lower()}s", "" if kind == "Node" else request.namespace, name)
         uid = reference.get("uid")
         if uid and uid != item["metadata"]["uid"]:
@@ -208,14 +208,19 @@ def _asked(spec: Object) -> Access:
     return Access(**{name: asked.get(name, "") for name in names})
 
 
-def _review_errors(review: Object) -> list[field_errors.FieldError]:
-    spec = review.get("spec") or {}
+def _review_errors(request: Request, review: Object) -> list[field_errors.FieldError]:
+    spec, errors = review.get("spec") or {}, []
     asked = [
         spec[key] for key in ("resourceAttributes", "nonResourceAttributes") if spec.get(key) is not None
     ]
     if len(asked) != 1:
-        return [field_errors.invalid("spec", spec.get("nonResourceAttributes"), _ONE_OF_TWO)]
-    return []
+        errors.append(field_errors.invalid("spec", spec.get("nonResourceAttributes"), _ONE_OF_TWO))
+    allowed = ("managedFields", "namespace") if request.namespace else ("managedFields",)
+    metadata = {key: value for key, value in (review.get("metadata") or {}).items() if key not in allowed}
+    if metadata:
+        but = " except for namespace" if request.namespace else ""
+        errors.append(field_errors.invalid("metadata", metadata, f"must be empty{but}"))
+    return errors
 
 
 def _picked(rule: Any, *fields: str) -> Object:
