@@ -17,6 +17,7 @@ from envtest.embedded.api.faults import Faults
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
+from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +44,7 @@ class ServedApi:
     ``watch_generation`` rises; ``watches`` counts the watches that began. Where ``accepted_bearer`` is set, a
     request with another token is answered 401. ``find_log`` finds the log of a container, by the UID of its
     pod and its own name. ``minor`` is the minor version of Kubernetes that ``/version`` answers, ``host`` the
-    address to listen at, and ``ahead_seconds``
-    is added to this machine's time in the Date of answers.
+    address to listen at, and ``ahead_seconds`` is added to this machine's time in the Date of answers.
     """
 
     def __init__(self) -> None:
@@ -56,6 +56,7 @@ class ServedApi:
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
+        self.encoded = EncodedObjects()
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0

@@ -298,8 +298,8 @@ class Watch:
     def take_events(self) -> list[tuple[str, Object]]:
         """The events since the last call; afterwards ``resource_version`` is that of the whole store.
 
-        An object that a change moves in or out of the selection is ADDED or DELETED, as the API has it. Raises
-        Expired where some of the events are forgotten.
+        An object that a change moves in or out of the selection is ADDED or DELETED, as the API has it.
+        Raises Expired where some of the events are forgotten.
         """
         with self._store.changed:
             floor = self._store.floor(self._collection)

@@ -25,7 +25,7 @@ def events(server: EmbeddedApiServer, query: str, accept: str = "application/jso
     """All events of a watch that ends at once."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
-        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=0&{query}", headers={"Accept": accept})
+        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=-1&{query}", headers={"Accept": accept})
         return [json.loads(line) for line in connection.getresponse().read().splitlines()]
     finally:
         connection.close()
