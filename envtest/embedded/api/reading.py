@@ -57,7 +57,7 @@ def list_page(
         if version < store.oldest(resource.collection):
             raise Refused(410, "The resourceVersion for the provided list is too old.")
         if version > store.resource_version:
-            raise _future(version, store.resource_version)
+            raise too_large_version(version, store.resource_version)
         if version < store.resource_version:
             entries = store.at_version(resource.collection, version)
         else:
@@ -112,9 +112,12 @@ def _check_options(request: Request) -> None:
         raise invalid("meta.k8s.io", "ListOptions", "", errors)
 
 
-def _future(version: int, current: int) -> Refused:
-    text = f"Too large resource version: {version}, current: {current}"
-    return Refused(504, text, details={"causes": [{"reason": "ResourceVersionTooLarge", "message": text}]})
+def too_large_version(version: int, current: int) -> Refused:
+    """The answer to a version that the store does not have yet (NewTooLargeResourceVersionError)."""
+    text = "Too large resource version"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": text}]
+    details = {"causes": causes, "retryAfterSeconds": 1}
+    return Refused(504, f"Timeout: {text}: {version}, current: {current}", details=details)
 
 
 def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
