@@ -18,7 +18,7 @@ from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
-from envtest.embedded.api.verbs import body_resource, resource_of
+from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import DecodingError
@@ -99,7 +99,7 @@ class Handler(StreamRequestHandler):
     def _served(self, request: Request, head: wire.HttpRequest, body: bytes, fault: Fault | None) -> bool:
         warnings: list[str] = []
         try:
-            resource = resource_of(request)
+            resource = self._api.verbs.resource_of(request)
             if request.subresource == "log":
                 return serve_log(self._api, self.server, self.wfile, request)
             if request.subresource == "proxy":
@@ -141,9 +141,10 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _parsed(head, body) if body else None)
+                return 200, verbs.delete(request, _parsed(head, body) if body else None, warnings)
             case _:
-                return 200, verbs.deletecollection(request, _parsed(head, body) if body else None)
+                options = _parsed(head, body) if body else None
+                return 200, verbs.deletecollection(request, options, warnings)
 
     def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
         path = head.target.partition("?")[0]
@@ -159,15 +160,17 @@ class Handler(StreamRequestHandler):
             self._send(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
             return True
         if path == "/openapi/v3":
-            document: Any = discovery.openapi_v3_index()
+            document: Any = discovery.openapi_v3_index(self._api.catalogue)
         elif path.startswith("/openapi/v3/"):
-            document = discovery.openapi_v3(path.removeprefix("/openapi/v3/"))
+            document = discovery.openapi_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
         elif path == discovery.CUSTOM_KINDS:
             document = discovery.no_custom_kinds()
         else:
             accept = head.header("accept")
             aggregated = discovery.AGGREGATED in accept
-            document = discovery.discovery_document(path, aggregated=aggregated, address=self._api.address)
+            document = discovery.discovery_document(
+                self._api.catalogue, path, aggregated=aggregated, address=self._api.address
+            )
             if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
                 # client-go takes the answer for aggregated discovery only with these parameters.
                 kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"

@@ -13,7 +13,6 @@ from envtest.embedded.api.reading import not_found
 from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, invalid
-from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
 from kubernetes_rules.validation import field as field_errors
 
@@ -37,7 +36,7 @@ class LogOptions:
 
 def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: Request) -> bool:
     """Answer a request for a log; always returns True: the connection goes on. Raises Refused."""
-    resource = resource_of(request)
+    resource = api.verbs.resource_of(request)
     pod = api.store.get(resource.collection, (request.namespace, request.name))
     if pod is None:
         raise not_found(resource, request.name)

@@ -29,11 +29,26 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
+class User:
+    """A user as authentication finds them: name, UID, groups, and further values by key."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
+"""The user of every request where the server does not ask who somebody is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request in the words of the API: verb, resource and object.
 
     ``namespace``, ``name`` and ``subresource`` are empty where the path has none. ``below`` is the path after
-    ``proxy/``, which a pod is asked for. ``client`` is the name that the client gives itself.
+    ``proxy/``, which a pod is asked for. ``client`` is the name that the client gives itself, ``user`` who it
+    is.
     """
 
     verb: Verb
@@ -47,6 +62,7 @@ class Request:
     query: dict[str, str] = field(default_factory=dict)
     client: str = ""
     below: str = ""
+    user: User = ADMIN
 
     @property
     def api_version(self) -> str:

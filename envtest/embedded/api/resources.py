@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 VERSION = "v1"
-"""The version that all resources are served in."""
+"""The version that all built-in resources are served in."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
@@ -31,6 +33,7 @@ class Resource:
     subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     stored_group: str | None = None
     without_effect: str = ""
+    version: str = VERSION
 
     @property
     def singular(self) -> str:
@@ -40,7 +43,7 @@ class Resource:
     @property
     def api_version(self) -> str:
         """``v1`` or ``group/v1``."""
-        return f"{self.group}/{VERSION}" if self.group else VERSION
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def collection(self) -> tuple[str, str]:
@@ -49,7 +52,7 @@ class Resource:
 
     def group_version_of(self, kind: str) -> tuple[str, str]:
         """Group and version of the kind that the resource or one of its subresources takes."""
-        return _KINDS_OF_OTHERS.get(kind, (self.group, VERSION))
+        return _KINDS_OF_OTHERS.get(kind, (self.group, self.version))
 
     @property
     def qualified_name(self) -> str:
@@ -213,20 +216,39 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(_DRA, "resourceslices", "ResourceSlice", namespaced=False),
 )
 
-_BY_NAME = {(resource.group, resource.plural): resource for resource in RESOURCES}
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
+class Catalogue:
+    """The resources that an API server serves: those built in, and those added at run time. Thread-safe.
 
-def find_resource(group: str, version: str, plural: str) -> Resource | None:
-    """The served resource of that name, None for an unknown one."""
-    return _BY_NAME.get((group, plural)) if version == VERSION else None
+    ``generation`` rises with each change, so that documents about the resources can be kept until then.
+    """
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.generation = 0
+        self._set(RESOURCES)
 
-def resource_of_kind(api_version: str, kind: str) -> Resource | None:
-    """The served resource of that kind, None for an unknown one."""
-    return _BY_KIND.get((api_version, kind))
+    def _set(self, resources: tuple[Resource, ...]) -> None:
+        # Readers take no lock: each reads one of these, which are replaced and never changed.
+        self.resources = resources
+        self._by_name = {(one.group, one.version, one.plural): one for one in resources}
+        self._by_kind = {(one.api_version, one.kind): one for one in resources}
+        self.generation += 1
 
+    def replace(self, old: Iterable[Resource], new: Iterable[Resource]) -> None:
+        """Serve ``new`` instead of ``old``, some of which may not be served any more."""
+        with self._lock:
+            gone = set(old)
+            self._set((*(one for one in self.resources if one not in gone), *new))
 
-def groups() -> list[str]:
-    """The named API groups in the order that discovery has them."""
-    return sorted({resource.group for resource in RESOURCES if resource.group})
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The served resource of that name, None for an unknown one."""
+        return self._by_name.get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The served resource of that kind, None for an unknown one."""
+        return self._by_kind.get((api_version, kind))
+
+    def groups(self) -> list[str]:
+        """The named API groups in the order that discovery has them."""
+        return sorted({resource.group for resource in self.resources if resource.group})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.faults import Faults
+from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
 
@@ -33,17 +34,19 @@ def _no_log(_pod_uid: str, _container: str) -> ContainerLog | None:
 class ServedApi:
     """A stateful API as its connections see it.
 
-    ``faults`` makes requests fail. ``verbs`` has the switches of an older server. Each watch sends a
-    bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` rises; ``watches`` counts the
-    watches that began. Where ``accepted_bearer`` is set, a request with another token is answered 401.
-    ``find_log`` finds the log of a container, by the UID of its pod and its own name. ``minor`` is the minor
-    version of Kubernetes that ``/version`` answers, ``host`` the address to listen at, and ``ahead_seconds``
+    ``catalogue`` has the resources that it serves. ``faults`` makes requests fail. ``verbs`` has the switches
+    of an older server. Each watch sends a bookmark when ``bookmarks_due`` rises, and ends when
+    ``watch_generation`` rises; ``watches`` counts the watches that began. Where ``accepted_bearer`` is set, a
+    request with another token is answered 401. ``find_log`` finds the log of a container, by the UID of its
+    pod and its own name. ``minor`` is the minor version of Kubernetes that ``/version`` answers, ``host`` the
+    address to listen at, and ``ahead_seconds``
     is added to this machine's time in the Date of answers.
     """
 
     def __init__(self) -> None:
         self.store = Store()
-        self.verbs = Verbs(self.store)
+        self.catalogue = Catalogue()
+        self.verbs = Verbs(self.store, self.catalogue)
         self.faults = Faults()
         self.accepted_bearer: str | None = None
         self.minor = "37"

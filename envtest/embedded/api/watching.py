@@ -13,7 +13,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, status_body
 from envtest.embedded.api.store import Watch
-from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import chunk, json_bytes, stream_head
 from envtest.embedded.shown.tables import table_of
 
@@ -79,7 +78,7 @@ def serve_watch(
 
     After a fault in the middle of the answer the connection ends, and the client sees a cut answer.
     """
-    resource = resource_of(request)
+    resource = api.verbs.resource_of(request)
     selects = api.verbs.selection(request)
     asked = asked_version(request)
     initial_wanted = request.query.get("sendInitialEvents")
