@@ -6,7 +6,7 @@ What Go's json writes although nobody has set it is put in, such as an empty ``s
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +19,15 @@ Object = dict[str, Any]
 Place = tuple["Place | None", str | int, str]
 """Where a value is: the place of what holds it, its key there, and the Go type of a struct that holds it."""
 
-_MOST = {"int32": 2**31, "int64": 2**63}
 _GO_TYPES = {
-    **{"boolean": "bool", "number": "float64", "bytes": "[]uint8", "intOrString": "int32"},
-    **{"time": "string", "microTime": "string"},
+    "boolean": "bool",
+    "number": "float64",
+    "bytes": "[]uint8",
+    "intOrString": "int32",
+    "time": "string",
+    "microTime": "string",
 }
-_QUANTITY_RULE = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 class DecodingError(ValueError):
@@ -45,38 +46,23 @@ class Decoder:
 
     def decode(self, value: Any, kind: FieldType, place: Place | None = None) -> Any:
         """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
-        match kind.shape:
-            case "struct":
-                return self._struct(value, kind, place)
-            case "string":
-                if isinstance(value, str):
-                    return value
-            case "list":
-                return self._list(value, kind, place)
-            case "map":
-                return self._map(value, kind, place)
-            case "quantity":
-                return _quantity(value)
-            case "boolean":
-                if isinstance(value, bool):
-                    return value
-            case "int32" | "int64" as shape:
-                most = _MOST[shape]
-                # In Python a bool is an int, which it must not be here.
-                if type(value) is int and -most <= value < most:
-                    return value
-            case "any":
+        shape = kind.shape
+        if shape == "struct":
+            return self._struct(value, kind, place)
+        if shape == "list":
+            return self._list(value, kind, place)
+        if shape == "map":
+            return self._map(value, kind, place)
+        if shape == "quantity":
+            return _quantity(value)
+        fits = _FITS.get(shape)
+        if fits is not None:
+            if fits(value):
                 return value
-            case "number":
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    return value
-            case "intOrString":
-                if isinstance(value, str) or (type(value) is int and -_MOST["int32"] <= value < _MOST["int32"]):
-                    return value
-            case "bytes" if isinstance(value, list) and all(type(one) is int and 0 <= one < 256 for one in value):
-                return base64.b64encode(bytes(value)).decode()
-            case shape if isinstance(value, str):
-                return _read(value, shape)
+        elif isinstance(value, str):
+            return _read(value, shape)
+        elif shape == "bytes" and _are_bytes(value):
+            return base64.b64encode(bytes(value)).decode()
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
@@ -88,6 +74,9 @@ class Decoder:
             known = fields.get(name)
             if known is None:
                 self.problems.append(f'unknown field "{_path((place, name, ref))}"')
+            # Most fields are texts, for which the general way is long.
+            elif known.shape == "string" and type(item) is str:
+                result[name] = item
             # Go reads a null into a field as if the field were absent.
             elif item is not None:
                 result[name] = self.decode(item, known, (place, name, ref))
@@ -128,6 +117,27 @@ class Decoder:
             yield name, item
 
 
+def _fits_int32(value: Any) -> bool:
+    # In Python a bool is an int, which it must not be here.
+    return type(value) is int and -(2**31) <= value < 2**31
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "int32": _fits_int32,
+    "int64": lambda value: type(value) is int and -(2**63) <= value < 2**63,
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "intOrString": lambda value: isinstance(value, str) or _fits_int32(value),
+    "any": lambda _: True,
+}
+"""Whether a value is of a shape that is stored as it is written."""
+
+
+def _are_bytes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < 256 for one in value)
+
+
 def _quantity(value: Any) -> str:
     try:
         # Quantities are stored in their canonical form: 1024Mi becomes 1Gi.
@@ -153,7 +163,7 @@ def _path(place: Place | None) -> str:
 
 
 def _go_field(place: Place | None) -> str:
-    """The place as Go's json names it: the last struct, then the fields that lead there from the first one."""
+    """The place as Go's json names it: the last struct, then the fields that lead there."""
     names: list[str] = []
     struct = ""
     while place is not None:
@@ -166,7 +176,7 @@ def _go_field(place: Place | None) -> str:
 
 def _mismatch(value: Any, kind: FieldType, place: Place | None) -> DecodingError:
     """The error in the words of Go's json."""
-    words: dict[type, str] = {str: "string", bool: "bool", int: "number", list: "array"}
+    words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = words.get(type(value), "object")
     kind_of_number = kind.shape in ("int32", "int64", "intOrString")
     if isinstance(value, Decimal) or (type(value) is int and kind_of_number):

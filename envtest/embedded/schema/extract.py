@@ -122,7 +122,9 @@ def _collect_tags(
 def _folder(folders: tuple[Path, Path], name: str) -> Path:
     """Where the Go package of a type is."""
     package = name.rpartition(".")[0]
-    return (folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]) / package.replace(".", "/")
+    return (folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]) / package.replace(
+        ".", "/"
+    )
 
 
 def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
@@ -134,7 +136,8 @@ def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) 
         spec = fields.get(name)
         # The option omitempty has no effect on structs.
         is_struct = not kind.startswith(("*", "[", "map")) and (
-            (isinstance(spec, dict) and "ref" in spec) or spec in ("quantity", "time", "microTime", "intOrString")
+            (isinstance(spec, dict) and "ref" in spec)
+            or spec in ("quantity", "time", "microTime", "intOrString")
         )
         if spec is None or ("omitempty" in options and not is_struct) or "omitzero" in options:
             continue

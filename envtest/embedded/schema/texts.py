@@ -52,7 +52,7 @@ def _first_illegal(data: bytes) -> int:
     for at, byte in enumerate(data):
         if byte in b"\r\n":
             continue
-        if chr(byte).isalnum() and byte < 128 or byte in b"+/":
+        if (chr(byte).isalnum() and byte < 128) or byte in b"+/":
             digits += 1
             continue
         if byte != ord("=") or digits % 4 < 2:
@@ -96,7 +96,12 @@ def _moment(text: str, *, is_micro: bool) -> datetime:
 
 def _checked(text: str, parts: list[str]) -> datetime:
     year, month, day, hour, minute, second = (int(parts[index]) for index in (0, 2, 4, 6, 8, 10))
-    bounds = (("month", 1 <= month <= 12), ("hour", hour < 24), ("minute", minute < 60), ("second", second < 60))
+    bounds = (
+        ("month", 1 <= month <= 12),
+        ("hour", hour < 24),
+        ("minute", minute < 60),
+        ("second", second < 60),
+    )
     for name, holds in bounds:
         if not holds:
             raise TextError(f'parsing time "{text}": {name} out of range')
