@@ -122,7 +122,8 @@ class Verbs:
         _warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
             before = shown(resource, stored, request.subresource)
@@ -271,7 +272,8 @@ class Verbs:
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return writing.completed(resource, merged)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
@@ -280,7 +282,7 @@ class Verbs:
             merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, merged, warnings)
+                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
