@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tools.conformance.api.connection import Connection, Server
 from tools.conformance.api.playing import play
 from tools.conformance.area import Answer, Case
