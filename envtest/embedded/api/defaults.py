@@ -61,6 +61,9 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_pod(item, old)
         case "deployments" | "replicasets" | "daemonsets" | "jobs":
             item.update(defaulted_workload(item, is_new=old is None))
+        case "roles" | "clusterroles":
+            # The one list without omitempty in Go: an empty one is null.
+            item["rules"] = item.get("rules") or None
         case "secrets":
             _default_secret(item)
         case "namespaces":
