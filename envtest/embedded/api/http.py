@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
@@ -13,14 +15,15 @@ from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.requests import Request, parse_request
-from envtest.embedded.api.served import ServedApi
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
+from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _TOO_MANY = 201, 429
@@ -44,6 +47,11 @@ class Handler(StreamRequestHandler):
     def _api(self) -> ServedApi:
         api: ServedApi = self.server.api
         return api
+
+    @property
+    def _certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, as Python's ssl shows it; None where it has shown none."""
+        return self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
 
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
@@ -73,23 +81,29 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
-        if self._answered_without_resource(head):
-            return True
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
+        try:
+            user = self._api.admit_client(head, request, self._certificate)
+        except Refused as refused:
+            self._send_json(refused.code, refused.body)
+            return True
+        if self._answered_without_resource(head):
+            return True
         if request is None:
             code = 404 if head.method in _METHODS else 405
             text = "the server could not find the requested resource"
             self._send_json(code, status_body(code, text, details={}))
             return True
+        request = replace(request, user=user)
         api = self._api
         api.requests.append(request)
         token = api.accepted_bearer
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
             return True
-        fault = api.faults.take(request.verb, request.path)
+        fault = api.faults.take(request.verb or "", request.path)
         if fault is not None and self._ended_by(fault):
             # The caller closes the connection, which then has got no answer.
             return fault.kind != "close"
@@ -99,22 +113,26 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = self._api.verbs.resource_of(request)
+            stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
-                return serve_log(self._api, self.server, self.wfile, request)
+                return serve_log(self._api, stream, request)
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
+            # kubectl get asks for a Table: the server chooses the columns.
+            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
+            form.check_include(include)
             if request.verb == "watch":
-                return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
+                return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
-            # kubectl get asks for a Table: the server chooses the columns.
-            if request.verb in ("get", "list") and _wants_table(head):
-                items = answer["items"] if request.verb == "list" else [answer]
-                metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
-                include = request.query.get("includeObject", "Metadata")
-                answer = table_of(items, body_resource(request, resource).plural, metadata, include)
-            elif request.verb in ("get", "list") and METADATA in head.header("accept"):
-                answer = metadata_of(answer)
+            if answer.get("kind") != "Status":
+                taken = body_resource(request, resource)
+                formed = form.of_list if request.verb == "list" else form.of_object
+                answer = formed(answer, _go_type(taken), taken.plural, include)
+        except NotAcceptable as error:
+            code, answer = 406, status_body(406, str(error))
+        except UnknownInclude as error:
+            code, answer = 400, status_body(400, str(error))
         except Refused as refused:
             code, answer = refused.code, refused.body
         self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
@@ -205,12 +223,10 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
-def _wants_table(head: wire.HttpRequest) -> bool:
-    return TABLE in head.header("accept")
-
-
-def _version_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"resourceVersion": item["metadata"]["resourceVersion"]}
+def _go_type(resource: Resource) -> str:
+    """What the code of Kubernetes calls the type of an object: its package and kind."""
+    package = resource.collection[0].partition(".")[0] or "core"
+    return f"{package}.{resource.kind}"
 
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
