@@ -14,6 +14,7 @@ from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
+from envtest.embedded.custom import objects as custom_objects
 from envtest.embedded.shown import events
 from kubernetes_rules.selectors import label_requirement_holds
 from kubernetes_rules.validation.field import forbidden, not_supported
@@ -47,7 +48,9 @@ def not_found(resource: Resource, name: str) -> Refused:
 
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
-    """A stored object in the form of the requested group, or of a subresource."""
+    """A stored object in the form of the requested version, or of a subresource."""
+    if resource.custom is not None:
+        item = custom_objects.in_version(resource, item)
     if subresource == subresources.SCALE:
         return subresources.scale_of(item)
     if resource.group == events.GROUP:
@@ -58,7 +61,7 @@ def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
 def selection(request: Request, resource: Resource, missing: frozenset[str]) -> Callable[[Object], bool]:
     """The predicate of the request's namespace, name and selectors; raises Refused (400)."""
     text = request.query.get("fieldSelector", "")
-    by_field = _field_selector(text, resource.plural, missing)
+    by_field = _field_selector(text, resource, missing)
     by_label = _label_selector(request.query.get("labelSelector", ""))
 
     def selects(item: Object) -> bool:
@@ -110,7 +113,7 @@ def list_page(
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = len(rest) - limit
     return {
-        "kind": f"{resource.kind}List",
+        "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
         "items": [shown(resource, item) for _, item in page],
@@ -182,14 +185,16 @@ def _field_value(item: Object, path: str) -> str:
 
 
 def _field_selector(
-    text: str, resource: str, without: frozenset[str] = frozenset()
+    text: str, resource: Resource, without: frozenset[str] = frozenset()
 ) -> Callable[[Object], bool]:
     """The predicate of a field selector like ``spec.nodeName=a,spec.driver!=b``.
 
     Raises Refused (400) for a field that cannot be selected by, or that is in ``without``: an older server
     would not know it.
     """
-    known = ({"metadata.name", "metadata.namespace"} | _FIELDS_OF.get(resource, set())) - without
+    known = ({"metadata.name", "metadata.namespace"} | _FIELDS_OF.get(resource.built_in, set())) - without
+    if resource.custom is not None:
+        known |= set(resource.custom.selectable)
     terms: list[tuple[str, str, bool]] = []
     for term in filter(None, text.split(",")):
         parts = re.split(r"(!=|==|=)", term, maxsplit=1)

@@ -14,6 +14,7 @@ from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
+from envtest.embedded.custom.definitions import DEFINITIONS, marked_for_deletion
 from kubernetes_rules import disruption_budgets as budget_rules
 
 Object = dict[str, Any]
@@ -49,6 +50,8 @@ class Removal:
         assert stored is not None
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
             return self._end_namespace(key, stored)
+        if collection == DEFINITIONS and "deletionTimestamp" not in stored["metadata"]:
+            stored = marked_for_deletion(stored)
         orphans = _orphans(collection, options)
         grace_seconds = self._grace_seconds(collection, stored, options)
         metadata = stored["metadata"]

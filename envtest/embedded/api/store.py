@@ -46,11 +46,13 @@ class Store:
 
     Objects are never changed once they are stored: a writer puts another one in their place.
     ``changed`` is held during each access and notified after each change. Of each collection the last
-    20,000 changes are kept.
+    20,000 changes are kept. Each of ``listeners`` is called with every change while the store is held, and
+    may write on.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
+        self.listeners: list[Callable[[Collection, Change], None]] = []
         self._objects: dict[Collection, dict[Key, Object]] = {}
         self._sorted: dict[Collection, list[Key]] = {}
         self._history: dict[Collection, list[Change]] = {}
@@ -187,6 +189,8 @@ class Store:
             self._floors[collection] = history[_FORGOTTEN_AT_ONCE - 1].resource_version
             del history[:_FORGOTTEN_AT_ONCE]
         self.changed.notify_all()
+        for listener in self.listeners:
+            listener(collection, change)
 
 
 def _owners(item: Object | None) -> set[str]:

@@ -9,8 +9,10 @@ from typing import Any
 from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import VERSION, Resource
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.custom import objects as custom_objects
+from envtest.embedded.custom.definitions import with_first_status, with_stored_version
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
@@ -35,13 +37,13 @@ _KEPT_METADATA = (
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
-        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
+_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases", "customresourcedefinitions"})
 """The resources that cannot be updated without a resourceVersion."""
 
 _OF_CONTENT = ("", subresources.SCALE)
@@ -50,6 +52,8 @@ _OF_CONTENT = ("", subresources.SCALE)
 
 def kind_of(resource: Resource) -> FieldType:
     """The type of a resource's objects."""
+    if resource.custom is not None:
+        return resource.custom.type
     found = type_of(resource.api_version, resource.kind)
     assert found is not None, resource
     return found
@@ -62,11 +66,37 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
+    if resource.custom is not None:
+        item, unknown = custom_objects.read(resource, body)
+    else:
+        item, unknown = _decoded(resource, body)
+    head = _unreadable(resource)
+    # Warn is what the server does where the client does not say.
+    mode = request.query.get("fieldValidation") or "Warn"
+    texts = [f'unknown field "{path}"' for path in unknown]
+    if texts and mode == "Strict":
+        raise Refused(400, f"{head}strict decoding error: {', '.join(texts)}")
+    if mode == "Warn":
+        warnings += texts
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        text = "the namespace of the provided object does not match the namespace sent on the request"
+        raise Refused(400, text)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _unreadable(resource: Resource) -> str:
+    """How the refusal of a body begins that does not fit its type."""
+    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+
+
+def _decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
+    """A body of a built-in kind without unknown fields, and the paths of these; raises Refused (400)."""
     found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
     if found[0] != resource.api_version:
         text = f"the API version in the data ({found[0]}) does not match the expected API version"
         raise Refused(400, f"{text} ({resource.api_version})")
-    head = f'{resource.kind} in version "{VERSION}" cannot be handled as a {resource.kind}: '
+    head = _unreadable(resource)
     if found[1] != resource.kind:
         raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
     decoder = Decoder()
@@ -74,19 +104,7 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    unknown = [f'unknown field "{path}"' for path in decoder.unknown]
-    # Warn is what the server does where the client does not say.
-    mode = request.query.get("fieldValidation") or "Warn"
-    if unknown and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
-    if mode == "Warn":
-        warnings += unknown
-    metadata = item.setdefault("metadata", {})
-    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
-    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
-    return events.to_core(item) if resource.group == events.GROUP else item
+    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.unknown
 
 
 def prepare_create(
@@ -104,8 +122,15 @@ def prepare_create(
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
-    if resource.plural in _GENERATION:
+    if resource.custom is not None:
         metadata["generation"] = 1
+        if resource.custom.has_status:
+            item.pop("status", None)
+        return item
+    if resource.built_in in _GENERATION:
+        metadata["generation"] = 1
+    if resource.built_in == "customresourcedefinitions":
+        return with_first_status(item)
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.plural != "nodes":
         item.pop("status", None)
@@ -142,11 +167,19 @@ def prepare_update(
         item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, stored, wanted)
+        if resource.custom is not None and not resource.custom.has_status:
+            item |= {"status": wanted["status"]} if "status" in wanted else {}
     metadata = item["metadata"]
     # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
     # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
+    if new.get("resourceVersion") or not _needs_version(request, resource):
         metadata["resourceVersion"] = old["resourceVersion"]
+    if resource.custom is not None:
+        if request.subresource != "status" and _without_metadata(item) != _without_metadata(stored):
+            metadata["generation"] = old["generation"] + 1
+        return item
+    if resource.built_in == "customresourcedefinitions" and not request.subresource:
+        item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
         item = defaulted(item, resource.plural, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
@@ -154,12 +187,23 @@ def prepare_update(
     return item
 
 
+def _needs_version(request: Request, resource: Resource) -> bool:
+    """Whether the object cannot be updated without saying its version."""
+    if resource.custom is not None:
+        return request.subresource != subresources.SCALE
+    return resource.built_in in _CONDITIONAL_UPDATE and not request.subresource
+
+
+def _without_metadata(item: Object) -> Object:
+    return {key: value for key, value in item.items() if key != "metadata"}
+
+
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
     """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
     if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
-    return resource.plural == "deployments" and annotations[0] != annotations[1]
+    return resource.built_in == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
@@ -169,11 +213,11 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
         item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
     if item["status"] is None:
         del item["status"]
-    if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
+    if resource.built_in == "deployments" and "annotations" in wanted["metadata"]:
         # A Deployment alone lets annotations through here: its controller writes the revision with the
         # status.
         item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
-    if resource.plural == "resourceclaims":
+    if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
@@ -197,7 +241,12 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Check an update; raises Refused (422)."""
     # In full for devices. Leases are checked only for the version that they have to bring.
     is_dra = resource.group == "resource.k8s.io"
-    lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
+    lacks_version = _needs_version(request, resource) and not item["metadata"].get("resourceVersion")
+    if resource.custom is not None:
+        text = "must be specified for an update"
+        version = [field_errors.invalid("metadata.resourceVersion", 0, text)] if lacks_version else []
+        _refuse(resource, item, version)
+        return
     errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
@@ -208,7 +257,7 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
 
 def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
     """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
-    match resource.plural:
+    match resource.built_in:
         case "poddisruptionbudgets":
             return budget_errors(item)
         case "pods":

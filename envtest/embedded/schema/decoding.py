@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -54,6 +54,8 @@ class Decoder:
         return value
 
     def _struct(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
+        if kind.union:
+            return _of_union(value, kind, field)
         if not isinstance(value, dict):
             raise _mismatch(value, kind, field)
         fields, result = kind.fields, {}
@@ -89,6 +91,17 @@ class Decoder:
             key: _empty(of) if item is None else self.decode(item, of, f"{path}.{key}", field)
             for key, item in value.items()
         }
+
+
+def _of_union(value: Any, kind: FieldType, field: str) -> Any:
+    """A schema, or what stands in its place; Go reads it with a decoder of its own, which ignores unknowns."""
+    if kind.union == "boolean" and isinstance(value, bool):
+        return value
+    if isinstance(value, list) and kind.union == "strings":
+        return Decoder().decode(value, FieldType("list", of=FieldType("string")), field=field)
+    if isinstance(value, list) and kind.union == "list":
+        return Decoder().decode(value, FieldType("list", of=replace(kind, union="")), field=field)
+    return Decoder().decode(value, replace(kind, union=""), field=field)
 
 
 def _empty(kind: FieldType) -> Any:

@@ -30,6 +30,7 @@ _DOCUMENTS = {
             ),
         ),
     ),
+    "apis__apiextensions.k8s.io__v1_openapi.json": (("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),),
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
         ("autoscaling/v1", ("Scale",)),
@@ -55,7 +56,14 @@ _SPECIAL = {
     "IntOrString": "intOrString",
     "FieldsV1": "any",
     "RawExtension": "any",
+    "JSON": "any",
 }
+_UNIONS = {
+    "JSONSchemaPropsOrBool": "boolean",
+    "JSONSchemaPropsOrArray": "list",
+    "JSONSchemaPropsOrStringArray": "strings",
+}
+"""A schema of a CustomResourceDefinition, or something else that the name says."""
 
 
 _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
@@ -63,7 +71,7 @@ _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
 
 
-def main(folder: Path, api: Path, apimachinery: Path) -> None:
+def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> None:
     """Write the types that the served kinds are made of, one a line."""
     kinds: dict[str, dict[str, str]] = {}
     types: dict[str, Any] = {}
@@ -77,7 +85,7 @@ def main(folder: Path, api: Path, apimachinery: Path) -> None:
                 _collect(schemas, root, types)
     tags: dict[str, Any] = {}
     for name in sorted(types):
-        _collect_tags((api, apimachinery), name, types[name], tags)
+        _collect_tags((api, apimachinery, apiextensions), name, types[name], tags)
     head = f'{{"kinds":{json.dumps(kinds, sort_keys=True)},\n"types":{{\n'
     text = head + _lines(types) + '\n},\n"tags":{\n' + _lines(tags) + "\n}}\n"
     TYPES_FILE.write_text(text)
@@ -90,14 +98,19 @@ def _lines(entries: dict[str, Any]) -> str:
 
 
 def _collect_tags(
-    folders: tuple[Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
+    folders: tuple[Path, Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
 ) -> None:
     """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
     package, _, message = name.rpartition(".")
-    folder = folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]
+    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
+    folder = parts.get(package.partition(".")[0], folders[0])
     text = (folder / package.replace(".", "/") / "generated.proto").read_text()
     found = tags[name] = {}
-    for kind, field, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+    for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+        # JSON has x-kubernetes-list-type for xKubernetesListType, and $ref for ref.
+        words = re.sub(r"[A-Z]", lambda match: f"-{match[0].lower()}", name_in_protobuf)
+        candidates = (words, f"${name_in_protobuf}", name_in_protobuf)
+        field = next((one for one in candidates if one in fields), name_in_protobuf)
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
         # A struct that Go embeds: JSON shows its fields here, protobuf sends it as a message.
@@ -117,7 +130,8 @@ def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
 
 def _short(name: str) -> str:
     """``core.v1.Pod`` for ``io.k8s.api.core.v1.Pod``: unique, and no longer than it has to be."""
-    return name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")
+    prefixes = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.apiextensions-apiserver.pkg.apis.")
+    return next((name.removeprefix(one) for one in prefixes if name.startswith(one)), name)
 
 
 def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
@@ -139,6 +153,10 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         last = name.rpartition(".")[2]
         if last in _SPECIAL:
             return _SPECIAL[last]
+        if last in _UNIONS:
+            schema = name.removesuffix(last) + "JSONSchemaProps"
+            _collect(schemas, schema, types)
+            return {"ref": _short(schema), "or": _UNIONS[last]}
         _collect(schemas, name, types)
         target = schemas[name]
         atomic = "atomic" in (value.get("x-kubernetes-map-type"), target.get("x-kubernetes-map-type"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -116,8 +117,17 @@ def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -
         return number - (1 << 64) if number >> 63 else number
     data = _as_bytes(value)
     match kind.shape:
+        case "struct" if kind.union:
+            parts = dict(_fields(data))
+            # JSONSchemaPropsOrBool: 1 is true or false, 2 a schema; of the other unions 1 is a schema.
+            if kind.union == "boolean" and 2 not in parts:
+                return bool(parts.get(1))
+            schema = parts.get(2 if kind.union == "boolean" else 1, b"")
+            return _struct(_as_bytes(schema), kind, depth)
         case "struct":
             return _struct(data, kind, depth)
+        case "number":
+            return float(struct.unpack("<d", data)[0])
         case "quantity":
             # A Quantity is a message with its text.
             return _text(dict(_fields(data)).get(1, b"0"))

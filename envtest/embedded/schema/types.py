@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ Shape = Literal[
     "struct",
     "list",
     "map",
+    "deduced",
 ]
 _FILE = Path(__file__).with_name("types.json")
 
@@ -31,7 +33,10 @@ class FieldType:
     ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
     map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
-    strategic merge patch. ``atomic`` says that a struct has one owner as a whole.
+    strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``members`` are the fields
+    of a struct without a name, as custom kinds have them, and ``of`` is the type of further ones. ``default``
+    is that of a scalar in a custom kind. ``union`` is what a struct may be instead. The shape ``deduced``
+    means that each value tells its type itself: a map has fields, and a list is replaced as a whole.
     """
 
     shape: Shape
@@ -41,11 +46,14 @@ class FieldType:
     merge_key: str = ""
     strategies: tuple[str, ...] = ()
     atomic: bool = False
+    union: Literal["", "boolean", "list", "strings"] = ""
+    members: Mapping[str, FieldType] = field(default_factory=dict, hash=False)
+    default: Any = None
 
     @property
-    def fields(self) -> dict[str, FieldType]:
+    def fields(self) -> Mapping[str, FieldType]:
         """The fields of a struct; none for everything else."""
-        return fields_of(self.ref) if self.ref else {}
+        return fields_of(self.ref) if self.ref else self.members
 
     @property
     def item(self) -> FieldType:
@@ -54,10 +62,13 @@ class FieldType:
 
     def field_type(self, name: str) -> FieldType:
         """The type of a field of a struct, or of a value of a map; ``ANY`` for an unknown field."""
-        return self.item if self.shape == "map" else self.fields.get(name, ANY)
+        if self.shape == "deduced":
+            return self
+        return self.item if self.shape == "map" else self.fields.get(name, self.item)
 
 
 ANY = FieldType("any")
+DEDUCED = FieldType("deduced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,8 @@ def _read(spec: Any) -> FieldType:
     strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
     merge_key = spec.get("merge", "")
     if "ref" in spec:
-        return FieldType("struct", spec["ref"], strategies=strategies, atomic=spec.get("atomic", False))
+        atomic, union = spec.get("atomic", False), spec.get("or", "")
+        return FieldType("struct", spec["ref"], strategies=strategies, atomic=atomic, union=union)
     if "map" in spec:
         return FieldType("map", of=_read(spec["map"]))
     keys = tuple(spec["keys"]) if "keys" in spec else None
