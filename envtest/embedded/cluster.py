@@ -19,7 +19,6 @@ from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import (
     claim_controller,
     disruption_controller,
@@ -35,6 +34,7 @@ from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, 
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.server import EmbeddedApiServer
 
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import urlsplit
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 CLIENTS = 20
 SECONDS = 5.0

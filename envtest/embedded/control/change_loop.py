@@ -14,10 +14,10 @@ from typing import Any
 from driver.process.log import get_logger
 from driver.process.service import Service
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
 from envtest.embedded.control.objects import ApiDown, Objects, uid_of
+from envtest.embedded.server import EmbeddedApiServer
 
 _log = get_logger(__name__)
 

@@ -11,9 +11,9 @@ from driver.errors import DriverError
 from driver.process.log import get_logger
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

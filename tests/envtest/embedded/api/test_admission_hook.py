@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.admission import Attributes
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.server import EmbeddedApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 Object = dict[str, Any]

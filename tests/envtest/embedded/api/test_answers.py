@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.wire import MOST_BODY_BYTES
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import (
     CLAIMS,
     CLASSES,

@@ -8,7 +8,7 @@ import pytest
 
 from driver.kube.client import KubeClient
 from driver.kube.errors import BadRequest, Conflict, Gone, Invalid, NotFound
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

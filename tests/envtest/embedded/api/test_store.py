@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.store import Interner, Store
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 THINGS = ("", "things")

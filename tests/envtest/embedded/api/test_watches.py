@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, pod
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
