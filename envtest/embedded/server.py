@@ -11,6 +11,7 @@ from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi
+from envtest.embedded.custom.definitions import Definitions
 
 Object = dict[str, Any]
 
@@ -28,6 +29,7 @@ class EmbeddedApiServer(ServedApi):
     def __init__(self) -> None:
         """Begin with the namespaces that every cluster has."""
         super().__init__()
+        self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)

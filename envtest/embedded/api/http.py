@@ -10,11 +10,12 @@ from typing import Any
 
 import yaml
 
-from envtest.embedded.api import discovery, unforeseen, wire
+from envtest.embedded.api import discovery, openapi, unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.reading import resource_table
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
@@ -22,7 +23,7 @@ from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
+from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _TOO_MANY = 201, 429
@@ -100,6 +101,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = self._api.verbs.resource_of(request)
+            if resource.custom is not None and resource.custom.deprecation:
+                warnings.append(resource.custom.deprecation)
             if request.subresource == "log":
                 return serve_log(self._api, self.server, self.wfile, request)
             if request.subresource == "proxy":
@@ -113,7 +116,7 @@ class Handler(StreamRequestHandler):
                 items = answer["items"] if request.verb == "list" else [answer]
                 metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
                 include = request.query.get("includeObject", "Metadata")
-                answer = table_of(items, body_resource(request, resource).plural, metadata, include)
+                answer = resource_table(body_resource(request, resource), items, metadata, include)
             elif request.verb in ("get", "list") and METADATA in head.header("accept"):
                 answer = metadata_of(answer)
         except Refused as refused:
@@ -157,14 +160,12 @@ class Handler(StreamRequestHandler):
             self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v2":
-            self._send(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
+            self._send(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
             return True
         if path == "/openapi/v3":
-            document: Any = discovery.openapi_v3_index(self._api.catalogue)
+            document: Any = openapi.index_v3(self._api.catalogue)
         elif path.startswith("/openapi/v3/"):
-            document = discovery.openapi_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
-        elif path == discovery.CUSTOM_KINDS:
-            document = discovery.no_custom_kinds()
+            document = openapi.document_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
         else:
             accept = head.header("accept")
             aggregated = discovery.AGGREGATED in accept

@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from envtest.embedded.api import subresources
+from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
-from envtest.embedded.custom import objects as custom_objects
 from envtest.embedded.shown import events
+from envtest.embedded.shown.custom_columns import custom_table
+from envtest.embedded.shown.tables import table_of
 from kubernetes_rules.selectors import label_requirement_holds
 from kubernetes_rules.validation.field import forbidden, not_supported
 
@@ -49,13 +50,19 @@ def not_found(resource: Resource, name: str) -> Refused:
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
     """A stored object in the form of the requested version, or of a subresource."""
-    if resource.custom is not None:
-        item = custom_objects.in_version(resource, item)
+    item = custom_objects.in_version(resource, item)
     if subresource == subresources.SCALE:
         return subresources.scale_of(item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
+
+
+def resource_table(resource: Resource, items: list[Object], metadata: Object, include: str) -> Object:
+    """A metav1.Table of objects of the resource; ``include`` is the part of the object in each row."""
+    if resource.custom is not None:
+        return custom_table(items, resource.custom.columns, metadata, include)
+    return table_of(items, resource.plural, metadata, include)
 
 
 def selection(request: Request, resource: Resource, missing: frozenset[str]) -> Callable[[Object], bool]:

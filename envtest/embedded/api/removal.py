@@ -10,11 +10,11 @@ from typing import Any
 
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.definition_status import DEFINITIONS, marked_for_deletion
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
-from envtest.embedded.custom.definitions import DEFINITIONS, marked_for_deletion
 from kubernetes_rules import disruption_budgets as budget_rules
 
 Object = dict[str, Any]

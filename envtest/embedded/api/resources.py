@@ -276,6 +276,14 @@ class Catalogue:
         """The served resource of that kind, None for an unknown one."""
         return self._by_kind.get((api_version, kind))
 
+    def still_serves(self, resource: Resource) -> bool:
+        """Whether the resource is served as it was, so that watches of it go on."""
+        found = self.find(resource.group, resource.version, resource.plural)
+        if found is None or found.custom is None or resource.custom is None:
+            return found is resource
+        # The schemas are read anew with each change of the definition.
+        return found.custom.schemas is resource.custom.schemas
+
     def groups(self) -> list[str]:
         """The named API groups in the order that discovery has them: built-in ones first."""
         built_in = {resource.group for resource in self.resources if resource.custom is None}

@@ -7,14 +7,13 @@ from io import BufferedIOBase
 from typing import Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.reading import asked_version, shown
+from envtest.embedded.api.reading import asked_version, resource_table, shown
 from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused, status_body
 from envtest.embedded.api.store import Watch
 from envtest.embedded.api.wire import chunk, json_bytes, stream_head
-from envtest.embedded.shown.tables import table_of
 
 Object = dict[str, Any]
 
@@ -31,7 +30,7 @@ class _Stream:
     def __init__(self, sink: BufferedIOBase, request: Request, resource: Resource, *, as_table: bool) -> None:
         self._sink = sink
         self._request = request
-        self._resource = resource
+        self.resource = resource
         self._as_table = as_table
 
     def start(self) -> None:
@@ -40,7 +39,7 @@ class _Stream:
 
     def send(self, kind: str, item: Object) -> None:
         """Send one event about a stored object."""
-        self.send_raw(kind, self._form(shown(self._resource, item)))
+        self.send_raw(kind, self._form(shown(self.resource, item)))
 
     def send_raw(self, kind: str, item: Object) -> None:
         """Send one event whose object is already in its final form."""
@@ -52,7 +51,7 @@ class _Stream:
         metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
         if ends_initial:
             metadata["annotations"] = {_INITIAL_END: "true"}
-        item = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        item = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         self.send_raw("BOOKMARK", item)
 
     def end(self) -> None:
@@ -64,7 +63,7 @@ class _Stream:
             return item
         metadata = {"resourceVersion": item["metadata"]["resourceVersion"]}
         include = self._request.query.get("includeObject", "Metadata")
-        return table_of([item], self._resource.plural, metadata, include)
+        return resource_table(self.resource, [item], metadata, include)
 
     def _write(self, data: bytes) -> None:
         self._sink.write(data)
@@ -126,7 +125,8 @@ def _follow(
     bookmarks = request.query.get("allowWatchBookmarks") in ("true", "1")
 
     def ended() -> bool:
-        return api.watch_generation != generation or not api.serves(listener)
+        is_served = api.catalogue.still_serves(stream.resource)
+        return api.watch_generation != generation or not api.serves(listener) or not is_served
 
     def bookmark_asked() -> bool:
         return api.bookmarks_due != sent_bookmarks
@@ -135,6 +135,8 @@ def _follow(
     api.watch_began()
     while True:
         watch.wait(min(end, next_bookmark), lambda: ended() or bookmark_asked())
+        # Before the events are taken: those from before the end are still sent.
+        is_over = ended() or time.monotonic() >= end
         for kind, item in watch.take_events():
             stream.send(kind, item)
         if bookmark_asked() or time.monotonic() >= next_bookmark:
@@ -142,5 +144,5 @@ def _follow(
             next_bookmark = time.monotonic() + _BOOKMARK_SECONDS
             if bookmarks:
                 stream.bookmark(watch.resource_version)
-        if ended() or time.monotonic() >= end:
+        if is_over:
             return

@@ -6,13 +6,12 @@ import secrets
 import uuid
 from typing import Any
 
-from envtest.embedded.api import subresources
+from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.definition_status import with_first_status, with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
-from envtest.embedded.custom import objects as custom_objects
-from envtest.embedded.custom.definitions import with_first_status, with_stored_version
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
@@ -132,12 +131,12 @@ def prepare_create(
     if resource.built_in == "customresourcedefinitions":
         return with_first_status(item)
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
-    if resource.plural != "nodes":
+    if resource.built_in != "nodes":
         item.pop("status", None)
-        status = first_status(resource.plural)
+        status = first_status(resource.built_in)
         if status is not None:
             item["status"] = status
-    return defaulted(item, resource.plural, disabled_gates, None)
+    return defaulted(item, resource.built_in, disabled_gates, None)
 
 
 def check_create(resource: Resource, item: Object) -> None:
@@ -169,19 +168,14 @@ def prepare_update(
         item = _with_content(request, stored, wanted)
         if resource.custom is not None and not resource.custom.has_status:
             item |= {"status": wanted["status"]} if "status" in wanted else {}
-    metadata = item["metadata"]
     # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
     # unconditional update, a missing version stays missing, and is refused.
     if new.get("resourceVersion") or not _needs_version(request, resource):
-        metadata["resourceVersion"] = old["resourceVersion"]
-    if resource.custom is not None:
-        if request.subresource != "status" and _without_metadata(item) != _without_metadata(stored):
-            metadata["generation"] = old["generation"] + 1
-        return item
+        item["metadata"]["resourceVersion"] = old["resourceVersion"]
     if resource.built_in == "customresourcedefinitions" and not request.subresource:
         item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
-        item = defaulted(item, resource.plural, disabled_gates, stored)
+        item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
             item["metadata"]["generation"] = old["generation"] + 1
     return item
@@ -194,12 +188,11 @@ def _needs_version(request: Request, resource: Resource) -> bool:
     return resource.built_in in _CONDITIONAL_UPDATE and not request.subresource
 
 
-def _without_metadata(item: Object) -> Object:
-    return {key: value for key, value in item.items() if key != "metadata"}
-
-
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
     """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
+    if resource.custom is not None:
+        # All but the metadata counts.
+        return {**item, "metadata": None} != {**stored, "metadata": None}
     if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]

@@ -6,34 +6,31 @@ take a moment; here they are done before the next request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
+from envtest.embedded.api.definition_status import (
+    DEFINITIONS,
+    FINALIZER,
+    collection_of,
+    condition_status,
+    with_condition,
+)
+from envtest.embedded.api.removal import Removal
 from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.store import Change, Collection, Key, Store
 from envtest.embedded.custom.served_versions import resources_of
 
 Object = dict[str, Any]
 
-DEFINITIONS: Collection = ("apiextensions.k8s.io", "customresourcedefinitions")
-FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-_PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-
 
 class Definitions:
-    """Follows the definitions in one store. Called while the store is held.
+    """Follows the definitions in one store. Called while the store is held."""
 
-    ``delete`` deletes an object, or marks it while it has finalizers.
-    """
-
-    def __init__(
-        self, store: Store, catalogue: Catalogue, delete: Callable[[Collection, Key, Object], Object]
-    ) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, removal: Removal) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._delete = delete
+        self._removal = removal
         self._served: dict[str, tuple[Object, tuple[Resource, ...]]] = {}
         self._ending: dict[Collection, Key] = {}
         store.listeners.append(self._changed)
@@ -59,20 +56,19 @@ class Definitions:
             return
         if FINALIZER in item["metadata"].get("finalizers", ()):
             self._ending[collection_of(item)] = key
-            self._put_condition(key, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+            text = "CustomResource deletion is in progress"
+            self._put_condition(key, "True", "InstanceDeletionInProgress", text)
             for instance, _ in self._store.items(collection_of(item)):
                 # An owner takes its dependents with it.
                 if self._store.get(collection_of(item), instance) is not None:
-                    self._delete(collection_of(item), instance, {})
+                    self._removal.delete(collection_of(item), instance, {})
             self._release(key)
 
     def _others(self, item: Object) -> list[Object]:
         """The other definitions of the group."""
-        return [
-            one
-            for _, one in self._store.items(DEFINITIONS)
-            if one["spec"]["group"] == item["spec"]["group"] and one["metadata"]["uid"] != item["metadata"]["uid"]
-        ]
+        group, uid = item["spec"]["group"], item["metadata"]["uid"]
+        found = (one for _, one in self._store.items(DEFINITIONS) if one["spec"]["group"] == group)
+        return [one for one in found if one["metadata"]["uid"] != uid]
 
     def _serve(self, key: Key, item: Object) -> None:
         """Serve what the definition says, unless it is served so already."""
@@ -108,7 +104,7 @@ class Definitions:
         if rest:
             self._store.put(DEFINITIONS, key, {**item, "metadata": {**item["metadata"], "finalizers": rest}})
         else:
-            self._store.remove(DEFINITIONS, key)
+            self._removal.remove(DEFINITIONS, key)
 
     def _put_condition(self, key: Key, status: str, reason: str, message: str) -> None:
         item = self._store.get(DEFINITIONS, key)
@@ -116,41 +112,10 @@ class Definitions:
         self._store.put(DEFINITIONS, key, with_condition(item, "Terminating", status, reason, message))
 
 
-def marked_for_deletion(item: Object) -> Object:
-    """The definition with its finalizer and the condition that its instances will be deleted."""
-    finalizers = item["metadata"].get("finalizers") or []
-    if FINALIZER not in finalizers:
-        item = {**item, "metadata": {**item["metadata"], "finalizers": [*finalizers, FINALIZER]}}
-    return with_condition(item, "Terminating", "True", "InstanceDeletionPending", _PENDING)
-
-
-def collection_of(item: Object) -> Collection:
-    """Where the objects of the defined kind are stored."""
-    return item["spec"]["group"], item["spec"]["names"]["plural"]
-
-
-def condition_status(item: Object, kind: str) -> str:
-    """True, False, or empty where the definition has no such condition."""
-    conditions = (item.get("status") or {}).get("conditions") or ()
-    return next((one["status"] for one in conditions if one["type"] == kind), "")
-
-
-def with_condition(item: Object, kind: str, status: str, reason: str, message: str) -> Object:
-    """The definition with this condition; its time changes with its status only."""
-    before = (item.get("status") or {}).get("conditions") or []
-    old: Object = next((one for one in before if one["type"] == kind), {})
-    since = old["lastTransitionTime"] if old.get("status") == status else _now()
-    new = {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
-    conditions = [new if one["type"] == kind else one for one in before]
-    if not old:
-        conditions.append(new)
-    return {**item, "status": {**(item.get("status") or {}), "conditions": conditions}}
-
-
 def established(item: Object, others: list[Object]) -> Object:
     """The status of the definition after its names were compared with those of the others of its group."""
     del others
-    status = item["status"]
+    status: Object = item["status"]
     if item["spec"]["names"] == status["acceptedNames"]:
         return status
     item = {**item, "status": {**status, "acceptedNames": item["spec"]["names"]}}
@@ -158,7 +123,8 @@ def established(item: Object, others: list[Object]) -> Object:
     text = "the initial names have been accepted"
     if condition_status(item, "Established") != "True":
         item = with_condition(item, "Established", "True", "InitialNamesAccepted", text)
-    return item["status"]
+    accepted: Object = item["status"]
+    return accepted
 
 
 def _ending(resource: Resource) -> Resource:
@@ -166,7 +132,3 @@ def _ending(resource: Resource) -> Resource:
     if resource.custom.is_ending:
         return resource
     return replace(resource, custom=replace(resource.custom, is_ending=True))
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

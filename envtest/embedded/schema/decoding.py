@@ -94,7 +94,7 @@ class Decoder:
 
 
 def _of_union(value: Any, kind: FieldType, field: str) -> Any:
-    """A schema, or what stands in its place; Go reads it with a decoder of its own, which ignores unknowns."""
+    """A schema, or what stands in its place; Go reads these without noticing unknown fields."""
     if kind.union == "boolean" and isinstance(value, bool):
         return value
     if isinstance(value, list) and kind.union == "strings":

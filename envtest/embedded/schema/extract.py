@@ -30,7 +30,9 @@ _DOCUMENTS = {
             ),
         ),
     ),
-    "apis__apiextensions.k8s.io__v1_openapi.json": (("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),),
+    "apis__apiextensions.k8s.io__v1_openapi.json": (
+        ("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),
+    ),
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
         ("autoscaling/v1", ("Scale",)),

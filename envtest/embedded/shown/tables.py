@@ -86,7 +86,7 @@ def _wanted(item: Object) -> int:
     return int((item.get("spec") or {}).get("replicas", 1))
 
 
-def _age_of(timestamp: str | None) -> str:
+def age_of(timestamp: str | None) -> str:
     """The time since then as kubectl shows it; ``<unknown>`` without a time."""
     if not timestamp:
         return "<unknown>"
@@ -144,7 +144,7 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
             }
             for name in columns.names
         ],
-        "rows": [{"cells": columns.cells(item), "object": _carried(item, include)} for item in items],
+        "rows": [{"cells": columns.cells(item), "object": carried(item, include)} for item in items],
     }
 
 
@@ -161,7 +161,8 @@ def _metadata(item: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
-def _carried(item: Object, include: str) -> Any:
+def carried(item: Object, include: str) -> Any:
+    """The part of an object that a row carries: nothing, the metadata or all of it."""
     if include == "None":
         return None
     if include == "Object":
@@ -174,7 +175,7 @@ def _name(item: Object) -> str:
 
 
 def _age(item: Object) -> str:
-    return _age_of(item["metadata"].get("creationTimestamp"))
+    return age_of(item["metadata"].get("creationTimestamp"))
 
 
 def _plain(item: Object) -> Cells:
@@ -226,12 +227,12 @@ def _node(item: Object) -> Cells:
 
 def _event(item: Object) -> Cells:
     about, source = item.get("involvedObject") or {}, item.get("source") or {}
-    first = _age_of(item.get("firstTimestamp") or item.get("eventTime"))
-    last = _age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
+    first = age_of(item.get("firstTimestamp") or item.get("eventTime"))
+    last = age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
     # Events of the newer API count in a series.
     count, series = item.get("count") or 1, item.get("series")
     if series:
-        last, count = _age_of(series.get("lastObservedTime")), series.get("count")
+        last, count = age_of(series.get("lastObservedTime")), series.get("count")
     kind, name = str(about.get("kind") or "").lower(), about.get("name")
     component = source.get("component") or item.get("reportingComponent") or ""
     host = source.get("host") or item.get("reportingInstance") or ""
@@ -268,7 +269,7 @@ def _resource_slice(item: Object) -> Cells:
 def _taint_rule(item: Object) -> Cells:
     taint = (item.get("spec") or {}).get("taint") or {}
     words = [taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")]
-    return [_name(item), *words, _age_of(taint.get("timeAdded")), _age(item)]
+    return [_name(item), *words, age_of(taint.get("timeAdded")), _age(item)]
 
 
 def _quota(item: Object) -> Cells:

@@ -9,18 +9,33 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused
-from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
+from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.schema.custom_kinds import object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 
 Object = dict[str, Any]
 
 
-def custom_of(resource: Resource) -> CustomKind:
-    """What the definition says of a custom resource."""
-    assert resource.custom is not None, resource
-    return resource.custom
+def check_scope(resource: Resource, request: Request) -> None:
+    """Raises Refused (404) where the path has a namespace and the custom kind none, or the other way."""
+    if resource.custom is None:
+        return
+    is_in_namespace = bool(request.namespace)
+    if is_in_namespace != resource.namespaced and not (
+        resource.namespaced and request.verb in ("list", "watch")
+    ):
+        raise Refused(404, "the server could not find the requested resource", details={})
+
+
+def check_may_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (403) while the definition of the kind is being deleted."""
+    if resource.custom is not None and resource.custom.is_ending:
+        name = item["metadata"].get("name", "")
+        why = "create not allowed while custom resource definition is terminating"
+        text = f'{resource.qualified_name} "{name}" is forbidden: {why}'
+        raise Refused(403, text, details=details_of(resource.group, resource.plural, name))
 
 
 def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
@@ -49,13 +64,14 @@ def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
 
 
 def in_version(resource: Resource, item: Object) -> Object:
-    """A stored object in the version of the resource (conversion strategy None)."""
-    if item["apiVersion"] == resource.api_version:
+    """A stored object in the version of the resource; the object itself where that is built in."""
+    if resource.custom is None or item["apiVersion"] == resource.api_version:
         return item
     return {**item, "apiVersion": resource.api_version}
 
 
 def as_stored(resource: Resource, item: Object) -> Object:
-    """An object of the resource's version as it is stored."""
-    stored_as = custom_of(resource).stored_as
-    return item if item["apiVersion"] == stored_as else {**item, "apiVersion": stored_as}
+    """An object of the resource's version as it is stored; the object itself where that is built in."""
+    if resource.custom is None or item["apiVersion"] == resource.custom.stored_as:
+        return item
+    return {**item, "apiVersion": resource.custom.stored_as}
