@@ -1,1 +1,1 @@
-"""What apiextensions-apiserver decides about CustomResourceDefinitions and their objects, over plain dicts."""
+"""What apiextensions-apiserver decides about CustomResourceDefinitions and their objects: plain dicts."""

@@ -18,8 +18,9 @@ class Schema:
     """One node of a schema; the fields have the names of the keywords, ``x_`` stands for ``x-kubernetes-``.
 
     Absent texts are empty, absent limits and ``default`` are None. Nodes below ``all_of``, ``any_of``,
-    ``one_of`` and ``not_`` only check values: they have no default and no ``x-kubernetes-`` keyword. Two nodes
-    are equal only if they are the same one, so that a node can be the key of a cache.
+    ``one_of`` and ``not_`` only check values: they have no default and no ``x-kubernetes-`` keyword.
+    ``uniqueItems`` is missing, since no definition may set it. Two nodes are equal only if they are the
+    same one, so that a node can be the key of a cache.
     """
 
     type: str = ""
@@ -41,7 +42,6 @@ class Schema:
     pattern: str = ""
     max_items: int | None = None
     min_items: int | None = None
-    unique_items: bool = False
     max_properties: int | None = None
     min_properties: int | None = None
     all_of: tuple[Schema, ...] = ()
@@ -98,7 +98,6 @@ def parse_schema(raw: Raw) -> Schema:
         pattern=raw.get("pattern") or "",
         max_items=raw.get("maxItems"),
         min_items=raw.get("minItems"),
-        unique_items=bool(raw.get("uniqueItems")),
         max_properties=raw.get("maxProperties"),
         min_properties=raw.get("minProperties"),
         all_of=_several(raw, "allOf"),
