@@ -12,10 +12,33 @@ from typing import Any
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of
-from envtest.embedded.schema.custom_kinds import object_metadata
+from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
+from kubernetes_rules.custom_resources import objects
+from kubernetes_rules.custom_resources.embedded import NotObjectMeta
+from kubernetes_rules.validation import field as field_errors
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
 
 Object = dict[str, Any]
+
+_BLOCKING = frozenset(
+    {
+        *(field_errors.NOT_SUPPORTED, field_errors.REQUIRED, field_errors.TOO_LONG),
+        *(field_errors.TOO_MANY, field_errors.TYPE_INVALID),
+    }
+)
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation"
+)
+_STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+
+
+def custom_of(resource: Resource) -> CustomKind:
+    """What the definition says of a custom resource."""
+    assert resource.custom is not None, resource
+    return resource.custom
 
 
 def check_scope(resource: Resource, request: Request) -> None:
@@ -54,24 +77,90 @@ def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
         text = f"the API version in the data ({found}) does not match the expected API version"
         raise Refused(400, f"{text} ({resource.api_version})")
     decoder = Decoder()
-    item = dict(body)
     try:
         metadata = decoder.decode(body.get("metadata") or {}, object_metadata(), "metadata")
-    except DecodingError as error:
+        item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
+    except (DecodingError, NotObjectMeta) as error:
         head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}{error}") from error
-    return {**item, "metadata": metadata}, decoder.unknown
+    return objects.defaulted(custom_of(resource).schema, item), decoder.unknown + unknown
 
 
 def in_version(resource: Resource, item: Object) -> Object:
-    """A stored object in the version of the resource; the object itself where that is built in."""
-    if resource.custom is None or item["apiVersion"] == resource.api_version:
+    """A stored object in the version of the resource; the object itself where that is built in.
+
+    As Kubernetes reads it from its store: pruned and defaulted by the version in which it is stored, then
+    converted (strategy None) and pruned once more.
+    """
+    if resource.custom is None:
         return item
-    return {**item, "apiVersion": resource.api_version}
+    stored_as = resource.custom.schemas.get(item["apiVersion"])
+    if stored_as is not None:
+        item = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
+    if item["apiVersion"] == resource.api_version:
+        return item
+    return objects.pruned(resource.custom.schema, {**item, "apiVersion": resource.api_version})[0]
 
 
 def as_stored(resource: Resource, item: Object) -> Object:
     """An object of the resource's version as it is stored; the object itself where that is built in."""
     if resource.custom is None or item["apiVersion"] == resource.custom.stored_as:
         return item
-    return {**item, "apiVersion": resource.custom.stored_as}
+    stored_as = resource.custom.stored_as
+    return objects.pruned(resource.custom.schemas[stored_as], {**item, "apiVersion": stored_as})[0]
+
+
+def create_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """What is wrong with a new object."""
+    errors = _type_errors(resource, item)
+    if errors:
+        return errors
+    custom = custom_of(resource)
+    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced)
+    errors += objects.schema_errors(custom.schema, item)
+    errors += objects.scale_errors(custom.scale, item) if custom.scale else []
+    return errors + _rule_errors(custom, item, None, errors)
+
+
+def update_errors(resource: Resource, subresource: str, item: Object, old: Object) -> list[FieldError]:
+    """What is wrong with an object that replaces ``old``, or whose status does."""
+    errors = _type_errors(resource, item)
+    if errors:
+        return errors
+    custom = custom_of(resource)
+    errors = metadata_update_errors(item["metadata"], old["metadata"])
+    if subresource == "status":
+        errors += objects.status_errors(custom.schema, item, old)
+    else:
+        errors += objects.schema_errors(custom.schema, item, old)
+    only_status = subresource == "status"
+    errors += objects.scale_errors(custom.scale, item, only_status=only_status) if custom.scale else []
+    return errors + _rule_errors(custom, item, old, errors)
+
+
+def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """The error of an object of another kind; its version was compared when it was read."""
+    if item["kind"] == resource.kind:
+        return []
+    return [field_errors.invalid("kind", item["kind"], f"must be {resource.kind}")]
+
+
+def _rule_errors(
+    custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError]
+) -> list[FieldError]:
+    """What the rules in CEL refuse; they are left out while the object does not fit its schema."""
+    if any(one.type in _BLOCKING for one in errors):
+        return [field_errors.invalid("<nil>", None, _NOT_CHECKED)]
+    return []
+
+
+def warn_of_finalizers(item: Object, old: Object | None, warnings: list[str]) -> None:
+    """Warn of new finalizers with names that others might use as well."""
+    before = (old or {"metadata": {}})["metadata"].get("finalizers") or ()
+    for name in sorted(set(item["metadata"].get("finalizers") or ()) - set(before)):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in name else ""
+            warnings.append(
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} to avoid '
+                "accidental conflicts with other finalizer writers"
+            )

@@ -52,7 +52,7 @@ def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
     """A stored object in the form of the requested version, or of a subresource."""
     item = custom_objects.in_version(resource, item)
     if subresource == subresources.SCALE:
-        return subresources.scale_of(item)
+        return subresources.scale_of(resource, item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item

@@ -110,7 +110,9 @@ class Verbs:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return self._changed(request, resource, change, found)
@@ -139,7 +141,9 @@ class Verbs:
             )
             found.extend(text for text in unknown if text not in found)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -234,6 +238,8 @@ class Verbs:
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
         writing.check_create(resource, item)
+        if resource.custom is not None:
+            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -343,6 +349,8 @@ class Verbs:
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return stored
         writing.check_update(request, resource, item, stored)
+        if resource.custom is not None and not request.subresource:
+            custom_objects.warn_of_finalizers(item, stored, warnings)
         admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not is_apply:

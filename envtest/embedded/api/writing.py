@@ -141,6 +141,9 @@ def prepare_create(
 
 def check_create(resource: Resource, item: Object) -> None:
     """Raises Refused (422) when the new object is against the rules."""
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.create_errors(resource, item))
+        return
     errors = errors_of(item) + _own_errors(resource, item, None)
     if not errors and not item["metadata"].get("name"):
         errors = [field_errors.required("metadata.name", "name or generateName is required")]
@@ -236,9 +239,12 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     is_dra = resource.group == "resource.k8s.io"
     lacks_version = _needs_version(request, resource) and not item["metadata"].get("resourceVersion")
     if resource.custom is not None:
-        text = "must be specified for an update"
-        version = [field_errors.invalid("metadata.resourceVersion", 0, text)] if lacks_version else []
-        _refuse(resource, item, version)
+        if lacks_version:
+            text = "must be specified for an update"
+            errors = [field_errors.invalid("metadata.resourceVersion", 0, text)]
+        else:
+            errors = custom_objects.update_errors(resource, request.subresource, item, stored)
+        _refuse(resource, item, errors)
         return
     errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
     if request.subresource == "status":
@@ -262,7 +268,7 @@ def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[fi
 
 def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
     if errors:
-        raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
+        raise invalid(resource.group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

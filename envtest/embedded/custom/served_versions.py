@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envtest.embedded.api.resources import Resource, version_order
-from envtest.embedded.schema.custom_kinds import Column, CustomKind, ScalePaths, custom_type
+from envtest.embedded.schema.custom_kinds import Column, CustomKind, custom_type
 from kubernetes_rules.custom_resources.schema import Schema, parse_schema
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def resources_of(definition: Object) -> tuple[Resource, ...]:
             custom=_kind(spec, one, raw[one["name"]], schemas),
         )
         for one in spec["versions"]
-        if one["served"]
+        if one.get("served")
     )
 
 
@@ -63,7 +63,7 @@ def _subresources(version: Object, kind: str) -> tuple[tuple[str, str, tuple[str
 
 def _kind(spec: Object, version: Object, raw: Object, schemas: Mapping[str, Schema]) -> CustomKind:
     schema = schemas[f"{spec['group']}/{version['name']}"]
-    stored = next(one["name"] for one in spec["versions"] if one["storage"])
+    stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
     subresources = version.get("subresources") or {}
     return CustomKind(
         schema=schema,
@@ -73,7 +73,7 @@ def _kind(spec: Object, version: Object, raw: Object, schemas: Mapping[str, Sche
         type=custom_type(schema),
         columns=tuple(map(_column, version.get("additionalPrinterColumns") or ())) or (_AGE,),
         selectable=tuple(one["jsonPath"].removeprefix(".") for one in version.get("selectableFields") or ()),
-        scale=_scale(subresources.get("scale")),
+        scale=subresources.get("scale"),
         has_status="status" in subresources,
         deprecation=_deprecation(spec, version),
     )
@@ -91,16 +91,6 @@ def _column(column: Object) -> Column:
     )
 
 
-def _scale(scale: Object | None) -> ScalePaths | None:
-    if scale is None:
-        return None
-    steps = [
-        tuple(filter(None, scale.get(name, "").split(".")))
-        for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
-    ]
-    return ScalePaths(*steps)
-
-
 def _deprecation(spec: Object, version: Object) -> str:
     """What requests to a deprecated version are warned of (defaultDeprecationWarning)."""
     if not version.get("deprecated"):
@@ -111,7 +101,7 @@ def _deprecation(spec: Object, version: Object) -> str:
     newer = [
         one["name"]
         for one in spec["versions"]
-        if one["served"]
+        if one.get("served")
         and not one.get("deprecated")
         and version_order(one["name"]) < version_order(version["name"])
     ]

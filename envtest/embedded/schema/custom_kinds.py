@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envtest.embedded.schema.types import DEDUCED, FieldType, type_of
@@ -24,22 +24,14 @@ class Column:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the scale subresource finds its fields, as steps; ``selector`` is empty where it has none."""
-
-    spec_replicas: tuple[str, ...]
-    status_replicas: tuple[str, ...]
-    selector: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CustomKind:
     """One version of a custom kind.
 
     ``schema`` is that of the version, ``raw_schema`` how the definition has it. ``schemas`` has those of all
     versions by apiVersion, and ``stored_as`` is the apiVersion that objects are stored in. ``selectable`` are
-    the fields for field selectors, without a leading dot. ``is_ending`` says that the definition is being
+    the fields for field selectors, without a leading dot. ``scale`` has the paths of the definition for the
+    scale subresource. ``is_ending`` says that the definition is being
     deleted: then nothing can be created. ``deprecation`` is a warning for each request, if any.
     """
 
@@ -50,11 +42,10 @@ class CustomKind:
     type: FieldType
     columns: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()
-    scale: ScalePaths | None = None
+    scale: Mapping[str, str] | None = None
     has_status: bool = False
     is_ending: bool = False
     deprecation: str = ""
-    rules: dict[str, Any] = field(default_factory=dict)
 
 
 def custom_type(schema: Schema) -> FieldType:
@@ -101,3 +92,10 @@ def object_metadata() -> FieldType:
     found = type_of("v1", "ConfigMap")
     assert found is not None
     return found.fields["metadata"]
+
+
+def value_at(item: Any, path: str) -> Any:
+    """What is at a path of fields such as ``.spec.replicas``; None where nothing is, or no path."""
+    for step in path.strip(".").split("."):
+        item = item.get(step) if isinstance(item, dict) else None
+    return item
