@@ -84,20 +84,20 @@ class EmbeddedApiServer(ServedApi):
         self.start()
 
     def compact(self) -> None:
-        """Forget the history: resourceVersions from before are answered 410 Gone."""
+        """Answer resourceVersions from before with 410 Gone; watches that run go on."""
         self.store.compact()
 
     def send_bookmarks(self) -> None:
         """Send a bookmark on each watch that allows them."""
         with self.store.changed:
             self.bookmarks_due += 1
-            self.store.changed.notify_all()
+            self.store.notify()
 
     def end_watches(self) -> None:
         """End all watches without an error, as a server that is shutting down does."""
         with self.store.changed:
             self.watch_generation += 1
-            self.store.changed.notify_all()
+            self.store.notify()
 
     def count(self, verb: str, resource: str) -> int:
         """How many requests with this verb came for this resource so far."""

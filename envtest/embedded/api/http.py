@@ -17,15 +17,16 @@ from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
-from envtest.embedded.api.reading import resource_table
+from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
-from envtest.embedded.api.served import ServedApi
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of
+from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _TOO_MANY = 201, 429
@@ -116,22 +117,26 @@ class Handler(StreamRequestHandler):
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
                 warnings.append(resource.custom.deprecation)
+            stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
-                return serve_log(self._api, self.server, self.wfile, request)
+                return serve_log(self._api, stream, request)
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
+            # kubectl get asks for a Table: the server chooses the columns.
+            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
+            form.check_include(include)
             if request.verb == "watch":
-                return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
+                return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
-            # kubectl get asks for a Table: the server chooses the columns.
-            if request.verb in ("get", "list") and _wants_table(head):
-                items = answer["items"] if request.verb == "list" else [answer]
-                metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
-                include = request.query.get("includeObject", "Metadata")
-                answer = resource_table(body_resource(request, resource), items, metadata, include)
-            elif request.verb in ("get", "list") and METADATA in head.header("accept"):
-                answer = metadata_of(answer)
+            if answer.get("kind") != "Status":
+                taken = body_resource(request, resource)
+                formed = form.of_list if request.verb == "list" else form.of_object
+                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
+        except NotAcceptable as error:
+            code, answer = 406, status_body(406, str(error))
+        except UnknownInclude as error:
+            code, answer = 400, status_body(400, str(error))
         except Refused as refused:
             code, answer = refused.code, refused.body
         self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
@@ -217,12 +222,10 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
-def _wants_table(head: wire.HttpRequest) -> bool:
-    return TABLE in head.header("accept")
-
-
-def _version_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"resourceVersion": item["metadata"]["resourceVersion"]}
+def _go_type(resource: Resource) -> str:
+    """What the code of Kubernetes calls the type of an object: its package and kind."""
+    package = resource.collection[0].partition(".")[0] or "core"
+    return f"{package}.{resource.kind}"
 
 
 def _parsed(head: wire.HttpRequest, body: bytes) -> Any:

@@ -7,6 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from envtest.embedded.api import custom_objects, subresources
@@ -16,7 +17,7 @@ from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go
 from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
 from envtest.embedded.shown.custom_columns import custom_table
-from envtest.embedded.shown.tables import table_of
+from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.selectors import label_requirement_holds
 from kubernetes_rules.validation.field import forbidden, not_supported
 
@@ -58,11 +59,11 @@ def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
     return item
 
 
-def resource_table(resource: Resource, items: list[Object], metadata: Object, include: str) -> Object:
-    """A metav1.Table of objects of the resource; ``include`` is the part of the object in each row."""
+def table_of_resource(resource: Resource) -> MakeTable:
+    """Makes tables of the resource's objects."""
     if resource.custom is not None:
-        return custom_table(items, resource.custom.columns, metadata, include)
-    return table_of(items, resource.plural, metadata, include)
+        return partial(custom_table, resource.custom.columns)
+    return partial(table_of, resource.plural)
 
 
 def selection(request: Request, resource: Resource, missing: frozenset[str]) -> Callable[[Object], bool]:
@@ -103,7 +104,7 @@ def list_page(
         if version < store.oldest(resource.collection):
             raise Refused(410, "The resourceVersion for the provided list is too old.")
         if version > store.resource_version:
-            raise _future(version, store.resource_version)
+            raise too_large_version(version, store.resource_version)
         if version < store.resource_version:
             entries = store.at_version(resource.collection, version)
         else:
@@ -152,9 +153,12 @@ def _is_exact(request: Request) -> bool:
     return match == "Exact"
 
 
-def _future(version: int, current: int) -> Refused:
-    text = f"Too large resource version: {version}, current: {current}"
-    return Refused(504, text, details={"causes": [{"reason": "ResourceVersionTooLarge", "message": text}]})
+def too_large_version(version: int, current: int) -> Refused:
+    """The answer to a version that the store does not have yet (NewTooLargeResourceVersionError)."""
+    text = "Too large resource version"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": text}]
+    details = {"causes": causes, "retryAfterSeconds": 1}
+    return Refused(504, f"Timeout: {text}: {version}, current: {current}", details=details)
 
 
 def _continued(store: Store, request: Request) -> tuple[Key | None, int]:

@@ -79,7 +79,10 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
     if target.startswith("//"):
         return None
     parts = urlsplit(target)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    # Of a parameter that comes twice the first value counts.
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        query.setdefault(name, value)
     match [unquote(part) for part in parts.path.strip("/").split("/")]:
         case ["api", version, *rest] if rest:
             group = ""
@@ -103,7 +106,8 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
 
 def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb | None:
     """The API's verb for an HTTP method; None where the API has none."""
-    if method == "GET" and query.get("watch") in ("1", "true"):
+    # The parameter has no effect on a get.
+    if method == "GET" and not has_name and query.get("watch", "0").lower() not in ("false", "0"):
         return "watch"
     # Such as binding and eviction, which are asked for by creating an object.
     if method == "POST" and is_subresource:
@@ -132,6 +136,11 @@ def query_integer(request: Request, name: str) -> int | None:
     if not -(2**63) <= number < 2**63:
         raise Refused(400, f'strconv.ParseInt: parsing "{text}": value out of range')
     return number
+
+
+def query_flag(request: Request, name: str) -> bool:
+    """A truth value of the query: all but false and 0 is true (Convert_Slice_string_To_bool)."""
+    return name in request.query and request.query[name].lower() not in ("false", "0")
 
 
 def delete_options(request: Request, body: Any) -> Object:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import ssl
 import sys
 import threading
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -18,9 +20,11 @@ from envtest.embedded.api.requests import ADMIN, Request, User
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
+from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from io import BufferedIOBase
 
     from envtest.embedded.api.container_log import ContainerLog
     from envtest.embedded.api.wire import HttpRequest
@@ -87,6 +91,7 @@ class ServedApi:
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
+        self.encoded = EncodedObjects()
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0
@@ -120,11 +125,13 @@ class ServedApi:
         """Count a watch that will send every change from now on."""
         with self.store.changed:
             self.watches += 1
-            self.store.changed.notify_all()
 
 
 class Listener(ThreadingTCPServer):
-    """One bound port; remembers its connections so that they end when it does."""
+    """One bound port; remembers its connections so that they end when it does.
+
+    It also notices when a client leaves while its answer, a watch for example, goes on.
+    """
 
     # Neither the end of the process nor ``server_close`` waits for threads: those of watches run for long.
     daemon_threads = True
@@ -147,6 +154,7 @@ class Listener(ThreadingTCPServer):
         self.api = api
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
+        self._streaming = selectors.DefaultSelector()
         super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -181,6 +189,30 @@ class Listener(ThreadingTCPServer):
             self._connections.discard(request)
         super().shutdown_request(request)
 
+    @contextmanager
+    def noticing_end(self, connection: socket.socket, on_end: Callable[[], None]) -> Iterator[None]:
+        """Call ``on_end``, once and in another thread, when the client of the connection has left."""
+        with self._lock:
+            self._streaming.register(connection, selectors.EVENT_READ, on_end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                # It is not there any more if the client left or has sent something.
+                if connection in self._streaming.get_map():
+                    self._streaming.unregister(connection)
+
+    def service_actions(self) -> None:
+        """Look for clients that have left; socketserver calls it between two accepts, 50 times a second."""
+        with self._lock:
+            # Not readable: the client is there and waits, as it should.
+            readable = [key for key, _ in self._streaming.select(0)]
+            for key in readable:
+                self._streaming.unregister(key.fileobj)
+        for key in readable:
+            if _has_left(key.fileobj):
+                key.data()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Note an exception of a handler, unless the connection was closed or cut."""
         del request
@@ -200,3 +232,47 @@ class Listener(ThreadingTCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # the client has closed it already
+
+
+class Stream:
+    """An answer that goes on until it is complete, the client leaves or the server stops."""
+
+    def __init__(self, api: ServedApi, listener: Listener, connection: socket.socket, sink: BufferedIOBase):
+        self._api = api
+        self._listener = listener
+        self._connection = connection
+        self._sink = sink
+        self._left = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nobody to write to, or the server stops."""
+        return self._left or not self._api.serves(self._listener)
+
+    @contextmanager
+    def woken(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call ``wake`` when ``ended`` has become true because the client left."""
+
+        def on_end() -> None:
+            self._left = True
+            wake()
+
+        with self._listener.noticing_end(self._connection, on_end):
+            yield
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes at once. Raises ConnectionError where the client has left."""
+        self._sink.write(data)
+        self._sink.flush()
+
+
+def _has_left(connection: Any) -> bool:
+    """Whether a connection that is readable was ended by the client."""
+    try:
+        # Of TLS, too, the bytes as they come: what a client sends while it waits is that it closes.
+        data = socket.socket.recv(connection, 1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return not data or isinstance(connection, ssl.SSLSocket)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from io import BufferedIOBase
@@ -13,6 +14,7 @@ MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
+_MOST_KEPT_BYTES = 8 * 1024 * 1024
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -143,3 +145,31 @@ def chunk(data: bytes) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """A value in compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class EncodedObjects:
+    """The JSON of the objects that were encoded last: a change that many watches send is encoded once.
+
+    Up to 8 MiB are kept. Objects must not change after that. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[int, tuple[Any, bytes]] = {}
+        self._kept_bytes = 0
+
+    def json_of(self, item: Any) -> bytes:
+        """The object in compact JSON."""
+        # Encoding under the lock lets the other watches of the change wait for it.
+        with self._lock:
+            # An object that is kept keeps its id to itself.
+            found = self._kept.get(id(item))
+            if found is not None:
+                return found[1]
+            data = json_bytes(item)
+            self._kept[id(item)] = (item, data)
+            self._kept_bytes += len(data)
+            while self._kept_bytes > _MOST_KEPT_BYTES:
+                _, dropped = self._kept.pop(next(iter(self._kept)))
+                self._kept_bytes -= len(dropped)
+            return data
