@@ -32,7 +32,8 @@ def with_stored_version(item: Object) -> Object:
 
 
 def marked_for_deletion(item: Object) -> Object:
-    """The definition with its finalizer and the condition that its instances will be deleted."""
+    """The definition with a time of deletion, its finalizer and the condition that its instances go."""
+    item = {**item, "metadata": {**item["metadata"], "deletionTimestamp": now()}}
     finalizers = item["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:
         item = {**item, "metadata": {**item["metadata"], "finalizers": [*finalizers, FINALIZER]}}

@@ -113,6 +113,9 @@ def list_page(
     limit = max(0, query_integer(request, "limit") or 0) or len(rest)
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
+    if resource.custom is not None:
+        # Go leaves an empty text out, but writes what it keeps as a map.
+        metadata["continue"] = ""
     if len(rest) > limit:
         # Clients send it back as it is. As with etcd it holds the version of the list and the last key.
         token = json.dumps({"rv": version, "after": page[-1][0]})

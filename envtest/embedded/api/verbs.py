@@ -14,7 +14,7 @@ from typing import Any
 from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.patching import APPLY, check_patch_type, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, selection, shown
 from envtest.embedded.api.removal import Removal, evict
@@ -63,9 +63,12 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
+        if resource is not None and not custom_objects.is_in_scope(resource, request):
+            resource = None
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        custom_objects.check_scope(resource, request)
         if request.verb not in resource.verbs_of(request.subresource):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
@@ -132,11 +135,13 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         _warn_without_effect(resource, found)
         taken = body_resource(request, resource)
+        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            config = writing.read_applied(request, resource, patch, found)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
             # Each attempt finds the same unknown fields; one warning is enough.
             unknown: Warnings = []
             wanted = writing.read_body(
@@ -290,16 +295,21 @@ class Verbs:
         manager = Manager(name, "Apply", request.subresource)
         force = request.query.get("force") in ("true", "1")
 
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return custom_objects.defaulted(resource, merged)
+
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
             if request.subresource or config["metadata"].get("uid"):
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
                 return True, self._add(request, resource, merged, warnings)

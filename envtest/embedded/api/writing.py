@@ -66,7 +66,7 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
     if resource.custom is not None:
-        item, unknown = custom_objects.read(resource, body)
+        item, unknown = custom_objects.read(resource, body, is_patched=request.verb == "patch")
     else:
         item, unknown = _decoded(resource, body)
     head = _unreadable(resource)
@@ -82,6 +82,13 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
         text = "the namespace of the provided object does not match the namespace sent on the request"
         raise Refused(400, text)
     return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def read_applied(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+    """What is to be applied; raises Refused (400, 500)."""
+    if resource.custom is None or not isinstance(body, dict):
+        return read_body(request, resource, body, warnings)
+    return custom_objects.read_applied(resource, body)
 
 
 def _unreadable(resource: Resource) -> str:
@@ -160,6 +167,9 @@ def prepare_update(
             f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
         )
         raise Refused(400, text)
+    if _needs_version(request, resource) and not new.get("resourceVersion"):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -171,10 +181,8 @@ def prepare_update(
         item = _with_content(request, stored, wanted)
         if resource.custom is not None and not resource.custom.has_status:
             item |= {"status": wanted["status"]} if "status" in wanted else {}
-    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
-    # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or not _needs_version(request, resource):
-        item["metadata"]["resourceVersion"] = old["resourceVersion"]
+    # Put in here, so that an update that changes nothing is equal to what is stored.
+    item["metadata"]["resourceVersion"] = old["resourceVersion"]
     if resource.built_in == "customresourcedefinitions" and not request.subresource:
         item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
@@ -186,9 +194,8 @@ def prepare_update(
 
 def _needs_version(request: Request, resource: Resource) -> bool:
     """Whether the object cannot be updated without saying its version."""
-    if resource.custom is not None:
-        return request.subresource != subresources.SCALE
-    return resource.built_in in _CONDITIONAL_UPDATE and not request.subresource
+    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
+    return is_conditional and request.subresource != subresources.SCALE
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
@@ -237,19 +244,13 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Check an update; raises Refused (422)."""
     # In full for devices. Leases are checked only for the version that they have to bring.
     is_dra = resource.group == "resource.k8s.io"
-    lacks_version = _needs_version(request, resource) and not item["metadata"].get("resourceVersion")
     if resource.custom is not None:
-        if lacks_version:
-            text = "must be specified for an update"
-            errors = [field_errors.invalid("metadata.resourceVersion", 0, text)]
-        else:
-            errors = custom_objects.update_errors(resource, request.subresource, item, stored)
-        _refuse(resource, item, errors)
+        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
         return
     errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or lacks_version:
+    elif is_dra:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
 

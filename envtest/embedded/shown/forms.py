@@ -62,15 +62,16 @@ class Form:
 
     def of_list(self, answer: Object, go_type: str, make_table: MakeTable, include: str) -> Object:
         """A list in this form; raises NotAcceptable."""
+        metadata = {key: value for key, value in answer["metadata"].items() if value}
         if self.kind == TABLE:
-            return self.table_of(answer["items"], make_table, answer["metadata"], include)
+            return self.table_of(answer["items"], make_table, metadata, include)
         if self.kind == METADATA:
             text = f"you requested {METADATA}, but the requested object is a list (*{go_type}List)"
             raise NotAcceptable(text)
         if self.kind == METADATA_LIST:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
-            return {**about, "metadata": answer["metadata"], "items": items}
+            return {**about, "metadata": metadata, "items": items}
         return answer
 
     def table_of(self, items: list[Object], make_table: MakeTable, metadata: Object, include: str) -> Object:
