@@ -119,7 +119,8 @@ class Reviews:
     def _token(self, request: Request, body: Object) -> Object:
         account = self._existing("serviceaccounts", request.namespace, request.name)
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
-        seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
+        seconds = spec.get("expirationSeconds")
+        seconds = _DEFAULT_SECONDS if seconds is None else seconds
         audiences = spec.get("audiences") or [AUDIENCE]
         errors = [
             field_errors.invalid(

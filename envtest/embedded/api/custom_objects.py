@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
+from envtest.embedded.schema.bodies import without_repeated
 from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.fitting import fit_errors
@@ -45,13 +45,6 @@ def custom_of(resource: Resource) -> CustomKind:
     return resource.custom
 
 
-def is_in_scope(resource: Resource, request: Request) -> bool:
-    """Whether the path has a namespace if objects of the custom kind have one."""
-    if resource.custom is None or bool(request.namespace) == resource.namespaced:
-        return True
-    return resource.namespaced and request.verb in ("list", "watch")
-
-
 def check_may_create(resource: Resource, item: Object) -> None:
     """Raises Refused (403) while the definition of the kind is being deleted."""
     if resource.custom is not None and resource.custom.is_ending:
@@ -62,24 +55,30 @@ def check_may_create(resource: Resource, item: Object) -> None:
 
 
 def read(resource: Resource, body: Object, *, is_patched: bool) -> tuple[Object, list[str]]:
-    """A body as its own copy with defaults and without unknown fields, and the paths of these.
+    """A copy of a body with defaults and without unknown fields, and what strict decoding refuses of it.
 
     ``is_patched`` says that it is what a patch made of an object. Raises Refused (400).
     """
     _check_names(resource, body, is_patched=is_patched)
-    decoder = Decoder()
+    decoder = Decoder(completes=False)
+    body, repeated = without_repeated(body)
     try:
         metadata = _metadata(decoder, body)
         item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
     except (DecodingError, NotObjectMeta) as error:
         head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}{error}") from error
-    return defaulted(resource, item), decoder.unknown + unknown
+    problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
+    return defaulted(resource, item), problems
 
 
-def read_applied(resource: Resource, body: Object) -> Object:
-    """What is to be applied; raises Refused (400, 500 where it does not fit the schema)."""
+def read_applied(resource: Resource, body: Object) -> tuple[Object, list[str]]:
+    """What is to be applied, and what strict decoding refuses of it.
+
+    Raises Refused (400, 500 where it does not fit the schema).
+    """
     _check_names(resource, body, is_patched=False)
+    body, repeated = without_repeated(body)
     item = {**body, "metadata": body.get("metadata") or {}}
     errors = fit_errors(item, custom_of(resource).type)
     if errors:
@@ -87,7 +86,7 @@ def read_applied(resource: Resource, body: Object) -> Object:
         names = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         what = f"({names}; {resource.api_version}, Kind={resource.kind})"
         raise plain_go_error(f"failed to create typed patch object {what}: {_listed(errors)}")
-    return item
+    return item, repeated
 
 
 def _listed(errors: list[str]) -> str:
@@ -115,7 +114,7 @@ def _metadata(decoder: Decoder, body: Object) -> Object:
         words = {str: "string", bool: "bool", list: "array"}
         found = words.get(type(metadata), "number")
         raise DecodingError(f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
-    read: Object = decoder.decode(metadata, object_metadata(), "metadata")
+    read: Object = decoder.decode(metadata, object_metadata(), (None, "metadata", ""))
     return read
 
 

@@ -17,12 +17,6 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
-def with_first_status(item: Object) -> Object:
-    """A new definition with the status that it begins with."""
-    status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
-    return with_stored_version({**item, "status": status})
-
-
 def with_stored_version(item: Object) -> Object:
     """The definition, whose storage version is among those in which objects have been stored."""
     versions = list(item["status"].get("storedVersions") or ())

@@ -87,6 +87,10 @@ class Resource:
             return self.verbs
         return next((verbs for name, _, verbs in self.subresources if name == subresource), ())
 
+    def kind_of(self, subresource: str) -> str:
+        """The kind that a subresource takes; that of the resource for the empty name."""
+        return next((kind for name, kind, _ in self.subresources if name == subresource), self.kind)
+
     def has(self, subresource: str) -> bool:
         """Whether it has this subresource; the empty name is the resource itself."""
         return not subresource or any(name == subresource for name, _, _ in self.subresources)

@@ -16,10 +16,17 @@ from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, check_patch_type, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
 from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
@@ -32,6 +39,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -63,13 +71,13 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is not None and not custom_objects.is_in_scope(resource, request):
-            resource = None
         if resource is not None and resource.custom is not None and not resource.has(request.subresource):
             raise not_found(resource, request.name)
-        if resource is None or not resource.has(request.subresource):
+        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        if request.verb not in resource.verbs_of(request.subresource):
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
 
@@ -131,13 +139,13 @@ class Verbs:
         Returns whether the object was created, and the object.
         """
         resource = self.resource_of(request)
-        check_write_options(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
         _warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
-            config = writing.read_applied(request, resource, patch, found)
+            config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
@@ -286,19 +294,15 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
 
         def merged_with(stored: Object | None) -> Object:
             kind, has_status = writing.kind_of(resource), resource.has("status")
             merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
-            return custom_objects.defaulted(resource, merged)
+            return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
@@ -397,6 +401,13 @@ class Verbs:
         if stored is None:
             raise not_found(resource, request.name)
         return stored
+
+
+def _is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    if not resource.namespaced:
+        return not request.namespace
+    return bool(request.namespace or not request.name)
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:

@@ -21,8 +21,8 @@ _WORDS: dict[type, str] = {
 }
 _NUMERIC = ("numeric (int or float)", (int, float))
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
-    **dict.fromkeys(("integer", "number"), _NUMERIC),
-    **dict.fromkeys(("string", "time"), ("string", (str,))),
+    **dict.fromkeys(("int32", "int64", "number"), _NUMERIC),
+    **dict.fromkeys(("string", "bytes", "time", "microTime"), ("string", (str,))),
     "boolean": ("boolean", (bool,)),
     **dict.fromkeys(("intOrString", "quantity"), ("any scalar", (int, float, str, bool))),
 }
@@ -42,7 +42,7 @@ def _errors(value: Any, kind: FieldType, path: str) -> Iterator[tuple[str, str]]
         yield from _map_errors(value, kind, path)
     elif kind.shape == "list":
         yield from _list_errors(value, kind, path)
-    elif types and type(value) not in types:
+    elif types and not (isinstance(value, types) and isinstance(value, bool) <= (bool in types)):
         found = _WORDS[type(value)] if int in types and str not in types else _shown(value)
         yield path, f"expected {expected}, got {found}"
 
