@@ -9,6 +9,10 @@
 //	    {"errors":["field: message"]}
 //	{"op":"pod","object":Pod, Deployment or DaemonSet,"old":what it replaces, absent on create}
 //	    {"errors":["field: message"]}; {"spec":the spec that would be stored}; {"error":"..."}
+//	{"op":"definition","object":CustomResourceDefinition,"old":what it replaces, absent on create}
+//	    {"errors":[[field, type, message]]}; {"spec":and "status" that would be stored}; both with "warnings"; {"error":"..."}
+//	{"op":"custom","schema":an openAPIV3Schema,"scale":its scale subresource,"object":a Widget of example.com/v1,"old":as above}
+//	    {"object":pruned and defaulted,"unknown":[path],"errors":[[field, type, message]]}; {"refused":"..."}; {"error":"..."}
 package main
 
 import (
@@ -20,6 +24,7 @@ import (
 
 	core "k8s.io/api/core/v1"
 	resource "k8s.io/api/resource/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/klog/v2"
 )
 
@@ -40,6 +45,8 @@ type request struct {
 
 	Object json.RawMessage
 	Old    json.RawMessage
+	Schema json.RawMessage
+	Scale  *apiextensions.CustomResourceSubresourceScale
 }
 
 type answer map[string]any
@@ -62,6 +69,10 @@ func answerTo(line []byte) answer {
 		return validate(r.Object)
 	case "pod":
 		return pods(r.Object, r.Old)
+	case "definition":
+		return definition(r.Object, r.Old)
+	case "custom":
+		return custom(&r)
 	}
 	return failed(fmt.Errorf("unknown op %q", r.Op))
 }
