@@ -11,15 +11,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.patching import APPLY, check_patch_type, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
+from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
@@ -32,6 +39,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -41,24 +49,36 @@ class Verbs:
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers.
+    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
+    resource and subresource. ``has_rights`` is whether roles have an effect.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.has_rights = False
+        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    @property
+    def removal(self) -> Removal:
+        """Deletes from the store, to be called while that is held."""
+        return self._removal
+
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is None or not resource.has(request.subresource):
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
+        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        if request.verb not in resource.verbs_of(request.subresource):
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
 
@@ -88,8 +108,9 @@ class Verbs:
         if request.subresource:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
-        _warn_without_effect(resource, found)
-        return self._add(request, resource, item, found)
+        self._warn_without_effect(resource, found)
+        answer = self.answers.get((resource.group, resource.plural, ""))
+        return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
@@ -98,13 +119,15 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return self._changed(request, resource, change, found)
@@ -117,15 +140,17 @@ class Verbs:
         Returns whether the object was created, and the object.
         """
         resource = self.resource_of(request)
-        check_write_options(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
+        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
             # Each attempt finds the same unknown fields; one warning is enough.
             unknown: Warnings = []
             wanted = writing.read_body(
@@ -133,7 +158,9 @@ class Verbs:
             )
             found.extend(text for text in unknown if text not in found)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -152,7 +179,7 @@ class Verbs:
                 break
         if is_dry(request, options):
             return shown(resource, stored)
-        if resource.plural in _STATUS_GONE:
+        if resource.built_in in _STATUS_GONE:
             return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
@@ -178,7 +205,8 @@ class Verbs:
     ) -> Object | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        before = custom_objects.in_version(resource, stored)
+        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         if dry:
@@ -191,6 +219,11 @@ class Verbs:
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
+        answer = self.answers.get((resource.group, resource.plural, request.subresource))
+        if answer is not None:
+            return answer(
+                request, writing.read_body(request, body_resource(request, resource), body, warnings)
+            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -215,6 +248,7 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -225,7 +259,10 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-        writing.check_create(resource, item)
+            admission.admit_tolerations(item)
+        writing.check_create(resource, item, warnings)
+        if resource.custom is not None:
+            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -241,7 +278,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, item)
+            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
             self._removal.collect_if_ownerless(resource.collection, key)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -259,25 +296,26 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
+
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
             if request.subresource or config["metadata"].get("uid"):
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
                 return True, self._add(request, resource, merged, warnings)
@@ -301,16 +339,18 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            stored = self._existing(request, resource)
+            found = self._existing(request, resource)
+            stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
             writing.check_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            if item is stored or is_dry(request, {}):
+            kept = found if item is found else custom_objects.as_stored(resource, item)
+            if kept == found or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is stored:
-                    return self._put(request, resource, item)
+                if self._store.get(resource.collection, key_of(request)) is found:
+                    return self._put(request, resource, kept)
 
     def _prepared(
         self,
@@ -333,6 +373,8 @@ class Verbs:
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return stored
         writing.check_update(request, resource, item, stored)
+        if resource.custom is not None and not request.subresource:
+            custom_objects.warn_of_finalizers(item, stored, warnings)
         admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not is_apply:
@@ -356,11 +398,28 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
+    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+        """Warn the client that the object which it writes has no effect in this cluster."""
+        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+            warnings.append(
+                f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
+            )
+
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
         if stored is None:
             raise not_found(resource, request.name)
         return stored
+
+
+def _is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    # Reviews are stored nowhere, so they have no objects with paths of their own.
+    if request.name and not request.subresource and resource.verbs == ("create",):
+        return False
+    if not resource.namespaced:
+        return not request.namespace
+    return bool(request.namespace or not request.name)
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
@@ -370,14 +429,8 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 
 
 def body_resource(request: Request, resource: Resource) -> Resource:
-    """The resource that the body is of: a Scale for that subresource, else the requested one."""
-    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
-
-
-def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
-    """Warn the client that the object which it writes has no effect in this cluster."""
-    if resource.without_effect and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
+    """The resource that the body is of, such as a Scale; most subresources take that of the request."""
+    return subresources.KINDS.get(request.subresource, resource)
 
 
 def key_of(request: Request) -> Key:
