@@ -1,6 +1,6 @@
 """Default values of kinds other than pods, workloads and claims, as the API server fills them in.
 
-Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1 and discovery/v1, and the allocators of
+Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and the allocators of
 pkg/registry/core/service/storage.
 """
 
@@ -123,6 +123,27 @@ def _node(item: Object, _old: Json | None) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _policy(item: Object, _old: Json | None) -> None:
+    spec = item["spec"]
+    spec["failurePolicy"] = spec.get("failurePolicy") or "Fail"
+    _match_resources(spec.get("matchConstraints"))
+
+
+def _policy_binding(item: Object, _old: Json | None) -> None:
+    _match_resources(item["spec"].get("matchResources"))
+
+
+def _match_resources(criteria: Object | None) -> None:
+    if criteria is None:
+        return
+    criteria["matchPolicy"] = criteria.get("matchPolicy") or "Equivalent"
+    for name in ("namespaceSelector", "objectSelector"):
+        if criteria.get(name) is None:
+            criteria[name] = {}
+    for rule in (*(criteria.get("resourceRules") or ()), *(criteria.get("excludeResourceRules") or ())):
+        rule["scope"] = rule.get("scope") or "*"
+
+
 _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Service": _service,
     "NetworkPolicy": _network_policy,
@@ -133,4 +154,6 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Endpoints": _ports,
     "EndpointSlice": _ports,
     "Node": _node,
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
 }

@@ -64,6 +64,19 @@ def _workload(item: Object, old: Object | None) -> list[FieldError]:
     return workload_errors(item) + controller_errors(item, old)
 
 
+def _policy(item: Object, old: Object | None) -> list[FieldError]:
+    # These import all of CEL: a process that checks no policy must not pay for that.
+    from kubernetes_rules.admission.objects import policy_errors
+
+    return policy_errors(item, old)
+
+
+def _policy_binding(item: Object, _: Object | None) -> list[FieldError]:
+    from kubernetes_rules.admission.objects import binding_errors
+
+    return binding_errors(item)
+
+
 _CHECKS: dict[str, Check] = {
     "ConfigMap": configuration.config_map_errors,
     "Secret": configuration.secret_errors,
@@ -82,6 +95,8 @@ _CHECKS: dict[str, Check] = {
     "Namespace": cluster.namespace_errors,
     "Node": cluster.node_errors,
     "PodDisruptionBudget": lambda item, _: budget_errors(item),
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
     **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "Job"), _workload),
 }
 
