@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from envtest.embedded.api.go_texts import go_kind, go_string, go_text
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.schema.types import FieldType
 
@@ -138,7 +139,7 @@ def strategic_merged(target: Any, patch: Any, kind: FieldType) -> Any:
     if patch.get(_DIRECTIVE) == "delete":
         return {}
     if patch.get(_DIRECTIVE) not in (None, "merge"):
-        raise plain_go_error(f"unknown patch type: {_as_string(patch[_DIRECTIVE])} in map: {_go_text(patch)}")
+        raise plain_go_error(f"unknown patch type: {go_string(patch[_DIRECTIVE])} in map: {go_text(patch)}")
     return _merged_map(dict(target) if isinstance(target, dict) else {}, patch, kind)
 
 
@@ -186,7 +187,7 @@ def _merged_field(target: Any, patch: Any, kind: FieldType, order: list[Any] | N
 def _check_order(value: Any, key: str) -> None:
     """Check the value of a $setElementOrder; raises Refused (500) where it is not a list."""
     if key.startswith(_ORDER.rstrip("/")) and not isinstance(value, list):
-        raise plain_go_error(f"expected a []interface {{}}, but received a {_go_kind(value)}")
+        raise plain_go_error(f"expected a []interface {{}}, but received a {go_kind(value)}")
 
 
 def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: list[Any] | None) -> list[Any]:
@@ -200,10 +201,10 @@ def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: li
     for item in patch:
         if not isinstance(item, dict):
             raise plain_go_error(
-                f"list element types are not identical: [{_go_text(target)} {_go_text(patch)}]"
+                f"list element types are not identical: [{go_text(target)} {go_text(patch)}]"
             )
         if key not in item:
-            raise plain_go_error(f"map: {_go_text(item)} does not contain declared merge key: {key}")
+            raise plain_go_error(f"map: {go_text(item)} does not contain declared merge key: {key}")
         index = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             result = [one for one in result if one.get(key) != item[key]]
@@ -221,7 +222,7 @@ def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
     """
     for entry in order if key else ():
         if not isinstance(entry, dict):
-            raise plain_go_error(f"expected a map[string]interface {{}}, but received a {_go_kind(entry)}")
+            raise plain_go_error(f"expected a map[string]interface {{}}, but received a {go_kind(entry)}")
     wanted = [entry.get(key) if key else entry for entry in order]
     names = [item.get(key) if key and isinstance(item, dict) else item for item in items]
     named = sorted(
@@ -232,30 +233,3 @@ def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
     while named and others:
         result.append(items[named.pop(0) if named[0] < others[0] else others.pop(0)])
     return result + [items[index] for index in (*named, *others)]
-
-
-def _go_text(value: Any) -> str:
-    """A JSON value as Go's %v prints it."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_text, value))}]"
-    if value is None or isinstance(value, bool):
-        return {None: "<nil>", True: "true", False: "false"}[value]
-    return str(value)
-
-
-def _as_string(value: Any) -> str:
-    """A JSON value as Go's %s prints it."""
-    return value if isinstance(value, str) else f"%!s({_go_kind(value)}={_go_text(value)})"
-
-
-def _go_kind(value: Any) -> str:
-    kinds: dict[type, str] = {
-        bool: "bool",
-        int: "int64",
-        float: "float64",
-        str: "string",
-        list: "[]interface {}",
-    }
-    return kinds.get(type(value), "map[string]interface {}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
+from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.quota import Quotas
@@ -137,6 +138,7 @@ class Verbs:
         _warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
+            check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
@@ -280,21 +282,20 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        if config["metadata"].get("managedFields"):
-            raise Refused(400, "metadata.managedFields must be nil")
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
         def change(stored: Object) -> Object:
+            check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
             merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
             return writing.completed(resource, merged)
 
         if self._store.get(resource.collection, key_of(request)) is None:
-            # A UID means the object that has it: none may be created in its place.
-            if request.subresource or config["metadata"].get("uid"):
+            if request.subresource:
                 raise not_found(resource, request.name)
+            check_place(request, resource, config, is_new=True)
             merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:

@@ -173,6 +173,11 @@ def prepare_update(
     else:
         item = _with_content(request, stored, wanted)
     metadata = item["metadata"]
+    # Owners that a client leaves out stay as they are.
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
     # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
     # unconditional update, a missing version stays missing, and is refused.
     if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
