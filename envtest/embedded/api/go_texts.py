@@ -24,6 +24,7 @@ def go_string(value: Any) -> str:
 def go_kind(value: Any) -> str:
     """The type of a JSON value in Go."""
     kinds: dict[type, str] = {
+        type(None): "<nil>",
         bool: "bool",
         int: "int64",
         float: "float64",

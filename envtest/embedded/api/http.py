@@ -11,7 +11,7 @@ from typing import Any
 
 from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
-from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.patching import APPLY, check_patch_type
 from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
@@ -155,7 +155,8 @@ class Handler(StreamRequestHandler):
             case "update":
                 return 200, verbs.update(request, _parsed(head, body, taken), warnings)
             case "patch":
-                kind = head.header("content-type").partition(";")[0].strip()
+                kind = head.header("content-type").partition(";")[0]
+                check_patch_type(kind)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
@@ -222,8 +223,9 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        what = "error decoding YAML" if is_apply else "the object provided is unrecognized"
-        raise Refused(400, f"{what}: {error}") from error
+        # Of YAML the error is told without the bytes.
+        text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
+        raise Refused(400, text) from error
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:

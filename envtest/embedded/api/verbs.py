@@ -7,6 +7,7 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,8 @@ from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.go_texts import go_text
+from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
 from envtest.embedded.api.removal import Removal, evict
@@ -144,12 +146,14 @@ class Verbs:
 
         def change(stored: Object) -> Object:
             before = shown(resource, stored, request.subresource)
-            # Each attempt finds the same unknown fields; one warning is enough.
-            unknown: Warnings = []
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
-            )
-            found.extend(text for text in unknown if text not in found)
+            problems: list[str] = []
+            item = patched(before, patch, content_type, writing.kind_of(taken), problems)
+            if content_type == STRATEGIC:
+                # Its result keeps the kind, whatever the patch says.
+                item |= {"apiVersion": taken.api_version, "kind": taken.kind}
+            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
+            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )

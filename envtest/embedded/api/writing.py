@@ -49,6 +49,7 @@ _SCHEME = "pkg/runtime/scheme.go:111"
 
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -89,9 +90,40 @@ def read_body(
         warnings += decoder.problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
+        raise Refused(400, _OTHER_NAMESPACE)
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def read_patched(
+    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+) -> Object:
+    """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
+
+    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    """
+    decoder = Decoder()
+    found = (item.get("apiVersion"), item.get("kind"))
+    try:
+        if found != (resource.api_version, resource.kind):
+            raise DecodingError(_other_kind(resource, *found, ""))
+        item = decoder.decode(item, kind_of(resource))
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    problems = problems + decoder.problems
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        text = f"strict decoding error: {', '.join(problems)}"
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
+    if mode == "Warn":
+        # Each attempt finds the same; one warning is enough.
+        warnings += [text for text in problems if text not in warnings]
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not metadata.get("name"):
+        head = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise Refused(400, f"{head}: name must be provided")
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
