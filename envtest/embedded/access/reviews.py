@@ -119,7 +119,8 @@ class Reviews:
     def _token(self, request: Request, body: Object) -> Object:
         account = self._existing("serviceaccounts", request.namespace, request.name)
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
-        seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
+        asked = spec.get("expirationSeconds")
+        seconds = _DEFAULT_SECONDS if asked is None else asked
         audiences = spec.get("audiences") or [AUDIENCE]
         errors = [
             field_errors.invalid(

@@ -153,7 +153,8 @@ class Handler(StreamRequestHandler):
             case "create":
                 return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
             case "update":
-                return 200, verbs.update(request, _parsed(head, body, taken), warnings)
+                created, item = verbs.update(request, _parsed(head, body, taken), warnings)
+                return _CREATED if created else 200, item
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
                 check_patch_type(kind)

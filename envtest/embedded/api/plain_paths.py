@@ -38,6 +38,8 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
             return PlainAnswer(200, b"ok", _TEXT)
         case ["version"] | ["version", ""]:
             document: Any = discovery.version(api.minor)
+        case _ if path == discovery.CUSTOM_KINDS:
+            document = discovery.no_custom_kinds()
         case ["openapi", "v2"]:
             return PlainAnswer(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
         case ["openapi", "v3"]:

@@ -84,13 +84,8 @@ def list_page(
         "kind": f"{resource.kind}List",
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [_listed(shown(resource, item)) for _, item in page],
+        "items": [shown(resource, item) for _, item in page],
     }
-
-
-def _listed(item: Object) -> Object:
-    """An object as a list has it, which itself says of which kind all are."""
-    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
 def asked_version(request: Request) -> int:

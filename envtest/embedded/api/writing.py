@@ -10,7 +10,7 @@ from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
@@ -23,7 +23,17 @@ Object = dict[str, Any]
 
 # A name of 63 characters, which fits into a label, has five random ones (apimachinery, names.generate).
 _NAME_BASE_CHARACTERS = 58
+_FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_KEPT_BY_STATUS = {
+    "deployments": ("labels",),
+    "pods": ("ownerReferences",),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+}
+"""The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
+
 _KEPT_METADATA = (
+    "name",
+    "namespace",
     "uid",
     "creationTimestamp",
     "generation",
@@ -41,8 +51,27 @@ _GENERATION = frozenset(
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
-"""The resources that cannot be updated without a resourceVersion."""
+_CONDITIONAL_UPDATE = frozenset({"devicetaintrules"})
+"""The resources whose validation wants a resourceVersion in an update."""
+
+_WITH_VERSION = frozenset(
+    {
+        *("leases", "poddisruptionbudgets"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+    }
+)
+"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
+
+CREATED_BY_UPDATE = frozenset(
+    {
+        *("leases", "events", "limitranges", "services"),
+        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+    }
+)
+"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _SCHEME = "pkg/runtime/scheme.go:111"
 """Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
@@ -91,6 +120,8 @@ def read_body(
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
     return events.to_core(item) if resource.group == events.GROUP else item
 
@@ -103,7 +134,8 @@ def read_patched(
     ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
     """
     decoder = Decoder()
-    found = (item.get("apiVersion"), item.get("kind"))
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
+    item = {**item, "apiVersion": found[0], "kind": found[1]}
     try:
         if found != (resource.api_version, resource.kind):
             raise DecodingError(_other_kind(resource, *found, ""))
@@ -121,10 +153,18 @@ def read_patched(
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
+    check_name(request, metadata)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def check_name(request: Request, metadata: Object) -> None:
+    """Raises Refused (400) when an object that is to replace another has not its name."""
     if not metadata.get("name"):
         head = f"the name of the object ({request.name} based on URL) was undeterminable"
         raise Refused(400, f"{head}: name must be provided")
-    return events.to_core(item) if resource.group == events.GROUP else item
+    if metadata["name"] != request.name:
+        head = f"the name of the object ({metadata['name']}) does not match"
+        raise Refused(400, f"{head} the name on the URL ({request.name})")
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -190,11 +230,6 @@ def prepare_update(
 ) -> Object:
     """``stored`` after the update: a write of the status changes the status alone, others all else."""
     old, new = stored["metadata"], wanted["metadata"]
-    if new.get("name", request.name) != request.name:
-        text = (
-            f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
-        )
-        raise Refused(400, text)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -203,7 +238,7 @@ def prepare_update(
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, stored, wanted)
+        item = _with_content(stored, wanted)
     metadata = item["metadata"]
     # Owners that a client leaves out stay as they are.
     if not metadata.get("managedFields"):
@@ -230,34 +265,34 @@ def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
-    """The stored object with the wanted status."""
-    item = {**stored, "status": wanted.get("status"), "metadata": dict(stored["metadata"])}
-    if "managedFields" in wanted["metadata"]:
-        item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
+    """The stored object with the wanted status, and for most kinds with the wanted metadata."""
+    old = stored["metadata"]
+    item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
-        # A Deployment alone lets annotations through here: its controller writes the revision with the
-        # status.
-        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
+    for name in _KEPT_BY_STATUS.get(resource.plural, ()):
+        item["metadata"].pop(name, None)
+        if name in old:
+            item["metadata"][name] = old[name]
     if resource.plural == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
 
-def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
+def _with_content(stored: Object, wanted: Object) -> Object:
     """The wanted object with the status and the identity of the stored one."""
     old = stored["metadata"]
     item = {key: value for key, value in wanted.items() if key != "status"}
     if "status" in stored:
         item["status"] = stored["status"]
-    metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
-    for name in (*_KEPT_METADATA, "namespace"):
-        if name in old:
-            metadata[name] = old[name]
-        else:
-            metadata.pop(name, None)
+    item["metadata"] = _with_identity(wanted["metadata"], old)
     return item
+
+
+def _with_identity(metadata: Object, old: Object) -> Object:
+    """The wanted metadata, with what no client can change as it was."""
+    found = {key: value for key, value in metadata.items() if key not in _KEPT_METADATA}
+    return {**found, **{key: old[key] for key in _KEPT_METADATA if key in old}}
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
@@ -290,6 +325,27 @@ def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldErr
         raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
 
 
+def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
+    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
+    details = details_of(resource.group, resource.plural, request.name)
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    if uid and uid != stored["metadata"]["uid"]:
+        key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+        found = f"UID in precondition: {uid}, UID in object meta: {stored['metadata']['uid']}"
+        more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
+        raise Refused(
+            409, f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}", details=details
+        )
+    if not (text.isdecimal() and text.isascii()):
+        raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) == 0 and resource.plural in _WITH_VERSION:
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
+    if int(text) and text != stored["metadata"]["resourceVersion"]:
+        raise Refused(409, f"{head}{_MODIFIED}", details=details)
+
+
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused (409) when the object is another one, or has changed since."""
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -300,8 +356,7 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
         raise Refused(409, head + text, details=details)
     if version and version != stored["metadata"]["resourceVersion"]:
-        text = "the object has been modified; please apply your changes to the latest version and try again"
-        raise Refused(409, head + text, details=details)
+        raise Refused(409, head + _MODIFIED, details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:
