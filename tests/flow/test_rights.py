@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from driver.errors import ApiError
 from driver.kube.client import KubeClient
-from driver.kube.errors import ApiError
 from envtest.cluster import Cluster
 
 PODS = "/api/v1/pods"

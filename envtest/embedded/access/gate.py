@@ -125,7 +125,7 @@ def access_of(head: HttpRequest, request: Request | None) -> Access:
     if not name and request.verb in ("list", "watch"):
         match = _NAME_FIELD.search(request.query.get("fieldSelector", ""))
         name = "" if match is None else match[1]
-    return Access(request.verb, request.group, request.resource, request.subresource, namespace, name)
+    return Access(request.verb or "", request.group, request.resource, request.subresource, namespace, name)
 
 
 def _forbidden(user: User, access: Access, reason: str) -> Refused:

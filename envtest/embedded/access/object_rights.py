@@ -93,7 +93,7 @@ class ObjectRights:
     def _check_claim_status(self, attributes: Attributes, item: Object, old: Object, user: User) -> None:
         request = attributes.request
         new_status, old_status = item.get("status") or {}, old.get("status") or {}
-        base = Access(request.verb, request.group, request.resource, namespace=request.namespace)
+        base = Access(request.verb or "", request.group, request.resource, namespace=request.namespace)
         errors: list[FieldError] = []
         if any(new_status.get(key) != old_status.get(key) for key in ("allocation", "reservedFor")):
             binding = replace(base, subresource="binding", namespace="")

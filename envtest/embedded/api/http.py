@@ -15,6 +15,7 @@ from envtest.embedded.api.patching import APPLY, check_patch_type
 from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
@@ -105,7 +106,7 @@ class Handler(StreamRequestHandler):
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
             return True
-        fault = api.faults.take(request.verb, request.path)
+        fault = api.faults.take(request.verb or "", request.path)
         if fault is not None and self._ended_by(fault):
             # The caller closes the connection, which then has got no answer.
             return fault.kind != "close"
@@ -115,6 +116,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = self._api.verbs.resource_of(request)
+            if resource.custom is not None and resource.custom.deprecation:
+                warnings.append(resource.custom.deprecation)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request)
@@ -130,7 +133,7 @@ class Handler(StreamRequestHandler):
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb == "list" else form.of_object
-                answer = formed(answer, _go_type(taken), taken.plural, include)
+                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
             code, answer = 406, status_body(406, str(error))
         except UnknownInclude as error:
@@ -144,7 +147,8 @@ class Handler(StreamRequestHandler):
         self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
-        taken = verbs.resource_of(request).kind_of(request.subresource)
+        resource = verbs.resource_of(request)
+        taken = resource.kind_of(request.subresource)
         match request.verb:
             case "get":
                 return 200, verbs.get(request, stale)
@@ -157,7 +161,7 @@ class Handler(StreamRequestHandler):
                 return _CREATED if created else 200, item
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
-                check_patch_type(kind)
+                check_patch_type(kind, is_custom=resource.custom is not None)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from envtest.embedded.api import discovery
+from envtest.embedded.api import discovery, openapi
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.wire import HttpRequest, json_bytes
@@ -38,14 +38,12 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
             return PlainAnswer(200, b"ok", _TEXT)
         case ["version"] | ["version", ""]:
             document: Any = discovery.version(api.minor)
-        case _ if path == discovery.CUSTOM_KINDS:
-            document = discovery.no_custom_kinds()
         case ["openapi", "v2"]:
-            return PlainAnswer(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
+            return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
         case ["openapi", "v3"]:
-            document = discovery.openapi_v3_index(api.catalogue)
+            document = openapi.index_v3(api.catalogue)
         case ["openapi", "v3", *_]:
-            document = discovery.openapi_v3(api.catalogue, path.removeprefix("/openapi/v3/"))
+            document = openapi.document_v3(api.catalogue, path.removeprefix("/openapi/v3/"))
             return PlainAnswer(404, b"", "") if document is None else _document(head, document)
         case _:
             aggregated = discovery.AGGREGATED in head.header("accept")

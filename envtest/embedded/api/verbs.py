@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
@@ -28,7 +28,7 @@ from envtest.embedded.api.requests import (
     is_dry,
     query_flag,
 )
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
@@ -53,22 +53,30 @@ class Verbs:
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
     Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
-    resource and subresource.
+    resource and subresource. ``has_rights`` is whether roles have an effect.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.has_rights = False
         self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    @property
+    def removal(self) -> Removal:
+        """Deletes from the store, to be called while that is held."""
+        return self._removal
+
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
@@ -105,7 +113,7 @@ class Verbs:
         if request.subresource:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         answer = self.answers.get((resource.group, resource.plural, ""))
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
@@ -120,13 +128,15 @@ class Verbs:
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
         writing.check_name(request, read[0]["metadata"])
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         absent = self._store.get(resource.collection, key_of(request)) is None
@@ -144,7 +154,7 @@ class Verbs:
         resource = self.resource_of(request)
         check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
             check_config(resource, writing.kind_of(resource), patch)
@@ -152,7 +162,7 @@ class Verbs:
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
             problems: list[str] = []
             item = patched(before, patch, content_type, writing.kind_of(taken), problems)
             if content_type == STRATEGIC:
@@ -162,7 +172,9 @@ class Verbs:
             wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
             writing.check_applied_identity(resource, stored, wanted)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -181,7 +193,7 @@ class Verbs:
                 break
         if is_dry(request, options):
             return shown(resource, stored)
-        if resource.plural in _STATUS_GONE:
+        if resource.built_in in _STATUS_GONE:
             return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
@@ -207,7 +219,8 @@ class Verbs:
     ) -> Object | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        before = custom_objects.in_version(resource, stored)
+        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         if dry:
@@ -249,6 +262,7 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -259,7 +273,10 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-        writing.check_create(resource, item)
+            admission.admit_tolerations(item)
+        writing.check_create(resource, item, warnings)
+        if resource.custom is not None:
+            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -275,7 +292,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, item)
+            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
             self._removal.collect_if_ownerless(resource.collection, key)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -296,21 +313,25 @@ class Verbs:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return writing.completed(resource, merged)
+
         def change(stored: Object) -> Object:
             check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
-            return writing.completed(resource, merged)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             if request.subresource:
                 raise not_found(resource, request.name)
             check_place(request, resource, config, is_new=True)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
+                return True, self._add(request, resource, merged, warnings)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
@@ -331,16 +352,18 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            stored = self._existing(request, resource)
+            found = self._existing(request, resource)
+            stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
             writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            if item is stored or is_dry(request, {}):
+            kept = found if item is found else custom_objects.as_stored(resource, item)
+            if kept == found or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is stored:
-                    return self._put(request, resource, item)
+                if self._store.get(resource.collection, key_of(request)) is found:
+                    return self._put(request, resource, kept)
 
     def _prepared(
         self,
@@ -363,6 +386,8 @@ class Verbs:
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return stored
         writing.check_update(request, resource, item, stored)
+        if resource.custom is not None and not request.subresource:
+            custom_objects.warn_of_finalizers(item, stored, warnings)
         admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not is_apply:
@@ -386,6 +411,13 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
+    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+        """Warn the client that the object which it writes has no effect in this cluster."""
+        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+            warnings.append(
+                f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
+            )
+
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
         if stored is None:
@@ -395,6 +427,9 @@ class Verbs:
 
 def _is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    # Reviews are stored nowhere, so they have no objects with paths of their own.
+    if request.name and not request.subresource and resource.verbs == ("create",):
+        return False
     if not resource.namespaced:
         return not request.namespace
     return bool(request.namespace or not request.name)
@@ -409,12 +444,6 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 def body_resource(request: Request, resource: Resource) -> Resource:
     """The resource that the body is of, such as a Scale; most subresources take that of the request."""
     return subresources.KINDS.get(request.subresource, resource)
-
-
-def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
-    """Warn the client that the object which it writes has no effect in this cluster."""
-    if resource.without_effect and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
 
 
 def key_of(request: Request) -> Key:

@@ -6,18 +6,19 @@ import secrets
 import uuid
 from typing import Any
 
-from envtest.embedded.api import subresources
+from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
-from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import budget_errors, controller_errors
+from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 
 Object = dict[str, Any]
 
@@ -28,6 +29,7 @@ _KEPT_BY_STATUS = {
     "deployments": ("labels",),
     "pods": ("ownerReferences",),
     **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    "customresourcedefinitions": _FREE_METADATA,
 }
 """The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
 
@@ -37,26 +39,22 @@ _KEPT_METADATA = (
     "uid",
     "creationTimestamp",
     "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
 )
+_KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 # Without vowels and digits that look like them: no words come about (apimachinery, util/rand).
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
-        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
+        *("priorityclasses", "networkpolicies", "statefulsets"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules"})
-"""The resources whose validation wants a resourceVersion in an update."""
-
-_WITH_VERSION = frozenset(
+_CONDITIONAL_UPDATE = frozenset(
     {
-        *("leases", "poddisruptionbudgets"),
+        *("leases", "poddisruptionbudgets", "devicetaintrules", "customresourcedefinitions"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -85,6 +83,8 @@ _OF_CONTENT = ("", subresources.SCALE)
 
 def kind_of(resource: Resource) -> FieldType:
     """The type of a resource's objects."""
+    if resource.custom is not None:
+        return resource.custom.type
     found = type_of(resource.api_version, resource.kind)
     assert found is not None, resource
     return found
@@ -100,6 +100,29 @@ def read_body(
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
+    if resource.custom is not None and not completes:
+        item, problems = custom_objects.read_applied(resource, body)
+    elif resource.custom is not None:
+        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
+    else:
+        item, problems = _decoded(resource, body, completes=completes)
+    # Warn is what the server does where the client does not say.
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
+    if mode == "Warn":
+        warnings += problems
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Object, list[str]]:
+    """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
     api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
     head = (
         f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
@@ -111,19 +134,7 @@ def read_body(
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    # Warn is what the server does where the client does not say.
-    mode = request.query.get("fieldValidation") or "Warn"
-    if decoder.problems and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(decoder.problems)}")
-    if mode == "Warn":
-        warnings += decoder.problems
-    metadata = item.setdefault("metadata", {})
-    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        raise Refused(400, _OTHER_NAMESPACE)
-    if not resource.namespaced:
-        metadata.pop("namespace", None)
-    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
-    return events.to_core(item) if resource.group == events.GROUP else item
+    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
 
 
 def read_patched(
@@ -133,16 +144,11 @@ def read_patched(
 
     ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
     """
-    decoder = Decoder()
-    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
-    item = {**item, "apiVersion": found[0], "kind": found[1]}
-    try:
-        if found != (resource.api_version, resource.kind):
-            raise DecodingError(_other_kind(resource, *found, ""))
-        item = decoder.decode(item, kind_of(resource))
-    except DecodingError as error:
-        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
-    problems = problems + decoder.problems
+    if resource.custom is not None:
+        item, more = custom_objects.read(resource, item, is_patched=True)
+    else:
+        item, more = _decoded_patch(resource, item, shown)
+    problems = problems + more
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
         text = f"strict decoding error: {', '.join(problems)}"
@@ -155,6 +161,19 @@ def read_patched(
         raise Refused(400, _OTHER_NAMESPACE)
     check_name(request, metadata)
     return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded_patch(resource: Resource, item: Object, shown: str) -> tuple[Object, list[str]]:
+    """A patched object of a built-in kind, and what strict decoding refuses of it; raises Refused (422)."""
+    decoder = Decoder()
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
+    try:
+        if found != (resource.api_version, resource.kind):
+            raise DecodingError(_other_kind(resource, *found, ""))
+        item = decoder.decode(item, kind_of(resource))
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    return {**item, "apiVersion": found[0], "kind": found[1]}, decoder.problems
 
 
 def check_name(request: Request, metadata: Object) -> None:
@@ -186,7 +205,9 @@ def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> s
 
 
 def completed(resource: Resource, item: Object) -> Object:
-    """A copy of an object that was put together, with the fields that Go's json always writes."""
+    """A copy of an object that was put together, with its defaults or what Go's json always writes."""
+    if resource.custom is not None:
+        return custom_objects.defaulted(resource, item)
     found: Object = Decoder().decode(item, kind_of(resource))
     return found
 
@@ -199,37 +220,49 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
+    if not metadata.get("name") and resource.kind == "LimitRange":
+        # The one kind that gets a name from nothing.
+        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    else:
+        metadata.pop("namespace", None)
+    for name in ("resourceVersion", "selfLink", *_KEPT_AT_DELETION):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
-    if resource.plural in _GENERATION:
+    if resource.custom is not None:
+        metadata["generation"] = 1
+        if resource.custom.has_status:
+            item.pop("status", None)
+        return item
+    if resource.built_in in _GENERATION:
         metadata["generation"] = 1
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
-    if resource.plural != "nodes":
+    if resource.built_in != "nodes":
         item.pop("status", None)
-        kind = kind_of(resource).fields.get("status")
-        if kind is not None and kind.unset:
-            item["status"] = {**zero_of(kind), **first_status(resource.plural)}
-    return defaulted(item, resource.plural, disabled_gates, None)
+    item = defaulted(item, resource.built_in, disabled_gates, None)
+    kind = kind_of(resource).fields.get("status")
+    if kind is not None and kind.unset and "status" not in item:
+        item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
-def check_create(resource: Resource, item: Object) -> None:
-    """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item) + _own_errors(resource, item, None)
-    if not errors and not item["metadata"].get("name"):
-        errors = [field_errors.required("metadata.name", "name or generateName is required")]
-    _refuse(resource, item, errors)
+def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
+    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.create_errors(resource, item))
+        return
+    _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
+    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(
     request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
 ) -> Object:
     """``stored`` after the update: a write of the status changes the status alone, others all else."""
-    old, new = stored["metadata"], wanted["metadata"]
+    old = stored["metadata"]
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -239,29 +272,40 @@ def prepare_update(
         item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(stored, wanted)
+        if resource.custom is not None and not resource.custom.has_status:
+            item |= {"status": wanted["status"]} if "status" in wanted else {}
     metadata = item["metadata"]
     # Owners that a client leaves out stay as they are.
     if not metadata.get("managedFields"):
         metadata.pop("managedFields", None)
         if "managedFields" in old:
             metadata["managedFields"] = old["managedFields"]
-    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
-    # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
-        metadata["resourceVersion"] = old["resourceVersion"]
+    # Put in here, so that an update that changes nothing is equal to what is stored.
+    metadata["resourceVersion"] = old["resourceVersion"]
+    if resource.built_in == "customresourcedefinitions" and not request.subresource:
+        item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
-        item = defaulted(item, resource.plural, disabled_gates, stored)
+        item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
             item["metadata"]["generation"] = old["generation"] + 1
     return item
 
 
+def _needs_version(request: Request, resource: Resource) -> bool:
+    """Whether the object cannot be updated without saying its version."""
+    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
+    return is_conditional and request.subresource != subresources.SCALE
+
+
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
     """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
+    if resource.custom is not None:
+        # All but the metadata counts.
+        return {**item, "metadata": None} != {**stored, "metadata": None}
     if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
-    return resource.plural == "deployments" and annotations[0] != annotations[1]
+    return resource.built_in == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
@@ -270,11 +314,11 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    for name in _KEPT_BY_STATUS.get(resource.plural, ()):
+    for name in _FREE_METADATA if resource.custom else _KEPT_BY_STATUS.get(resource.plural, ()):
         item["metadata"].pop(name, None)
         if name in old:
             item["metadata"][name] = old[name]
-    if resource.plural == "resourceclaims":
+    if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
@@ -291,38 +335,28 @@ def _with_content(stored: Object, wanted: Object) -> Object:
 
 def _with_identity(metadata: Object, old: Object) -> Object:
     """The wanted metadata, with what no client can change as it was."""
-    found = {key: value for key, value in metadata.items() if key not in _KEPT_METADATA}
-    return {**found, **{key: old[key] for key in _KEPT_METADATA if key in old}}
+    found = {key: value for key, value in metadata.items() if key not in (*_KEPT_METADATA, "selfLink")}
+    return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Check an update; raises Refused (422)."""
-    # In full for devices. Leases are checked only for the version that they have to bring.
-    is_dra = resource.group == "resource.k8s.io"
-    lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
-    if request.subresource == "status":
-        errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or lacks_version:
-        errors = update_errors_of(item, stored)
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
+        return
+    errors: list[FieldError] = []
+    if request.subresource in _OF_CONTENT:
+        errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
+    elif request.subresource == "status" and resource.group == "resource.k8s.io":
+        errors = status_update_errors_of(item, stored)
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
-    """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
-    match resource.plural:
-        case "poddisruptionbudgets":
-            return budget_errors(item)
-        case "pods":
-            return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
-            return workload_errors(item) + controller_errors(item, old)
-    return []
-
-
-def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
+def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
+        # Events are of the core group, whichever they are sent to.
+        group = resource.collection[0]
+        raise invalid(group, resource.kind, item["metadata"].get("name") or "", errors)
 
 
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
@@ -339,7 +373,7 @@ def check_update_preconditions(request: Request, resource: Resource, stored: Obj
         )
     if not (text.isdecimal() and text.isascii()):
         raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
-    if int(text) == 0 and resource.plural in _WITH_VERSION:
+    if int(text) == 0 and _needs_version(request, resource):
         errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise invalid(resource.group, resource.plural, request.name, errors)
     if int(text) and text != stored["metadata"]["resourceVersion"]:
