@@ -26,10 +26,11 @@ from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _TOO_MANY = 201, 429
+_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _JSON = "application/json"
 _BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -159,12 +160,11 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(
-                    request, _parsed(head, body, "DeleteOptions") if body else None, warnings
-                )
+                options = _options(head, body)
+                is_accepted, item = verbs.delete(request, options, warnings)
+                return _ACCEPTED if is_accepted else 200, item
             case _:
-                options = _parsed(head, body, "DeleteOptions") if body else None
-                return 200, verbs.deletecollection(request, options, warnings)
+                return 200, verbs.deletecollection(request, _options(head, body), warnings)
 
     def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
         path = head.target.partition("?")[0]
@@ -244,12 +244,15 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
-        text = f"the object provided is unrecognized (must be of type {kind}): "
-        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
+        prefix = "" if is_yaml else _NO_KIND
+        if kind == _DELETE_OPTIONS:
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
-    return _parsed(head, body, "DeleteOptions") if body else None
+    return _parsed(head, body, _DELETE_OPTIONS) if body else None
 
 
 def _patch(body: bytes, *, is_apply: bool) -> Any:
