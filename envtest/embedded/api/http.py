@@ -28,9 +28,10 @@ from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _TOO_MANY = 201, 429
+_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _TEXT = "text/plain; charset=utf-8"
 _BODY_TYPES = ("", JSON, "application/yaml", "*/*")
+_DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
 
@@ -167,7 +168,9 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _options(head, body), warnings)
+                options = _options(head, body)
+                is_accepted, item = verbs.delete(request, options, warnings)
+                return _ACCEPTED if is_accepted else 200, item
             case _:
                 return 200, verbs.deletecollection(request, _options(head, body), warnings)
 
@@ -215,13 +218,16 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
-        text = f"the object provided is unrecognized (must be of type {kind}): "
-        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
+        prefix = "" if is_yaml else _NO_KIND
+        if kind == _DELETE_OPTIONS:
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
     """The DeleteOptions in the body, None where there is no body."""
-    return _parsed(head, body, "DeleteOptions") if body else None
+    return _parsed(head, body, _DELETE_OPTIONS) if body else None
 
 
 def _patch(body: bytes, *, is_apply: bool) -> Any:
