@@ -12,6 +12,7 @@ from envtest.embedded.access.bootstrap import bootstrap_objects
 from envtest.embedded.access.gate import Gate
 from envtest.embedded.access.object_rights import ObjectRights
 from envtest.embedded.access.reviews import Reviews
+from envtest.embedded.admission.policies import Policies
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
@@ -45,6 +46,7 @@ class EmbeddedApiServer(ServedApi):
         self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
+        self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
