@@ -106,10 +106,8 @@ class Policies:
 
     def _authorize(self, check: Check) -> tuple[bool, str]:
         user = User(check.user["username"], tuple(check.user.get("groups") or ()))
-        access = Access(
-            check.verb, check.group, check.resource, check.subresource, check.namespace, check.name, check.path
-        )
-        return self._gate.decide(user, access)
+        place = (check.group, check.resource, check.subresource, check.namespace, check.name)
+        return self._gate.decide(user, Access(check.verb, *place, path=check.path))
 
 
 def _compiled(policy: Object, before: tuple[Object, CompiledPolicy] | None) -> CompiledPolicy:

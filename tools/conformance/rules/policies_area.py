@@ -15,7 +15,10 @@ from tools.conformance.area import Answer, Area, Case
 from tools.conformance.rules.random_policies import random_case
 
 _OWN_WORDS = (
-    (re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL), "syntax"),
+    (
+        re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL),
+        "syntax",
+    ),
     (re.compile(r"resulted in error: .*", re.DOTALL), "resulted in error"),
     (re.compile(r"fails to evaluate: .*", re.DOTALL), "fails to evaluate"),
 )
