@@ -392,8 +392,9 @@ class Verbs:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
             return shown(resource, item, request.subresource)
+        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
-        self._removal.look_at(resource.collection, key_of(request), stored)
+        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
@@ -430,13 +431,10 @@ def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
 
 def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
     """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
-    if resource.collection == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & set(
-        options
-    ):
-        text = (
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
-        )
-        warnings.append(f"{text}remove them or set propagationPolicy=Orphan to suppress this warning")
+    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    if resource.collection == ("batch", "jobs") and not is_said:
+        text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+        warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")
 
 
 def key_of(request: Request) -> Key:
