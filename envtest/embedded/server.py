@@ -16,6 +16,7 @@ from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
+from envtest.embedded.custom.definitions import Definitions
 
 Object = dict[str, Any]
 
@@ -41,8 +42,10 @@ class EmbeddedApiServer(ServedApi):
         super().__init__(tls)
         self.gate = Gate(self.store, rbac=rbac)
         self.admit_client = self.gate.admit
+        self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
+        self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)
@@ -117,7 +120,7 @@ class EmbeddedApiServer(ServedApi):
         """Replace the object at ``path`` without a connection."""
         request = parse_request("PUT", path)
         assert request is not None
-        return self.verbs.update(request, item)
+        return self.verbs.update(request, item)[1]
 
     def delete(self, path: str) -> None:
         """Delete the object, or the whole collection, at ``path`` without a connection."""

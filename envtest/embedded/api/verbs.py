@@ -7,16 +7,19 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
+from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.go_texts import go_text
+from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, shown
+from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
 from envtest.embedded.api.removal import Place, Removal, evict
 from envtest.embedded.api.requests import (
     Request,
@@ -25,7 +28,7 @@ from envtest.embedded.api.requests import (
     is_dry,
     query_flag,
 )
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
@@ -57,22 +60,30 @@ class Verbs:
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
     Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
-    resource and subresource.
+    resource and subresource. ``has_rights`` is whether roles have an effect.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.has_rights = False
         self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    @property
+    def removal(self) -> Removal:
+        """Deletes from the store, to be called while that is held."""
+        return self._removal
+
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
@@ -84,6 +95,8 @@ class Verbs:
     def get(self, request: Request, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
         resource = self.resource_of(request)
+        if asked_version(request) > self._store.resource_version:
+            raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
             return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
@@ -107,27 +120,36 @@ class Verbs:
         if request.subresource:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         answer = self.answers.get((resource.group, resource.plural, ""))
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
-    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
-        """Replace the object, or only its status, unless it changed since ``body`` was read."""
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
+        """Replace the object, or only its status, unless it changed since ``body`` was read.
+
+        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
+        """
         resource = self.resource_of(request)
         check_write_options(request)
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
-        _warn_without_effect(resource, found)
+        writing.check_name(request, read[0]["metadata"])
+        self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
-        return self._changed(request, resource, change, found)
+        absent = self._store.get(resource.collection, key_of(request)) is None
+        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
+            return True, self._add(request, resource, read[0], found)
+        return False, self._changed(request, resource, change, found)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -139,22 +161,27 @@ class Verbs:
         resource = self.resource_of(request)
         check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
+            check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
-            # Each attempt finds the same unknown fields; one warning is enough.
-            unknown: Warnings = []
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
-            )
-            found.extend(text for text in unknown if text not in found)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
+            problems: list[str] = []
+            item = patched(before, patch, content_type, writing.kind_of(taken), problems)
+            if content_type == STRATEGIC:
+                # Its result keeps the kind, whatever the patch says.
+                item |= {"apiVersion": taken.api_version, "kind": taken.kind}
+            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
+            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            writing.check_applied_identity(resource, stored, wanted)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -207,7 +234,8 @@ class Verbs:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
         writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        before = custom_objects.in_version(resource, stored)
+        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         with self._store.changed:
@@ -252,6 +280,7 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -264,6 +293,8 @@ class Verbs:
             admission.admit_priority(self._store, item)
             admission.admit_tolerations(item)
         writing.check_create(resource, item, warnings)
+        if resource.custom is not None:
+            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -282,7 +313,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, item)
+            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
             self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -300,25 +331,28 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        if config["metadata"].get("managedFields"):
-            raise Refused(400, "metadata.managedFields must be nil")
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
-        def change(stored: Object) -> Object:
-            writing.check_applied_identity(resource, stored, config)
-            writing.check_preconditions(request, resource, stored, config["metadata"])
-            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
             return writing.completed(resource, merged)
 
+        def change(stored: Object) -> Object:
+            check_place(request, resource, config, is_new=False)
+            writing.check_applied_identity(resource, stored, config)
+            writing.check_preconditions(request, resource, stored, config["metadata"])
+            return merged_with(stored)
+
         if self._store.get(resource.collection, key_of(request)) is None:
-            # A UID means the object that has it: none may be created in its place.
-            if request.subresource or config["metadata"].get("uid"):
+            if request.subresource:
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            check_place(request, resource, config, is_new=True)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
+                return True, self._add(request, resource, merged, warnings)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
@@ -339,16 +373,18 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            stored = self._existing(request, resource)
+            found = self._existing(request, resource)
+            stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
-            writing.check_preconditions(request, resource, stored, wanted["metadata"])
+            writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            if item is stored or is_dry(request, {}):
+            kept = found if item is found else custom_objects.as_stored(resource, item)
+            if kept == found or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is stored:
-                    return self._put(request, resource, item)
+                if self._store.get(resource.collection, key_of(request)) is found:
+                    return self._put(request, resource, kept)
 
     def _prepared(
         self,
@@ -371,6 +407,8 @@ class Verbs:
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return stored
         writing.check_update(request, resource, item, stored)
+        if resource.custom is not None and not request.subresource:
+            custom_objects.warn_of_finalizers(item, stored, warnings)
         admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not is_apply:
@@ -398,6 +436,13 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
+    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+        """Warn the client that the object which it writes has no effect in this cluster."""
+        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+            warnings.append(
+                f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
+            )
+
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
         if stored is None:
@@ -407,6 +452,9 @@ class Verbs:
 
 def _is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    # Reviews are stored nowhere, so they have no objects with paths of their own.
+    if request.name and not request.subresource and resource.verbs == ("create",):
+        return False
     if not resource.namespaced:
         return not request.namespace
     return bool(request.namespace or not request.name)
@@ -421,12 +469,6 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 def body_resource(request: Request, resource: Resource) -> Resource:
     """The resource that the body is of, such as a Scale; most subresources take that of the request."""
     return subresources.KINDS.get(request.subresource, resource)
-
-
-def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
-    """Warn the client that the object which it writes has no effect in this cluster."""
-    if resource.without_effect and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
 
 
 def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:

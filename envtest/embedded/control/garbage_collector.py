@@ -160,7 +160,7 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
-        return self._server.verbs.update(self._request("update", place), item)
+        return self._server.verbs.update(self._request("update", place), item)[1]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from typing import Any
 
 import yaml
@@ -18,31 +19,62 @@ from tools.conformance.api.connection import Connection, Response, Step
 from tools.conformance.api.normal_form import Normal
 from tools.conformance.area import Answer, Case
 
+_TRIES, _PAUSE_SECONDS = 100, 0.05
 _FIELD = re.compile(r"\{\{(\d+):([^}]+)\}\}")
 _NAME_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_JSON = {"Content-Type": "application/json"}
+_NAMESPACE: dict[str, Any] = {
+    "target": "/api/v1/namespaces",
+    "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{{ns}}"}},
+}
+_ACCOUNT: dict[str, Any] = {
+    "target": "/api/v1/namespaces/{{ns}}/serviceaccounts",
+    "body": {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default"},
+        "automountServiceAccountToken": False,
+    },
+}
+"""Of each namespace a controller makes this account, which pods need. None runs with kube-apiserver here."""
+
 _HEADERS = ("retry-after", "location", "allow")
 
 
 def play(case: Case, connection: Connection) -> Answer:
     """The answers of the server to the requests of a case."""
     name = "".join(secrets.choice(_NAME_LETTERS) for _ in range(8))
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    headers = {"Content-Type": "application/json"}
-    made = connection.exchange(
-        {"method": "POST", "target": "/api/v1/namespaces", "headers": headers}, json.dumps(namespace).encode()
-    )
-    assert made.code == 201, made
-    normal = Normal(name, json.dumps(case))
+    said = json.dumps(case)
+    for item in (_NAMESPACE, _ACCOUNT) if "/pods" in said else (_NAMESPACE,):
+        body = json.dumps(item["body"]).replace("{{ns}}", name).encode()
+        target = item["target"].replace("{{ns}}", name)
+        made = connection.exchange({"method": "POST", "target": target, "headers": _JSON}, body)
+        assert made.code == 201, made
+    normal = Normal(name, said)
     raw: list[Any] = []
     answers = []
     for step in case["steps"]:
-        sent = {**step, "target": _filled(step["target"], name, raw)}
-        response = connection.exchange(sent, _body_of(step, name, raw))
-        found = content_of(response)
+        headers = {key: _filled(value, name, raw) for key, value in step.get("headers", {}).items()}
+        sent = {**step, "target": _filled(step["target"], name, raw), "headers": headers}
+        response, found = _asked(connection, sent, _body_of(step, name, raw))
         raw.append(found)
         answers.append(normal.answer(step, _answer(sent, response, found)))
     return {"answers": answers}
+
+
+def _asked(connection: Connection, step: Step, body: bytes) -> tuple[Response, Any]:
+    """The answer to a request, which is sent again until the field that the step names is true."""
+    for _ in range(_TRIES):
+        response = connection.exchange(step, body)
+        found = content_of(response)
+        value = found
+        for part in step["until"].split(".") if "until" in step else ():
+            value = (value or {}).get(part)
+        if value or "until" not in step:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return response, found
 
 
 def _filled(text: str, name: str, raw: list[Any]) -> str:
