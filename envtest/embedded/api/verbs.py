@@ -205,7 +205,7 @@ class Verbs:
             if last is not None:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
-            details = details_of(resource.collection[0], resource.plural, request.name)
+            details = details_of(resource.group, resource.plural, request.name)
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
         return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 

@@ -47,7 +47,7 @@ _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
-        *("priorityclasses", "networkpolicies", "statefulsets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }

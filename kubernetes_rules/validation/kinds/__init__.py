@@ -38,6 +38,7 @@ LEFT_OUT = (
     ),
     ("Service", "addresses, IP families and health check ports: they are not allocated as in Kubernetes"),
     ("Service", "the status"),
+    ("every kind", "warnings, but those of names of pods and workloads"),
     ("Node", "pod CIDRs, configuration sources, declared features, and resources in the status"),
     ("Endpoints, EndpointSlice", "topology and hints"),
     ("every kind", "managedFields that a client writes"),
@@ -56,6 +57,14 @@ _NAMES = {
 """The rules of names for kinds that are not named by a subdomain."""
 
 _NAMES_OF_HOSTS = frozenset({"Pod", "Deployment", "ReplicaSet", "Job"})
+_CHECKED_AGAIN = frozenset(
+    {
+        *("ConfigMap", "Secret", "ServiceAccount", "Endpoints", "EndpointSlice"),
+        *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
+    }
+)
+"""The kinds whose metadata is checked at an update as at the creation: generateName can change."""
+
 _ANY_FINALIZERS = frozenset({"Lease", "PodDisruptionBudget"})
 """The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io and custom ones."""
 
@@ -123,6 +132,10 @@ def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) ->
         errors += metadata_update_errors(
             new["metadata"], old["metadata"], standard_finalizers=_has_standard_finalizers(group, kind)
         )
+        if kind in _CHECKED_AGAIN:
+            errors += metadata_errors(
+                new["metadata"], namespaced=namespaced, name_rule=_NAMES.get(kind, name_errors)
+            )
         errors += _own(kind, new, old)
     return unique(errors)
 
