@@ -164,12 +164,14 @@ def _matches_scope(expression: Json, spec: Json) -> bool:
     match expression["scopeName"]:
         case "PriorityClass":
             return _matches(expression, spec.get("priorityClassName") or "")
-        case "Terminating" | "NotTerminating" as scope:
-            ends: bool = spec.get("activeDeadlineSeconds") is not None
-            return ends == (scope == "Terminating")
-        case "BestEffort" | "NotBestEffort" as scope:
-            asks_for_nothing: bool = quality_of_service(spec) == "BestEffort"
-            return asks_for_nothing == (scope == "BestEffort")
+        case "Terminating":
+            return spec.get("activeDeadlineSeconds") is not None
+        case "NotTerminating":
+            return spec.get("activeDeadlineSeconds") is None
+        case "BestEffort":
+            return quality_of_service(spec) == "BestEffort"
+        case "NotBestEffort":
+            return quality_of_service(spec) != "BestEffort"
     return False
 
 

@@ -66,7 +66,7 @@ _CHECKED_AGAIN = frozenset(
 """The kinds whose metadata is checked at an update as at the creation: generateName can change."""
 
 _ANY_FINALIZERS = frozenset({"Lease", "PodDisruptionBudget"})
-"""The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io and custom ones."""
+"""The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io."""
 
 
 def _workload(item: Object, old: Object | None) -> list[FieldError]:
@@ -96,7 +96,7 @@ _CHECKS: dict[str, Check] = {
 
 
 def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldError]:
-    """The errors of a new object of a built-in kind of ``group``, or of a custom kind."""
+    """The errors of a new object of a built-in kind of ``group``."""
     kind, metadata = item["kind"], item["metadata"]
     if group == _DRA:
         errors = errors_of(item)
@@ -112,10 +112,12 @@ def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldE
             standard_finalizers=_has_standard_finalizers(group, kind),
         )
         errors += _own(kind, item, None)
-    # These hold for every kind, but most kinds have stricter ones.
-    return unique(errors) or metadata_errors(
-        metadata, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
-    )
+    if kind == "Event" and not errors:
+        # What holds for every kind; the rules of all other kinds are stricter.
+        errors = metadata_errors(
+            metadata, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
+        )
+    return unique(errors)
 
 
 def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) -> list[FieldError]:
