@@ -80,9 +80,9 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
     return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}" if choices else "")
 
 
-def duplicate(path: str, value: Any) -> FieldError:
+def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
     """An entry equals an earlier one; ``path`` is that of the later one."""
-    return _error(path, DUPLICATE, [value], "")
+    return _error(path, DUPLICATE, [value], detail)
 
 
 def too_long(path: str, most_bytes: int) -> FieldError:

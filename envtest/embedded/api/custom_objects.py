@@ -19,7 +19,7 @@ from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
-from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
+from kubernetes_rules.validation.metadata import changed_metadata_errors, metadata_errors
 
 Object = dict[str, Any]
 
@@ -155,7 +155,7 @@ def create_errors(resource: Resource, item: Object) -> list[FieldError]:
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced)
+    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced, standard_finalizers=False)
     errors += objects.schema_errors(custom.schema, item)
     errors += objects.scale_errors(custom.scale, item) if custom.scale else []
     return errors + _rule_errors(custom, item, None, errors)
@@ -167,7 +167,7 @@ def update_errors(resource: Resource, subresource: str, item: Object, old: Objec
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_update_errors(item["metadata"], old["metadata"])
+    errors = changed_metadata_errors(item["metadata"], old["metadata"], namespaced=resource.namespaced)
     if subresource == "status":
         errors += objects.status_errors(custom.schema, item, old)
     else:
