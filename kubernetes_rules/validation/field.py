@@ -17,6 +17,7 @@ FORBIDDEN = "FieldValueForbidden"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
 
 TITLES = {
     REQUIRED: "Required value",
@@ -28,6 +29,7 @@ TITLES = {
     TOO_LONG: "Too long",
     TOO_MANY: "Too many",
     NOT_FOUND: "Not found",
+    INTERNAL: "Internal error",
 }
 OMITTED = "<value omitted>"
 
