@@ -406,6 +406,8 @@ def _is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     if not resource.namespaced:
         return not request.namespace
+    if resource.custom is not None:
+        return bool(request.namespace) or request.verb in _EVERYWHERE
     return bool(request.namespace or not request.name)
 
 
