@@ -66,8 +66,6 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             item.update(defaulted_workload(item, is_new=old is None))
             if resource == "daemonsets":
                 _count_templates(item, old)
-        case "customresourcedefinitions":
-            _default_definition(item["spec"])
         case "secrets":
             _default_secret(item)
         case "namespaces":
@@ -85,14 +83,6 @@ def first_status(resource: str, item: Object) -> Object:
     if resource == "pods":
         return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
     return {"phase": "Active"} if resource == "namespaces" else {}
-
-
-def _default_definition(spec: Object) -> None:
-    names: Object = spec.get("names") or {}
-    kind = names.get("kind") or ""
-    defaults = {"singular": kind.lower(), "listKind": f"{kind}List" if kind else ""}
-    spec["names"] = names | {key: value for key, value in defaults.items() if not names.get(key) and value}
-    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
 
 
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:

@@ -105,7 +105,8 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
+    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return _with_defaults(resource, item), decoder.problems
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -130,8 +131,22 @@ def completed(resource: Resource, item: Object) -> Object:
     """A copy of an object that was put together, with its defaults or what Go's json always writes."""
     if resource.custom is not None:
         return custom_objects.defaulted(resource, item)
-    found: Object = Decoder().decode(item, kind_of(resource))
-    return found
+    return _with_defaults(resource, Decoder().decode(item, kind_of(resource)))
+
+
+def _with_defaults(resource: Resource, item: Object) -> Object:
+    """The object with what is filled in as soon as it is read, changed in place."""
+    if resource.built_in == "customresourcedefinitions":
+        _default_definition(item["spec"])
+    return item
+
+
+def _default_definition(spec: Object) -> None:
+    names: Object = spec.get("names") or {}
+    kind = names.get("kind") or ""
+    defaults = {"singular": kind.lower(), "listKind": f"{kind}List" if kind else ""}
+    spec["names"] = names | {key: value for key, value in defaults.items() if not names.get(key) and value}
+    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
 
 
 def prepare_create(
