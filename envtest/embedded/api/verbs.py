@@ -7,16 +7,19 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
+from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, check_patch_type, patched
+from envtest.embedded.api.go_texts import go_text
+from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, shown
+from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
 from envtest.embedded.api.removal import Removal, evict
 from envtest.embedded.api.requests import (
     Request,
@@ -74,7 +77,7 @@ class Verbs:
         resource = self.catalogue.find(request.group, request.version, request.resource)
         if resource is not None and resource.custom is not None and not resource.has(request.subresource):
             raise not_found(resource, request.name)
-        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
+        if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
         everywhere = resource.namespaced and not request.namespace
@@ -85,6 +88,8 @@ class Verbs:
     def get(self, request: Request, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
         resource = self.resource_of(request)
+        if asked_version(request) > self._store.resource_version:
+            raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
             return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
@@ -144,19 +149,21 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
-        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
+            check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
             before = subresources.form_to_patch(resource, stored, request.subresource)
-            # Each attempt finds the same unknown fields; one warning is enough.
-            unknown: Warnings = []
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
-            )
-            found.extend(text for text in unknown if text not in found)
+            problems: list[str] = []
+            item = patched(before, patch, content_type, writing.kind_of(taken), problems)
+            if content_type == STRATEGIC:
+                # Its result keeps the kind, whatever the patch says.
+                item |= {"apiVersion": taken.api_version, "kind": taken.kind}
+            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
+            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(resource, stored, wanted)
                 if request.subresource == subresources.SCALE
@@ -294,8 +301,6 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        if config["metadata"].get("managedFields"):
-            raise Refused(400, "metadata.managedFields must be nil")
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
@@ -305,14 +310,15 @@ class Verbs:
             return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
+            check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
             return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
-            # A UID means the object that has it: none may be created in its place.
-            if request.subresource or config["metadata"].get("uid"):
+            if request.subresource:
                 raise not_found(resource, request.name)
+            check_place(request, resource, config, is_new=True)
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
@@ -410,7 +416,7 @@ class Verbs:
         return stored
 
 
-def _is_place(request: Request, resource: Resource) -> bool:
+def is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     # Reviews are stored nowhere, so they have no objects with paths of their own.
     if request.name and not request.subresource and resource.verbs == ("create",):

@@ -49,6 +49,7 @@ _SCHEME = "pkg/runtime/scheme.go:111"
 
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -73,9 +74,9 @@ def read_body(
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
     if resource.custom is not None and not completes:
-        item, problems = custom_objects.read_applied(resource, body)
+        item, problems = custom_objects.read_applied(body)
     elif resource.custom is not None:
-        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
+        item, problems = custom_objects.read(resource, body)
     else:
         item, problems = _decoded(resource, body, completes=completes)
     # Warn is what the server does where the client does not say.
@@ -87,8 +88,7 @@ def read_body(
         warnings += problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
+        raise Refused(400, _OTHER_NAMESPACE)
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
@@ -106,6 +106,46 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return _with_defaults(resource, item), decoder.problems
+
+
+def read_patched(
+    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+) -> Object:
+    """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
+
+    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    """
+    try:
+        item, unknown = _decoded_patched(resource, item)
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    problems = problems + unknown
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        text = f"strict decoding error: {', '.join(problems)}"
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
+    if mode == "Warn":
+        # Each attempt finds the same; one warning is enough.
+        warnings += [text for text in problems if text not in warnings]
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not metadata.get("name"):
+        head = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise Refused(400, f"{head}: name must be provided")
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
+    """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
+    if resource.custom is not None:
+        return custom_objects.decoded(resource, item)
+    found = (item.get("apiVersion"), item.get("kind"))
+    if found != (resource.api_version, resource.kind):
+        raise DecodingError(_other_kind(resource, *found, ""))
+    decoder = Decoder()
+    item = decoder.decode(item, kind_of(resource))
     return _with_defaults(resource, item), decoder.problems
 
 
@@ -217,13 +257,15 @@ def prepare_update(
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, stored, wanted)
-        if resource.custom is not None and not resource.custom.has_status:
-            item |= {"status": wanted["status"]} if "status" in wanted else {}
+        item = _with_content(request, resource, stored, wanted)
+    metadata = item["metadata"]
+    # Owners that a client leaves out stay as they are.
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
     # Put in here, so that an update that changes nothing is equal to what is stored.
-    item["metadata"]["resourceVersion"] = old["resourceVersion"]
-    if resource.built_in == "customresourcedefinitions" and not request.subresource:
-        item = with_stored_version(item)
+    metadata["resourceVersion"] = old["resourceVersion"]
     if request.subresource in _OF_CONTENT:
         item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
@@ -264,12 +306,14 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     return item
 
 
-def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
-    """The wanted object with the status and the identity of the stored one."""
+def _with_content(request: Request, resource: Resource, stored: Object, wanted: Object) -> Object:
+    """The wanted object with the identity of the stored one, and with its status if that is written apart."""
     old = stored["metadata"]
-    item = {key: value for key, value in wanted.items() if key != "status"}
-    if "status" in stored:
-        item["status"] = stored["status"]
+    item = dict(wanted)
+    if resource.custom is None or resource.custom.has_status:
+        item = {key: value for key, value in wanted.items() if key != "status"}
+        if "status" in stored:
+            item["status"] = stored["status"]
     metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
     for name in (*_KEPT_METADATA, "namespace"):
         if name in old:
@@ -280,7 +324,7 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
     for name in _KEPT_AT_DELETION:
         if name in old:
             metadata[name] = old[name]
-    return item
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
