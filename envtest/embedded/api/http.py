@@ -28,7 +28,7 @@ from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _TOO_MANY = 201, 429
+_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _TEXT = "text/plain; charset=utf-8"
 _BODY_TYPES = ("", JSON, "application/yaml", "*/*")
 _NO_KIND = "couldn't get version/kind; json parse error: "
@@ -165,7 +165,8 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _options(head, body), warnings)
+                is_accepted, item = verbs.delete(request, _options(head, body), warnings)
+                return _ACCEPTED if is_accepted else 200, item
             case _:
                 return 200, verbs.deletecollection(request, _options(head, body), warnings)
 
@@ -213,8 +214,11 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
-        text = f"the object provided is unrecognized (must be of type {kind}): "
-        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
+        prefix = "" if is_yaml else _NO_KIND
+        if kind == "DeleteOptions":
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:

@@ -232,6 +232,10 @@ def _from_query(request: Request) -> Object:
 def _from_body(body: Any) -> Object:
     if not isinstance(body, dict):
         raise Refused(400, "couldn't get version/kind; json parse error: the body is no object")
+    kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise Refused(400, text)
     try:
         decoded: Object = Decoder().decode(body, _DELETE_OPTIONS)
     except DecodingError as error:

@@ -8,7 +8,7 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from envtest.embedded.api.go_texts import go_text
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
-from envtest.embedded.api.removal import Removal, evict
+from envtest.embedded.api.removal import Place, Removal, evict
 from envtest.embedded.api.requests import (
     Request,
     check_write_options,
@@ -33,14 +33,21 @@ from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
+from kubernetes_rules.deletion import Deletion
 
 Object = dict[str, Any]
 Warnings = list[str]
 
 _PODS = ("", "pods")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-_STATUS_GONE = frozenset({"devicetaintrules"})
-"""The resources whose DELETE answers a Status instead of the object."""
+_ANSWERED_WITH_OBJECTS = frozenset(
+    {
+        *((("", name)) for name in ("namespaces", "pods", "resourcequotas", "serviceaccounts", "services")),
+        *(("resource.k8s.io", f"resource{name}") for name in ("claims", "claimtemplates", "slices")),
+        ("resource.k8s.io", "deviceclasses"),
+    }
+)
+"""The resources whose DELETE answers the object that is gone, not a Status (ReturnDeletedObject in Go)."""
 
 _EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
@@ -172,56 +179,67 @@ class Verbs:
 
         return False, self._changed(request, resource, change, found)
 
-    def delete(self, request: Request, body: Any = None, warnings: Warnings | None = None) -> Object:
-        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions."""
+    def delete(
+        self, request: Request, body: Any = None, warnings: Warnings | None = None
+    ) -> tuple[bool, Object]:
+        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
+
+        Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
+        kinds once it is gone.
+        """
         resource = self.resource_of(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
+        _warn_of_preserved(resource, options, found)
         admission.admit_delete(resource, request.name)
         while True:
             stored = self._existing(request, resource)
-            writing.check_preconditions(request, resource, stored, options.get("preconditions") or {})
             last = self._deleted(request, resource, stored, options, found)
             if last is not None:
                 break
-        if is_dry(request, options):
-            return shown(resource, stored)
-        if resource.built_in in _STATUS_GONE:
-            return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
-        return shown(resource, last)
+        if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
+            details = details_of(resource.collection[0], resource.plural, request.name)
+            return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
+        return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
     def deletecollection(
         self, request: Request, body: Any = None, warnings: Warnings | None = None
     ) -> Object:
-        """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
+        """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
         resource = self.resource_of(request)
-        selects = self.selection(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
-        chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
-        for namespace, name in chosen:
-            one = replace(request, namespace=namespace, name=name)
+        _warn_of_preserved(resource, options, found)
+        listed = self.list(replace(request, verb="list"))
+        for item in listed["items"]:
+            metadata = item["metadata"]
+            key = (metadata.get("namespace", ""), metadata["name"])
+            one = replace(request, verb="delete", namespace=key[0], name=key[1])
             # An object may be gone already, together with its owner.
-            while (stored := self._store.get(resource.collection, (namespace, name))) is not None:
+            while (stored := self._store.get(resource.collection, key)) is not None:
                 if self._deleted(one, resource, stored, options, found) is not None:
                     break
-        return _SUCCESS
+        return listed
 
     def _deleted(
         self, request: Request, resource: Resource, stored: Object, options: Object, warnings: Warnings
-    ) -> Object | None:
+    ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
         before = custom_objects.in_version(resource, stored)
+        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
         attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
-        if dry:
-            return stored
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
-            return self._removal.delete(resource.collection, key_of(request), options)
+            return self._removal.delete(resource.collection, key_of(request), options, dry=dry)
+
+    def collect_garbage(self, on_garbage: Callable[[Iterable[Place]], None] | None) -> None:
+        """Have ``on_garbage`` called with the objects that a garbage collector has to look at."""
+        with self._store.changed:
+            self._removal.on_garbage = on_garbage
 
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
@@ -272,9 +290,12 @@ class Verbs:
         key = (request.namespace, name)
         with self._store.changed:
             # An object that is invalid and has a taken name is refused as invalid.
-            if self._store.get(resource.collection, key) is not None:
+            there = self._store.get(resource.collection, key)
+            if there is not None:
                 details = details_of(resource.group, resource.plural, name)
+                ends = "deletionTimestamp" in there["metadata"]
                 text = f'{resource.qualified_name} "{name}" already exists'
+                text = f"object is being deleted: {text}" if ends else text
                 raise Refused(409, text, "AlreadyExists", details)
             if resource.namespaced:
                 # Asked again, since a webhook may have taken seconds.
@@ -284,7 +305,7 @@ class Verbs:
             if dry:
                 return shown(resource, item)
             stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
-            self._removal.collect_if_ownerless(resource.collection, key)
+            self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
@@ -397,8 +418,12 @@ class Verbs:
         if resource.collection == admission.NAMESPACES and (item.get("spec") or {}).get("finalizers"):
             is_over = False
         if "deletionTimestamp" in metadata and is_over:
-            return shown(resource, self._removal.remove(resource.collection, key_of(request)))
+            self._removal.remove(resource.collection, key_of(request))
+            # The answer is what was asked for, which was never stored.
+            return shown(resource, item, request.subresource)
+        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
+        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
@@ -437,6 +462,14 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 def body_resource(request: Request, resource: Resource) -> Resource:
     """The resource that the body is of, such as a Scale; most subresources take that of the request."""
     return subresources.KINDS.get(request.subresource, resource)
+
+
+def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
+    """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
+    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    if resource.collection == ("batch", "jobs") and not is_said:
+        text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+        warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")
 
 
 def key_of(request: Request) -> Key:

@@ -255,6 +255,8 @@ def prepare_update(
         # Nothing but the finalizers of a namespace is written through this subresource.
         finalizers = (wanted.get("spec") or {}).get("finalizers") or []
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        if not finalizers:
+            del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, resource, stored, wanted)
@@ -358,6 +360,23 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
     if version and version != stored["metadata"]["resourceVersion"]:
         text = "the object has been modified; please apply your changes to the latest version and try again"
         raise Refused(409, head + text, details=details)
+
+
+def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused (409) when the object to be deleted is another one, or has changed since."""
+    metadata = stored["metadata"]
+    texts = {
+        "UID": "The object might have been deleted and then recreated",
+        "ResourceVersion": "The object might have been modified",
+    }
+    for shown, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        asked = wanted.get(name)
+        if asked is not None and asked != metadata[name]:
+            kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+            text = f"the {shown} in the precondition ({asked}) does not match the {shown} in record "
+            head = f'Operation cannot be fulfilled on {kind} "{metadata["name"]}": {text}({metadata[name]}). '
+            details = details_of(resource.group, resource.kind, metadata["name"])
+            raise Refused(409, head + texts[shown], details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:
