@@ -41,7 +41,9 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
         case ["version"] | ["version", ""]:
             document: Any = discovery.version(api.minor)
         case ["openapi", "v2"]:
-            return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            if "protobuf" in head.header("accept"):
+                return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            document = openapi.document_v2(api.catalogue)
         case ["openapi", "v3"]:
             document = openapi.index_v3(api.catalogue)
         case ["openapi", "v3", *_]:
