@@ -16,14 +16,6 @@ from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
 Object = dict[str, Any]
 
-_EMBEDDED_API_VERSION_TEXT = (
-    "apiVersion defines the versioned schema of this representation of an object. More info: "
-    f"{_CONVENTIONS}#resources"
-)
-_EMBEDDED_KIND_TEXT = (
-    "kind is a string value representing the type of this object. In CamelCase. More info: "
-    f"{_CONVENTIONS}#types-kinds"
-)
 _NOT_IN_V2 = frozenset({"allOf", "anyOf", "oneOf", "not", "nullable", "default"})
 
 _SCALARS: dict[str, Object] = {
@@ -62,6 +54,14 @@ _API_VERSION_TEXT = (
 _KIND_TEXT = (
     "Kind is a string value representing the REST resource this object represents. Servers may infer this "
     f"from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+    f"{_CONVENTIONS}#types-kinds"
+)
+_EMBEDDED_API_VERSION_TEXT = (
+    "apiVersion defines the versioned schema of this representation of an object. More info: "
+    f"{_CONVENTIONS}#resources"
+)
+_EMBEDDED_KIND_TEXT = (
+    "kind is a string value representing the type of this object. In CamelCase. More info: "
     f"{_CONVENTIONS}#types-kinds"
 )
 
