@@ -40,12 +40,12 @@ def patched(
 
 
 def check_patch_type(content_type: str, *, is_custom: bool) -> None:
-    """Raises Refused (415) for a patch of a kind that objects, or custom objects, do not take."""
+    """Raises Refused (415) for a kind of patch that objects, or custom objects, do not take."""
     if is_custom and content_type not in _CUSTOM_PATCH_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, text + ", ".join(_CUSTOM_PATCH_TYPES))
     if content_type not in _PATCH_TYPES:
-        # The answer is that of go-restful, which knows the types of each path.
+        # The answer is that of go-restful, which knows the types of each path of a built-in kind.
         raise Refused(415, "415: Unsupported Media Type", details={})
 
 

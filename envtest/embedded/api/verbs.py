@@ -124,13 +124,17 @@ class Verbs:
         answer = self.answers.get((resource.group, resource.plural, ""))
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
-    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
-        """Replace the object, or only its status, unless it changed since ``body`` was read."""
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
+        """Replace the object, or only its status, unless it changed since ``body`` was read.
+
+        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
+        """
         resource = self.resource_of(request)
         check_write_options(request)
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
+        writing.check_name(request, read[0]["metadata"])
         self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
@@ -142,7 +146,10 @@ class Verbs:
                 else wanted
             )
 
-        return self._changed(request, resource, change, found)
+        absent = self._store.get(resource.collection, key_of(request)) is None
+        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
+            return True, self._add(request, resource, read[0], found)
+        return False, self._changed(request, resource, change, found)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -367,7 +374,7 @@ class Verbs:
             found = self._existing(request, resource)
             stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
-            writing.check_preconditions(request, resource, stored, wanted["metadata"])
+            writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             kept = found if item is found else custom_objects.as_stored(resource, item)

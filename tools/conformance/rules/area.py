@@ -20,7 +20,10 @@ _RULES = re.compile(r"x-kubernetes-validations|contributed to estimated rule cos
 _OWN_WORDS = (
     (re.compile(r"selfType\d+"), "selfType"),
     # The grammar's own words for a wrong text, and those of functions for a wrong value, differ.
-    (re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL), "syntax"),
+    (
+        re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL),
+        "syntax",
+    ),
     # Of several rules with the same cost, any may be named.
     (re.compile(r".*: (?=Forbidden: contributed to)"), ""),
     (re.compile(r"instantiation failed: .*", re.DOTALL), "instantiation failed"),
