@@ -107,9 +107,9 @@ def _extension_errors(schema: Raw, path: str) -> list[FieldError]:
     if schema.get("x-kubernetes-int-or-string"):
         text = "must be false if x-kubernetes-int-or-string is true"
         if preserves:
-            errors.append(field.invalid(f"{path}.x-kubernetes-preserve-unknown-fields", True, text))
+            errors.append(field.invalid(f"{path}.x-kubernetes-preserve-unknown-fields", preserves, text))
         if embedded:
-            errors.append(field.invalid(f"{path}.x-kubernetes-embedded-resource", True, text))
+            errors.append(field.invalid(f"{path}.x-kubernetes-embedded-resource", embedded, text))
     if embedded:
         if schema.get("additionalProperties") is not None:
             text = "must not be used if x-kubernetes-embedded-resource is set"

@@ -64,6 +64,11 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return _error(path, INVALID, [value], detail)
 
 
+def without_value(path: str, detail: str) -> FieldError:
+    """A value breaks a rule, and is too long to be shown."""
+    return _error(path, INVALID, None, detail)
+
+
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
     """A value has another type than its schema."""
     return _error(path, TYPE_INVALID, [value], detail)
