@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
@@ -47,6 +49,11 @@ class Handler(StreamRequestHandler):
         api: ServedApi = self.server.api
         return api
 
+    @property
+    def _certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, as Python's ssl shows it; None where it has shown none."""
+        return self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
         try:
@@ -75,16 +82,22 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
-        if self._answered_without_resource(head):
-            return True
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
+        try:
+            user = self._api.admit_client(head, request, self._certificate)
+        except Refused as refused:
+            self._send_json(refused.code, refused.body)
+            return True
+        if self._answered_without_resource(head):
+            return True
         if request is None:
             code = 404 if head.method in _METHODS else 405
             text = "the server could not find the requested resource"
             self._send_json(code, status_body(code, text, details={}))
             return True
+        request = replace(request, user=user)
         api = self._api
         api.requests.append(request)
         token = api.accepted_bearer

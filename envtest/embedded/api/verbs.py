@@ -41,13 +41,15 @@ class Verbs:
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers.
+    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
+    resource and subresource.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
@@ -89,7 +91,8 @@ class Verbs:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
         _warn_without_effect(resource, found)
-        return self._add(request, resource, item, found)
+        answer = self.answers.get((resource.group, resource.plural, ""))
+        return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
@@ -191,6 +194,11 @@ class Verbs:
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
+        answer = self.answers.get((resource.group, resource.plural, request.subresource))
+        if answer is not None:
+            return answer(
+                request, writing.read_body(request, body_resource(request, resource), body, warnings)
+            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -370,8 +378,8 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 
 
 def body_resource(request: Request, resource: Resource) -> Resource:
-    """The resource that the body is of: a Scale for that subresource, else the requested one."""
-    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
+    """The resource that the body is of, such as a Scale; most subresources take that of the request."""
+    return subresources.KINDS.get(request.subresource, resource)
 
 
 def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:

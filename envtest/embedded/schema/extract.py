@@ -20,6 +20,7 @@ _DOCUMENTS = {
         ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
         ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret")),
         ("policy/v1", ("Eviction",)),
+        ("authentication.k8s.io/v1", ("TokenRequest",)),
     ),
     "apis__admissionregistration.k8s.io__v1_openapi.json": (
         (
@@ -33,6 +34,13 @@ _DOCUMENTS = {
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
         ("autoscaling/v1", ("Scale",)),
+    ),
+    "apis__authentication.k8s.io__v1_openapi.json": (
+        ("authentication.k8s.io/v1", ("SelfSubjectReview", "TokenReview")),
+    ),
+    "apis__authorization.k8s.io__v1_openapi.json": (
+        ("authorization.k8s.io/v1", ("LocalSubjectAccessReview", "SelfSubjectAccessReview")),
+        ("authorization.k8s.io/v1", ("SelfSubjectRulesReview", "SubjectAccessReview")),
     ),
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
