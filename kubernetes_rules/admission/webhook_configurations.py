@@ -223,6 +223,9 @@ def _url_errors(url: str, path: str) -> list[FieldError]:
         _ = parts.port
     except ValueError as error:
         return [required(path, f"url must be a valid URL: {error}{_FORM}")]
+    if url.startswith(":"):
+        text = f'url must be a valid URL: parse "{url}": missing protocol scheme'
+        return [required(path, f"{text}{_FORM}")]
     errors = []
     if parts.scheme != "https":
         text = f"'https' is the only allowed URL scheme{_FORM}"
@@ -246,17 +249,17 @@ def _service_errors(service: Object, path: str) -> list[FieldError]:
     if not 1 <= port <= 65535:
         text = "port is not valid: must be between 1 and 65535, inclusive"
         errors.append(invalid(f"{path}.port", port, text))
-    text = service.get("path")
-    if not text or text == "/":
+    below = str(service.get("path") or "/")
+    if below == "/":
         return errors
-    if text == "//":
-        return [*errors, invalid(f"{path}.path", text, "segment[0] may not be empty")]
-    if not text.startswith("/"):
-        errors.append(invalid(f"{path}.path", text, "must start with a '/'"))
-    for index, step in enumerate(text[1:].removesuffix("/").split("/")):
+    if below == "//":
+        return [*errors, invalid(f"{path}.path", below, "segment[0] may not be empty")]
+    if not below.startswith("/"):
+        errors.append(invalid(f"{path}.path", below, "must start with a '/'"))
+    for index, step in enumerate(below[1:].removesuffix("/").split("/")):
         wrong = dns_subdomain(step) if step else ["may not be empty"]
         prefix = f"segment[{index}]: " if step else f"segment[{index}] "
-        errors += field.all_invalid(f"{path}.path", text, [f"{prefix}{one}" for one in wrong])
+        errors += field.all_invalid(f"{path}.path", below, [f"{prefix}{one}" for one in wrong])
     return errors
 
 

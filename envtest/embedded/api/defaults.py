@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from kubernetes_rules.admission import webhook_configurations
 from kubernetes_rules.defaults import created_pod, defaulted_claim_spec, defaulted_pod, defaulted_workload
 
 Object = dict[str, Any]
@@ -63,6 +64,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             item.update(defaulted_workload(item, is_new=old is None))
         case "secrets":
             _default_secret(item)
+        case "mutatingwebhookconfigurations" | "validatingwebhookconfigurations":
+            webhook_configurations.set_defaults(item)
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
             # Set at each write, so that selectors can choose namespaces by name.

@@ -35,7 +35,7 @@ def patched(stored: dict[str, Any], patch: Any, content_type: str, kind: FieldTy
     if content_type == JSON_PATCH:
         if not isinstance(patch, list):
             raise Refused(400, "a JSON patch is a list of operations")
-        return _json_patched(stored, patch)
+        return json_patched(stored, patch)
     if content_type not in (MERGE, STRATEGIC):
         raise Refused(
             415,
@@ -62,8 +62,8 @@ def _merged(target: Any, patch: Any) -> Any:
     return result
 
 
-def _json_patched(stored: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
-    """RFC 6902."""
+def json_patched(stored: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
+    """A document after the operations of RFC 6902; raises Refused (400, 413, 422)."""
     if len(operations) > _MOST_OPERATIONS:
         raise Refused(413, f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}")
     result: dict[str, Any] = copy.deepcopy(stored)

@@ -158,8 +158,8 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     *_stored_only(
         "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingWebhookConfiguration", "no webhook is called"),
+        ("MutatingWebhookConfiguration", ""),
+        ("ValidatingWebhookConfiguration", ""),
         ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
     ),
     Resource(

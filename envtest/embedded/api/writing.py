@@ -14,6 +14,7 @@ from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
+from kubernetes_rules.admission.webhook_configurations import webhook_errors
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
@@ -41,7 +42,9 @@ _GENERATION = frozenset(
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
+_CONDITIONAL_UPDATE = frozenset(
+    {"devicetaintrules", "leases", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+)
 """The resources that cannot be updated without a resourceVersion."""
 
 _OF_CONTENT = ("", subresources.SCALE)
@@ -155,8 +158,8 @@ def prepare_update(
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
-    if item.get("spec") != stored.get("spec"):
+    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
+    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.plural == "deployments" and annotations[0] != annotations[1]
@@ -215,6 +218,8 @@ def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[fi
             return pod_errors(item) if old is None else pod_update_errors(item, old)
         case "deployments" | "replicasets" | "daemonsets" | "jobs":
             return workload_errors(item) + controller_errors(item, old)
+        case "mutatingwebhookconfigurations" | "validatingwebhookconfigurations":
+            return webhook_errors(item, old, lambda _text, _path: [])
     return []
 
 

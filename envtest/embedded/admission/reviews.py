@@ -1,0 +1,209 @@
+"""What a webhook is asked and may answer: AdmissionReview of admission.k8s.io, versions v1 and v1beta1.
+
+Go: k8s.io/apiserver, pkg/admission/plugin/webhook/request/admissionreview.go and errors/statuserror.go.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from envtest.embedded.api.admission import Attributes
+from envtest.embedded.api.requests import User
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.statuses import Refused, status_body
+
+Object = dict[str, Any]
+
+_GROUP = "admission.k8s.io"
+_API_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+_KIND = "AdmissionReview"
+_BAD_REQUEST = 400
+_JSON_PATCH = "JSONPatch"
+
+
+class Misunderstood(Exception):
+    """A webhook answered something that is no valid AdmissionReview."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of a webhook: whether it allows the write, else the Status to answer with.
+
+    ``patch`` has the operations of a JSON patch, which may be none. ``warnings`` are for the client.
+    """
+
+    allowed: bool
+    result: Object
+    patch: tuple[Any, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def review_of(
+    attributes: Attributes, version: str, uid: str, called: Resource, item: Object | None, old: Object | None
+) -> Object:
+    """The AdmissionReview about a write.
+
+    ``called`` is the resource that the webhook's rules name; it differs from that of the request where the
+    webhook takes equivalent ones. ``item`` and ``old`` are the objects in its version.
+    """
+    request, subresource = attributes.request, attributes.request.subresource
+    names = {"name": attributes.name, "namespace": namespace_of(attributes)}
+    body: Object = {
+        "uid": uid,
+        "kind": kind_of(called, subresource),
+        "resource": _resource(called),
+        **({"subResource": subresource} if subresource else {}),
+        "requestKind": kind_of(attributes.resource, subresource),
+        "requestResource": _resource(attributes.resource),
+        **({"requestSubResource": subresource} if subresource else {}),
+        **{key: value for key, value in names.items() if value},
+        "operation": attributes.operation,
+        "userInfo": _user(request.user),
+        "object": item,
+        "oldObject": old,
+        "dryRun": attributes.is_dry,
+        "options": _options(attributes),
+    }
+    return {"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": body}
+
+
+def namespace_of(attributes: Attributes) -> str:
+    """The namespace of the object; that of a Namespace is its own name."""
+    if attributes.resource.collection == ("", "namespaces"):
+        return attributes.name
+    return attributes.request.namespace
+
+
+def kind_of(resource: Resource, subresource: str) -> Object:
+    """Group, version and kind of what a write to the resource or its subresource has as its body."""
+    kind = next((kind for name, kind, _ in resource.subresources if name == subresource), resource.kind)
+    group, version = resource.group_version_of(kind)
+    return {"group": group, "version": version, "kind": kind}
+
+
+def _resource(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+
+def _user(user: User) -> Object:
+    fields = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    extra = {key: list(values) for key, values in user.extra}
+    return {key: value for key, value in (*fields.items(), ("extra", extra)) if value}
+
+
+def _options(attributes: Attributes) -> Object:
+    query = attributes.request.query
+    # Of a patch, too: webhooks do not see that it is one.
+    kinds = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+    options = {key: value for key, value in attributes.options.items() if key not in ("kind", "apiVersion")}
+    if attributes.is_dry:
+        options["dryRun"] = ["All"]
+    if attributes.operation != "DELETE":
+        options |= {name: query[name] for name in ("fieldManager", "fieldValidation") if name in query}
+    return {"kind": kinds[attributes.operation], "apiVersion": "meta.k8s.io/v1", **options}
+
+
+def verdict_of(data: bytes, version: str, uid: str, name: str, *, mutates: bool) -> Verdict:
+    """What a webhook answered, from the body of its answer; raises Misunderstood.
+
+    ``name`` is that of the webhook, for the message of a denial.
+    """
+    try:
+        review = _parsed(data, version)
+        response = review.get("response") or {}
+        patch = base64.b64decode(response.get("patch") or "", validate=True)
+    except binascii.Error as error:
+        text = "illegal base64 data at input byte"
+        raise Misunderstood(f"failed to call webhook: {text} {_wrong_byte(response['patch'])}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        text = f"couldn't get version/kind; json parse error: {error}"
+        raise Misunderstood(f"failed to call webhook: {text}") from error
+    if not response:
+        raise Misunderstood("received invalid webhook response: webhook response was absent")
+    if version == "v1":
+        _check(review, response, uid, mutates=mutates)
+    return Verdict(
+        allowed=response.get("allowed") is True,
+        result=_denial(name, response.get("status") or {}),
+        patch=_operations(patch, response.get("patchType") or _JSON_PATCH) if mutates and patch else (),
+        warnings=tuple(response.get("warnings") or ()),
+    )
+
+
+def _parsed(data: bytes, version: str) -> Object:
+    """The AdmissionReview in the body; raises Misunderstood, ValueError and TypeError."""
+    review = json.loads(data)
+    if not isinstance(review, dict):
+        raise TypeError("the answer is no object")
+    found, kind = review.get("apiVersion"), review.get("kind")
+    if found and kind and (found not in _API_VERSIONS or kind != _KIND):
+        text = f'no kind "{kind}" is registered for version "{found}" in scheme "pkg/runtime/scheme.go:111"'
+        raise Misunderstood(f"failed to call webhook: {text}")
+    if found and kind and found != f"{_GROUP}/{version}":
+        names = f"({found.rpartition('/')[2]}.{_KIND}) to ({version}.{_KIND})"
+        raise Misunderstood(f"failed to call webhook: converting {names}: unknown conversion")
+    return review
+
+
+def _wrong_byte(text: str) -> int:
+    """Where Go finds the first fault of base64: a foreign character, or the end."""
+    known = f"{string.ascii_letters}{string.digits}+/="
+    foreign = (index for index, one in enumerate(text) if one not in known)
+    return next(foreign, len(text))
+
+
+def _check(review: Object, response: Object, uid: str, *, mutates: bool) -> None:
+    """Raises Misunderstood where the answer breaks a rule of v1, which v1beta1 does not have."""
+    patch, patch_type = response.get("patch"), response.get("patchType")
+    group, _, version = str(review.get("apiVersion") or "/").rpartition("/")
+    found = f"{group}/{version}, Kind={review.get('kind') or ''}"
+    wanted = f"{_GROUP}/v1, Kind={_KIND}"
+    if response.get("uid") != uid:
+        text = f'expected response.uid="{uid}", got "{response.get("uid") or ""}"'
+    elif found != wanted:
+        text = f"expected webhook response of {wanted}, got {found}"
+    elif not mutates and patch:
+        text = "validating webhook may not return response.patch"
+    elif not mutates and patch_type is not None:
+        text = "validating webhook may not return response.patchType"
+    elif patch and patch_type is None:
+        text = "webhook returned response.patch but not response.patchType"
+    elif not patch and patch_type is not None:
+        text = "webhook returned response.patchType but not response.patch"
+    elif patch_type == "":
+        text = 'webhook returned invalid response.patchType of ""'
+    else:
+        return
+    raise Misunderstood(f"received invalid webhook response: {text}")
+
+
+def _operations(patch: bytes, patch_type: str) -> tuple[Any, ...]:
+    if patch_type != _JSON_PATCH:
+        raise Misunderstood(f'unsupported patch type "{patch_type}"')
+    try:
+        operations = json.loads(patch)
+    except ValueError as error:
+        raise Misunderstood(f"received undecodable patch in webhook response: {error}") from error
+    if not isinstance(operations, list):
+        text = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+        raise Misunderstood(f"received undecodable patch in webhook response: {text}")
+    return tuple(operations)
+
+
+def _denial(name: str, status: Object) -> Object:
+    """The Status with which a denied write is answered (ToStatusErr)."""
+    code, message, reason = status.get("code") or 0, status.get("message"), status.get("reason")
+    text = f'admission webhook "{name}" denied the request'
+    text += f": {message or reason}" if message or reason else " without explanation"
+    return status_body(max(code, _BAD_REQUEST), text, reason or "", status.get("details"))
+
+
+def refused_by(verdict: Verdict) -> Refused:
+    """The refusal of a write that a webhook denied."""
+    result = verdict.result
+    return Refused(result["code"], result["message"], result.get("reason", ""), result.get("details"))
