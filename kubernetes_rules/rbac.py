@@ -102,7 +102,7 @@ class Policy:
         unique = list(dict.fromkeys(errors))
         if not unique:
             return False, ""
-        return False, "RBAC: " + (unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
+        return False, "rbac: RBAC: " + (unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
 
 
 def _absent(reference: Object) -> str:

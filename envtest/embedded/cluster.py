@@ -10,11 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from driver.devices.names import DRIVER_NAME
-from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError, ClusterFault
-from envtest.client.layout import ClusterLayout, NodeLayout
+from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
@@ -73,7 +71,7 @@ class EmbeddedCluster:
         with ExitStack() as cleanup:
             self.folder = folder or Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
             cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            self._layout = ClusterLayout(self.folder)
+            self._layout = state_folder(self.folder)
             self._layout.logs.mkdir()
             self.nodes = tuple(self._layout.node(index) for index in range(node_count))
             for node in self.nodes:
@@ -212,9 +210,6 @@ class EmbeddedCluster:
 
 
 def _make_node_folders(node: NodeLayout) -> None:
-    """Raises ConfigError where the sockets of a driver would not fit below the folder."""
-    registration_socket(node.registry_dir, DRIVER_NAME)
-    checked_socket_path(node.plugins_dir / DRIVER_NAME / service_socket_name())
     for folder in (node.plugins_dir, node.registry_dir, node.cdi_dir):
         folder.mkdir(parents=True)
 

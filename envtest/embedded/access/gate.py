@@ -9,22 +9,18 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
-from envtest.embedded.access.tokens import ServiceAccountTokens, service_account_groups
+from envtest.embedded.access.impersonation import ANONYMOUS, AUTHENTICATED, impersonated
+from envtest.embedded.access.tokens import ServiceAccountTokens
 from envtest.embedded.api.requests import ADMIN, Request, User
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.wire import HttpRequest
-from kubernetes_rules.rbac import MASTERS, SERVICE_ACCOUNTS, Access, Grant, Policy, forbidden_text
+from kubernetes_rules.rbac import MASTERS, Access, Grant, Policy, forbidden_text
 
 Object = dict[str, Any]
 
-_IDENTITY = "authentication.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
-_ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
-_AUTHENTICATED = "system:authenticated"
-_EXTRA = "impersonate-extra-"
 _NAME_FIELD = re.compile(r"(?:^|,)metadata\.name==?([^,]+)(?:,|$)")
 _BEARER = re.compile(r"Bearer\s+(\S+)", re.IGNORECASE)
 
@@ -55,8 +51,9 @@ class Gate:
 
         ``certificate`` is that of the client, as Python's ssl shows it. Raises Refused (400, 401, 403).
         """
-        user = self._impersonated(head, self._authenticated(head, certificate))
-        self.check(user, access_of(head, request))
+        access = access_of(head, request)
+        user = impersonated(head, self._authenticated(head, certificate), access, self.check)
+        self.check(user, access)
         return user
 
     def check(self, user: User, access: Access) -> None:
@@ -92,7 +89,7 @@ class Gate:
             return certified(certificate)
         shown = _BEARER.fullmatch(head.header("authorization"))
         if shown is None:
-            return _ANONYMOUS if self.has_rbac else ADMIN
+            return ANONYMOUS if self.has_rbac else ADMIN
         user = self.user_of_token(shown[1])
         if user is not None:
             return user
@@ -108,50 +105,13 @@ class Gate:
         found = self.tokens.user_of(token)
         return None if found is None else found[0]
 
-    def _impersonated(self, head: HttpRequest, user: User) -> User:
-        """The user whom the request names instead; raises Refused (400, 403)."""
-        # Most requests have no such header, and every request is asked.
-        if not any(name.startswith("impersonate-") for name in head.headers):
-            return user
-        name = head.header("impersonate-user")
-        groups = head.values("impersonate-group")
-        uid = head.header("impersonate-uid")
-        extra = {
-            unquote(key.removeprefix(_EXTRA)): tuple(head.values(key))
-            for key in head.headers
-            if key.startswith(_EXTRA)
-        }
-        if not name:
-            if groups or uid or extra:
-                raise Refused(400, "requested groups, UID or extra without impersonating a user")
-            return user
-        account = name.removeprefix(SERVICE_ACCOUNTS).split(":") if name.startswith(SERVICE_ACCOUNTS) else []
-        if len(account) == 2:
-            self.check(user, Access("impersonate", "", "serviceaccounts", "", *account))
-            groups = groups or list(service_account_groups(account[0])[:2])
-        else:
-            self.check(user, Access("impersonate", "", "users", name=name))
-        for group in head.values("impersonate-group"):
-            self.check(user, Access("impersonate", "", "groups", name=group))
-        for key, values in extra.items():
-            for value in values:
-                self.check(
-                    user, Access("impersonate", "authentication.k8s.io", "userextras", key, name=value)
-                )
-        if uid:
-            self.check(user, Access("impersonate", "authentication.k8s.io", "uids", name=uid))
-        everybody = _ANONYMOUS.groups[0] if name == _ANONYMOUS.name else _AUTHENTICATED
-        if not {everybody, _ANONYMOUS.groups[0]} & set(groups):
-            groups = [*groups, everybody]
-        return User(name, tuple(groups), uid, tuple(sorted(extra.items())))
-
 
 def certified(certificate: Mapping[str, Any]) -> User:
     """The user of a client certificate: its common name, with its organizations as groups."""
     parts = [pair for name in certificate.get("subject") or () for pair in name]
     name = next((value for key, value in parts if key == "commonName"), "")
     groups = tuple(value for key, value in parts if key == "organizationName")
-    return User(name, (*groups, _AUTHENTICATED))
+    return User(name, (*groups, AUTHENTICATED))
 
 
 def access_of(head: HttpRequest, request: Request | None) -> Access:
@@ -165,7 +125,7 @@ def access_of(head: HttpRequest, request: Request | None) -> Access:
     if not name and request.verb in ("list", "watch"):
         match = _NAME_FIELD.search(request.query.get("fieldSelector", ""))
         name = "" if match is None else match[1]
-    return Access(request.verb, request.group, request.resource, request.subresource, namespace, name)
+    return Access(request.verb or "", request.group, request.resource, request.subresource, namespace, name)
 
 
 def _forbidden(user: User, access: Access, reason: str) -> Refused:

@@ -77,8 +77,9 @@ class ObjectRights:
             return
         rules = self._gate.rules_of(kind, namespace if kind == "Role" else "", name)
         if rules is None:
-            details = details_of(_RBAC, plural, name)
-            raise Refused(404, f'{plural}.{_RBAC} "{name}" not found', details=details)
+            details = details_of(_RBAC, attributes.resource.plural, name)
+            text = f'{attributes.resource.qualified_name} "{name}" not found'
+            raise Refused(404, text, details=details)
         self._check_grant(attributes, rules, user)
 
     def _check_grant(self, attributes: Attributes, rules: Any, user: User) -> None:
@@ -92,7 +93,7 @@ class ObjectRights:
     def _check_claim_status(self, attributes: Attributes, item: Object, old: Object, user: User) -> None:
         request = attributes.request
         new_status, old_status = item.get("status") or {}, old.get("status") or {}
-        base = Access(request.verb, request.group, request.resource, namespace=request.namespace)
+        base = Access(request.verb or "", request.group, request.resource, namespace=request.namespace)
         errors: list[FieldError] = []
         if any(new_status.get(key) != old_status.get(key) for key in ("allocation", "reservedFor")):
             binding = replace(base, subresource="binding", namespace="")

@@ -17,7 +17,7 @@ from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
-from kubernetes_rules.rbac import FULL_AUTHORITY, MASTERS, Access
+from kubernetes_rules.rbac import FULL_AUTHORITY, Access
 from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
@@ -48,16 +48,16 @@ class Reviews:
         }
 
     def _own_access(self, request: Request, review: Object) -> Object:
-        return self._decided(review, request.user, _review_errors(review))
+        return self._decided(review, request.user, _review_errors(request, review))
 
     def _access(self, request: Request, review: Object) -> Object:
         spec = review.get("spec") or {}
-        errors = _review_errors(review)
+        errors = _review_errors(request, review)
         if not spec.get("user") and not spec.get("groups"):
             text = "at least one of user or group must be specified"
             errors.append(field_errors.invalid("spec.user", "", text))
         asked = spec.get("resourceAttributes") or {}
-        if request.namespace and asked.get("namespace", "") != request.namespace:
+        if request.namespace and asked and asked.get("namespace", "") != request.namespace:
             errors.append(
                 field_errors.invalid(
                     "spec.resourceAttributes.namespace",
@@ -65,13 +65,18 @@ class Reviews:
                     "must match metadata.namespace",
                 )
             )
+        path = spec.get("nonResourceAttributes")
+        if request.namespace and path is not None:
+            text = "disallowed on this kind of request"
+            errors.append(field_errors.invalid("spec.nonResourceAttributes", _go_form(path), text))
         extra = tuple((key, tuple(values)) for key, values in (spec.get("extra") or {}).items())
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
         return self._decided(review, user, errors)
 
     def _decided(self, review: Object, user: User, errors: list[field_errors.FieldError]) -> Object:
         if errors:
-            raise invalid(_ACCESS, review["kind"], "", errors)
+            # kube-apiserver takes the kind from an object that has lost it by then.
+            raise invalid(_ACCESS, "", "", errors)
         allowed, reason = self._gate.decide(user, _asked(review["spec"]))
         return {**review, "status": {"allowed": allowed, **({"reason": reason} if reason else {})}}
 
@@ -79,10 +84,9 @@ class Reviews:
         namespace = (review.get("spec") or {}).get("namespace")
         if not namespace:
             raise Refused(400, "no namespace on request")
-        if self._gate.has_rbac and MASTERS not in request.user.groups:
+        rules = list(FULL_AUTHORITY)
+        if self._gate.has_rbac:
             rules = [grant.rule for grant in self._gate.grants(request.user, namespace)]
-        else:
-            rules = list(FULL_AUTHORITY)
         status = {
             "resourceRules": [
                 _picked(rule, "verbs", "apiGroups", "resources", "resourceNames")
@@ -112,14 +116,15 @@ class Reviews:
             user = self._gate.user_of_token(token)
             found = None if user is None else (user, [AUDIENCE])
         if found is None:
-            return {**review, "status": {"user": {}}}
+            return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
         status = {"authenticated": True, "user": user_info(found[0]), "audiences": found[1]}
         return {**review, "status": status}
 
     def _token(self, request: Request, body: Object) -> Object:
         account = self._existing("serviceaccounts", request.namespace, request.name)
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
-        seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
+        seconds = spec.get("expirationSeconds")
+        seconds = _DEFAULT_SECONDS if seconds is None else seconds
         audiences = spec.get("audiences") or [AUDIENCE]
         errors = [
             field_errors.invalid(
@@ -135,7 +140,8 @@ class Reviews:
             text = "may not specify a duration larger than 2^32 seconds"
             errors.append(field_errors.invalid("spec.expirationSeconds", seconds, text))
         if errors:
-            raise invalid(_IDENTITY, "TokenRequest", "", errors)
+            name = request.name if errors[0].field.startswith("metadata") else ""
+            raise invalid(_IDENTITY, "TokenRequest", name, errors[:1] if name else errors)
         bound = self._bound(request, spec.get("boundObjectRef"))
         token = self._gate.tokens.issue(account, seconds, audiences, **bound)
         end = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -143,7 +149,7 @@ class Reviews:
         return {
             **body,
             "metadata": {**metadata, **identity, "creationTimestamp": now()},
-            "spec": {**spec, "audiences": audiences, "expirationSeconds": seconds},
+            "spec": {"boundObjectRef": None, **spec, "audiences": audiences, "expirationSeconds": seconds},
             "status": {"token": token, "expirationTimestamp": end},
         }
 
@@ -153,8 +159,8 @@ class Reviews:
             return {}
         kind, name = reference.get("kind", ""), reference.get("name", "")
         if reference.get("apiVersion", "v1") != "v1" or kind not in ("Pod", "Node", "Secret"):
-            text = f"{reference.get('apiVersion', '')}, Kind={kind}"
-            raise Refused(400, f"cannot bind token to object of type {text}")
+            group, _, version = reference.get("apiVersion", "").rpartition("/")
+            raise Refused(400, f"cannot bind token to object of type {group}/{version}, Kind={kind}")
         item = self._existing(f"{kind.lower()}s", "" if kind == "Node" else request.namespace, name)
         uid = reference.get("uid")
         if uid and uid != item["metadata"]["uid"]:
@@ -208,14 +214,24 @@ def _asked(spec: Object) -> Access:
     return Access(**{name: asked.get(name, "") for name in names})
 
 
-def _review_errors(review: Object) -> list[field_errors.FieldError]:
-    spec = review.get("spec") or {}
+def _review_errors(request: Request, review: Object) -> list[field_errors.FieldError]:
+    spec, errors = review.get("spec") or {}, []
     asked = [
         spec[key] for key in ("resourceAttributes", "nonResourceAttributes") if spec.get(key) is not None
     ]
     if len(asked) != 1:
-        return [field_errors.invalid("spec", spec.get("nonResourceAttributes"), _ONE_OF_TWO)]
-    return []
+        errors.append(field_errors.invalid("spec", _go_form(spec.get("nonResourceAttributes")), _ONE_OF_TWO))
+    allowed = ("managedFields", "namespace") if request.namespace else ("managedFields",)
+    metadata = {key: value for key, value in (review.get("metadata") or {}).items() if key not in allowed}
+    if metadata:
+        but = " except for namespace" if request.namespace else ""
+        errors.append(field_errors.invalid("metadata", metadata, f"must be empty{but}"))
+    return errors
+
+
+def _go_form(attributes: Object | None) -> Object | None:
+    """Attributes of a path with the names that Go has for their fields, as messages show them."""
+    return attributes and {name: attributes.get(name.lower(), "") for name in ("Path", "Verb")}
 
 
 def _picked(rule: Any, *fields: str) -> Object:

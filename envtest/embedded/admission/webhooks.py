@@ -281,7 +281,7 @@ class _Mutation:
 
 
 def _form_of(attributes: Attributes, called: Resource, item: Object) -> Object:
-    """An object as a webhook sees it: in the version of its rules, with what the body of a client may lack."""
+    """An object as a webhook sees it: in the version of its rules, complete where a client's body is not."""
     request = attributes.request
     kind = kind_of(called, request.subresource)
     version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]

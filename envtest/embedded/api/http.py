@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 from dataclasses import replace
 from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
-
-import yaml
 
 from envtest.embedded.api import discovery, unforeseen, wire
 from envtest.embedded.api.faults import Fault
@@ -24,6 +21,7 @@ from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
+from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
@@ -32,6 +30,7 @@ _CREATED, _TOO_MANY = 201, 429
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _JSON = "application/json"
 _BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_NO_KIND = "couldn't get version/kind; json parse error: "
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -104,7 +103,7 @@ class Handler(StreamRequestHandler):
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
             return True
-        fault = api.faults.take(request.verb, request.path)
+        fault = api.faults.take(request.verb or "", request.path)
         if fault is not None and self._ended_by(fault):
             # The caller closes the connection, which then has got no answer.
             return fault.kind != "close"
@@ -143,25 +142,28 @@ class Handler(StreamRequestHandler):
         self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
+        taken = verbs.resource_of(request).kind_of(request.subresource)
         match request.verb:
             case "get":
                 return 200, verbs.get(request, stale)
             case "list":
                 return 200, verbs.list(request, stale)
             case "create":
-                return _CREATED, verbs.create(request, _parsed(head, body), warnings)
+                return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
             case "update":
-                return 200, verbs.update(request, _parsed(head, body), warnings)
+                return 200, verbs.update(request, _parsed(head, body, taken), warnings)
             case "patch":
                 kind = head.header("content-type").partition(";")[0].strip()
-                patch = _yaml(body) if kind == APPLY else _json(body)
+                patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _parsed(head, body) if body else None, warnings)
+                return 200, verbs.delete(
+                    request, _parsed(head, body, "DeleteOptions") if body else None, warnings
+                )
             case _:
-                options = _parsed(head, body) if body else None
+                options = _parsed(head, body, "DeleteOptions") if body else None
                 return 200, verbs.deletecollection(request, options, warnings)
 
     def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
@@ -227,41 +229,35 @@ def _go_type(resource: Resource) -> str:
     return f"{package}.{resource.kind}"
 
 
-def _parsed(head: wire.HttpRequest, body: bytes) -> Any:
-    """The body as its Content-Type says; raises Refused (400, 415)."""
-    kind = head.header("content-type").partition(";")[0].strip()
-    if kind == protobuf.CONTENT_TYPE:
+def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
+    """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
+    content_type = head.header("content-type").partition(";")[0].strip()
+    if content_type == protobuf.CONTENT_TYPE:
         try:
             return protobuf.from_protobuf(body)
         except DecodingError as error:
             raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    if kind not in _BODY_TYPES:
+    if content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    return _yaml(body) if kind == "application/yaml" else _json(body)
-
-
-def _json(body: bytes) -> Any:
+    is_yaml = content_type == "application/yaml"
     try:
-        return json.loads(body)
-    except ValueError as error:
-        raise Refused(400, f"the object provided is unrecognized (must be of type JSON): {error}") from error
-    except RecursionError as error:
-        raise Refused(400, "the object provided is nested too deeply") from error
+        return object_of(read_yaml(body) if is_yaml else read_json(body), body)
+    except BodyError as error:
+        text = f"the object provided is unrecognized (must be of type {kind}): "
+        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
 
 
-def _yaml(body: bytes) -> Any:
-    # Most clients send apply patches as JSON, which is YAML too and read far faster as JSON.
+def _options(head: wire.HttpRequest, body: bytes) -> Any:
+    return _parsed(head, body, "DeleteOptions") if body else None
+
+
+def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
-        return json.loads(body)
-    except ValueError:
-        pass
-    except RecursionError as error:
-        raise Refused(400, "the object provided is nested too deeply") from error
-    try:
-        return yaml.safe_load(body)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise Refused(400, f"error decoding YAML: {error}") from error
+        return read_yaml(body) if is_apply else read_json(body)
+    except BodyError as error:
+        what = "error decoding YAML" if is_apply else "the object provided is unrecognized"
+        raise Refused(400, f"{what}: {error}") from error
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:

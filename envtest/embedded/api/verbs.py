@@ -16,10 +16,17 @@ from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
+from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
@@ -32,6 +39,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -42,13 +50,14 @@ class Verbs:
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
     Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
-    resource and subresource.
+    resource and subresource. ``has_rights`` is whether roles have an effect.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.has_rights = False
         self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
@@ -58,9 +67,11 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is None or not resource.has(request.subresource):
+        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        if request.verb not in resource.verbs_of(request.subresource):
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
 
@@ -90,7 +101,7 @@ class Verbs:
         if request.subresource:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         answer = self.answers.get((resource.group, resource.plural, ""))
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
@@ -101,7 +112,7 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
@@ -120,12 +131,13 @@ class Verbs:
         Returns whether the object was created, and the object.
         """
         resource = self.resource_of(request)
-        check_write_options(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
             before = shown(resource, stored, request.subresource)
@@ -233,7 +245,8 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-        writing.check_create(resource, item)
+            admission.admit_tolerations(item)
+        writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -267,19 +280,16 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
 
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return writing.completed(resource, merged)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
@@ -288,7 +298,7 @@ class Verbs:
             merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, merged, warnings)
+                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
@@ -366,11 +376,28 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
+    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+        """Warn the client that the object which it writes has no effect in this cluster."""
+        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+            warnings.append(
+                f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
+            )
+
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
         if stored is None:
             raise not_found(resource, request.name)
         return stored
+
+
+def _is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    # Reviews are stored nowhere, so they have no objects with paths of their own.
+    if request.name and not request.subresource and resource.verbs == ("create",):
+        return False
+    if not resource.namespaced:
+        return not request.namespace
+    return bool(request.namespace or not request.name)
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
@@ -382,12 +409,6 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 def body_resource(request: Request, resource: Resource) -> Resource:
     """The resource that the body is of, such as a Scale; most subresources take that of the request."""
     return subresources.KINDS.get(request.subresource, resource)
-
-
-def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
-    """Warn the client that the object which it writes has no effect in this cluster."""
-    if resource.without_effect and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
 
 
 def key_of(request: Request) -> Key:

@@ -9,16 +9,15 @@ from typing import Any
 from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import VERSION, Resource
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
-from envtest.embedded.schema.types import FieldType, type_of
+from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
-from kubernetes_rules.admission.webhook_configurations import webhook_errors
-from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import budget_errors, controller_errors
+from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 
 Object = dict[str, Any]
 
@@ -28,16 +27,15 @@ _KEPT_METADATA = (
     "uid",
     "creationTimestamp",
     "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
 )
+_KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 # Without vowels and digits that look like them: no words come about (apimachinery, util/rand).
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
+        *("priorityclasses", "networkpolicies", "statefulsets"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -46,6 +44,11 @@ _CONDITIONAL_UPDATE = frozenset(
     {"devicetaintrules", "leases", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
 )
 """The resources that cannot be updated without a resourceVersion."""
+
+_SCHEME = "pkg/runtime/scheme.go:111"
+"""Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
+
+_NO_KIND = "couldn't get version/kind; json parse error: "
 
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
@@ -58,38 +61,63 @@ def kind_of(resource: Resource) -> FieldType:
     return found
 
 
-def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+def read_body(
+    request: Request, resource: Resource, body: Any, warnings: list[str], *, completes: bool = True
+) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
-    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    ``completes`` puts in what Go's json always writes; what is applied must not get it.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
-    if found[0] != resource.api_version:
-        text = f"the API version in the data ({found[0]}) does not match the expected API version"
-        raise Refused(400, f"{text} ({resource.api_version})")
-    head = f'{resource.kind} in version "{VERSION}" cannot be handled as a {resource.kind}: '
-    if found[1] != resource.kind:
-        raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
-    decoder = Decoder()
+    api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
+    head = (
+        f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+    )
+    if (api_version, kind) != (resource.api_version, resource.kind):
+        raise Refused(400, _other_kind(resource, api_version, kind, head))
+    decoder = Decoder(completes)
     try:
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    unknown = [f'unknown field "{path}"' for path in decoder.unknown]
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
-    if unknown and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
+    if decoder.problems and mode == "Strict":
+        raise Refused(400, f"{head}strict decoding error: {', '.join(decoder.problems)}")
     if mode == "Warn":
-        warnings += unknown
+        warnings += decoder.problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         text = "the namespace of the provided object does not match the namespace sent on the request"
         raise Refused(400, text)
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
     return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
+    """Why a body of another kind than that of the resource is refused."""
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        field, wrong = ("apiVersion", api_version) if isinstance(kind, str) else ("kind", kind)
+        found = {list: "array", dict: "object", bool: "bool"}.get(type(wrong), "number")
+        text = f"json: cannot unmarshal {found} into Go struct field .{field} of type string"
+        return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
+    version = api_version.rpartition("/")[2]
+    if type_of(api_version, kind) is None:
+        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"'
+        return head + text
+    if kind == resource.kind:
+        text = f"the API version in the data ({api_version}) does not match the expected API version"
+        return f"{text} ({resource.api_version})"
+    internal = resource.group.partition(".")[0] or "core"
+    return f"{head}converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+
+
+def completed(resource: Resource, item: Object) -> Object:
+    """A copy of an object that was put together, with the fields that Go's json always writes."""
+    found: Object = Decoder().decode(item, kind_of(resource))
+    return found
 
 
 def prepare_create(
@@ -100,9 +128,14 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
+    if not metadata.get("name") and resource.kind == "LimitRange":
+        # The one kind that gets a name from nothing.
+        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    else:
+        metadata.pop("namespace", None)
+    for name in ("resourceVersion", "selfLink", *_KEPT_AT_DELETION):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
@@ -112,18 +145,17 @@ def prepare_create(
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.plural != "nodes":
         item.pop("status", None)
-        status = first_status(resource.plural)
-        if status is not None:
-            item["status"] = status
-    return defaulted(item, resource.plural, disabled_gates, None)
+    item = defaulted(item, resource.plural, disabled_gates, None)
+    kind = kind_of(resource).fields.get("status")
+    if kind is not None and kind.unset and "status" not in item:
+        item["status"] = {**zero_of(kind), **first_status(resource.plural, item)}
+    return item
 
 
-def check_create(resource: Resource, item: Object) -> None:
-    """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item) + _own_errors(resource, item, None)
-    if not errors and not item["metadata"].get("name"):
-        errors = [field_errors.required("metadata.name", "name or generateName is required")]
-    _refuse(resource, item, errors)
+def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
+    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+    _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
+    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(
@@ -193,39 +225,28 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
             metadata[name] = old[name]
         else:
             metadata.pop(name, None)
+    metadata.pop("selfLink", None)
+    for name in _KEPT_AT_DELETION:
+        if name in old:
+            metadata[name] = old[name]
     return item
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Check an update; raises Refused (422)."""
-    # In full for devices. Leases are checked only for the version that they have to bring.
-    is_dra = resource.group == "resource.k8s.io"
-    lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
-    if request.subresource == "status":
-        errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or lacks_version:
-        errors = update_errors_of(item, stored)
+    errors: list[FieldError] = []
+    if request.subresource in _OF_CONTENT:
+        errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
+    elif request.subresource == "status" and resource.group == "resource.k8s.io":
+        errors = status_update_errors_of(item, stored)
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
-    """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
-    match resource.plural:
-        case "poddisruptionbudgets":
-            return budget_errors(item)
-        case "pods":
-            return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
-            return workload_errors(item) + controller_errors(item, old)
-        case "mutatingwebhookconfigurations" | "validatingwebhookconfigurations":
-            return webhook_errors(item, old, lambda _text, _path: [])
-    return []
-
-
-def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
+def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
+        # Events are of the core group, whichever they are sent to.
+        group = resource.collection[0]
+        raise invalid(group, resource.kind, item["metadata"].get("name") or "", errors)
 
 
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

@@ -5,21 +5,21 @@ Objects that fail are left alone for a while, and do not stop the others.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.process.log import get_logger
-from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
 from envtest.embedded.control.objects import ApiDown, Objects, uid_of
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 
@@ -54,9 +54,9 @@ class ChangeLoop:
         self._ended = False
         self._failures = 0
 
-    def start(self, service: Service) -> None:
-        """Run in a thread of ``service``, until that stops."""
-        service.spawn(self._name, self._run, stop=self._end)
+    def start(self, threads: Threads) -> None:
+        """Run in one of these threads, until they stop."""
+        threads.spawn(self._name, self._run, self._end)
 
     def ask(self) -> None:
         """Have ``sync`` called soon, for another reason than a change of an object."""
@@ -87,7 +87,7 @@ class ChangeLoop:
         try:
             due = self._sync()
         except (Refused, ApiDown) as error:
-            _log.info("loop has to look again", loop=self._name, error=str(error))
+            _log.info("the %s has to look again: %s", self._name, error)
             return AGAIN_SECONDS
         except Exception as error:  # noqa: BLE001 - the loop has to go on whatever an object does to it
             self._failures += 1
@@ -122,16 +122,16 @@ class Controller(ABC):
 
     def __init__(self, name: str, server: EmbeddedApiServer, watched: Sequence[kinds.Kind]) -> None:
         self._objects = Objects(server)
-        self._service = Service()
+        self._threads = Threads()
         self._loop = ChangeLoop(name, server, watched, self.sync)
 
     def start(self) -> None:
         """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
+        self._loop.start(self._threads)
 
     def stop(self) -> None:
         """End the thread."""
-        self._service.stop()
+        self._threads.stop()
 
     @abstractmethod
     def sync(self) -> float | None:
@@ -195,7 +195,7 @@ class ObjectBackOff:
         except ApiDown:
             raise
         except Refused as refused:
-            _log.info("object has to be looked at again", loop=self._loop, uid=uid, error=str(refused))
+            _log.info("the %s has to look at %s again: %s", self._loop, uid, refused)
             wait = back_off_seconds(times, AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - one object must not stop the loop for the others
             metadata = item["metadata"]

@@ -108,8 +108,8 @@ def test_status_is_written_through_its_subresource_alone(client: KubeClient) -> 
         f"{CLAIMS}/c", {**by_status, "status": {"reservedFor": []}, "metadata": {"name": "c"}}
     )
 
-    assert (by_status["spec"], by_status["status"]) == ({"devices": {}}, {"allocation": {}})
-    assert by_main["status"] == {"allocation": {}}
+    assert by_status["spec"] == {"devices": {"requests": None}}
+    assert by_status["status"] == by_main["status"] == {"allocation": {"devices": {}}}
 
 
 def test_lists_are_selected_by_fields_and_labels(client: KubeClient) -> None:
