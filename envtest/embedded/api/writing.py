@@ -40,10 +40,17 @@ _GENERATION = frozenset(
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset(
-    {"devicetaintrules", "leases", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+_CONDITIONAL_UPDATE = frozenset({"devicetaintrules"})
+"""The resources whose validation refuses an update without a resourceVersion."""
+
+_NEEDS_VERSION = frozenset(
+    {
+        *("leases", "poddisruptionbudgets"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+    }
 )
-"""The resources that cannot be updated without a resourceVersion."""
+"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate of Go)."""
 
 _SCHEME = "pkg/runtime/scheme.go:111"
 """Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
@@ -168,6 +175,10 @@ def prepare_update(
             f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
         )
         raise Refused(400, text)
+    if resource.plural in _NEEDS_VERSION and not new.get("resourceVersion"):
+        error = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        # Kubernetes has the resource in the place of the kind here.
+        raise invalid(resource.group, resource.plural, request.name, [error])
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":

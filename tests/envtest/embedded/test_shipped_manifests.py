@@ -57,8 +57,8 @@ def manifests() -> dict[str, list[Object]]:
 
 IDLE = {
     *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
-    *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "DaemonSet"),
-    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange", "NetworkPolicy"),
+    *("ValidatingAdmissionPolicyBinding", "DaemonSet"),
+    *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 
 
