@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedApiServ
 
 
 def test_a_wrong_claim_is_denied(server: EmbeddedApiServer) -> None:
-    with pytest.raises(Refused, match='admission webhook "webhook.gpu.nvidia.com" denied the request: spec'):
+    with pytest.raises(Refused, match=r'"webhook\.gpu\.nvidia\.com" denied the request: spec'):
         server.create(CLAIMS, copy.deepcopy(WRONG))
 
 
