@@ -18,6 +18,7 @@ from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
+from envtest.embedded.custom.definitions import Definitions
 
 Object = dict[str, Any]
 
@@ -55,6 +56,7 @@ class EmbeddedApiServer(ServedApi):
         webhooks = Webhooks(self.store, self.catalogue, resolve_service)
         self.verbs.admission.mutators.append(webhooks.mutate)
         self.verbs.admission.validators.append(webhooks.validate)
+        self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)

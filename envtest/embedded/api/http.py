@@ -9,11 +9,12 @@ from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
 
-from envtest.embedded.api import discovery, unforeseen, wire
+from envtest.embedded.api import discovery, openapi, unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
@@ -113,6 +114,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = self._api.verbs.resource_of(request)
+            if resource.custom is not None and resource.custom.deprecation:
+                warnings.append(resource.custom.deprecation)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request)
@@ -128,7 +131,7 @@ class Handler(StreamRequestHandler):
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb == "list" else form.of_object
-                answer = formed(answer, _go_type(taken), taken.plural, include)
+                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
             code, answer = 406, status_body(406, str(error))
         except UnknownInclude as error:
@@ -177,14 +180,12 @@ class Handler(StreamRequestHandler):
             self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v2":
-            self._send(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
+            self._send(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
             return True
         if path == "/openapi/v3":
-            document: Any = discovery.openapi_v3_index(self._api.catalogue)
+            document: Any = openapi.index_v3(self._api.catalogue)
         elif path.startswith("/openapi/v3/"):
-            document = discovery.openapi_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
-        elif path == discovery.CUSTOM_KINDS:
-            document = discovery.no_custom_kinds()
+            document = openapi.document_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
         else:
             accept = head.header("accept")
             aggregated = discovery.AGGREGATED in accept

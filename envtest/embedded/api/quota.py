@@ -43,7 +43,7 @@ class Quotas:
             return
         wanted = self._usage(resource, item)
         for quota in quotas:
-            if not quota_counts(quota, resource.plural, item):
+            if not quota_counts(quota, resource.built_in, item):
                 continue
             used = self._used(quota)
             hard = (quota.get("spec") or {}).get("hard") or {}
@@ -81,7 +81,7 @@ class Quotas:
         for resource in counted.values():
             if resource.stored_group is None:
                 for item in self._store.in_namespace(resource.collection, namespace):
-                    if not quota_counts(quota, resource.plural, item):
+                    if not quota_counts(quota, resource.built_in, item):
                         continue
                     for name, amount in self._usage(resource, item).items():
                         total[name] += amount
@@ -89,11 +89,11 @@ class Quotas:
 
     def _usage(self, resource: Resource, item: Object) -> Usage:
         usage: Usage = {f"count/{resource.qualified_name}": 1}
-        if resource.plural in _PLAIN_COUNTS:
+        if resource.built_in in _PLAIN_COUNTS:
             usage[resource.plural] = 1
-        if resource.plural == "resourceclaims":
+        if resource.built_in == "resourceclaims":
             usage |= self._claim_usage(item)
-        elif resource.plural == "pods":
+        elif resource.built_in == "pods":
             # A pod that has ended no longer counts as one of ``pods`` or for resources, but still for
             # count/pods.
             ended = (item.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from functools import partial
 from typing import Any
 
-from envtest.embedded.api import subresources
+from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.requests import Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
+from envtest.embedded.shown.custom_columns import custom_table
+from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.validation.field import forbidden, not_supported
 
 Object = dict[str, Any]
@@ -29,12 +32,20 @@ def not_found(resource: Resource, name: str) -> Refused:
 
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
-    """A stored object in the form of the requested group, or of a subresource."""
+    """A stored object in the form of the requested version, or of a subresource."""
+    item = custom_objects.in_version(resource, item)
     if subresource == subresources.SCALE:
-        return subresources.scale_of(item)
+        return subresources.scale_of(resource, item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
+
+
+def table_of_resource(resource: Resource) -> MakeTable:
+    """Makes tables of the resource's objects."""
+    if resource.custom is not None:
+        return partial(custom_table, resource.custom.columns)
+    return partial(table_of, resource.plural)
 
 
 def list_page(
@@ -66,6 +77,9 @@ def list_page(
     limit = max(0, query_integer(request, "limit") or 0) or len(rest)
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
+    if resource.custom is not None:
+        # Go leaves an empty text out, but writes what it keeps as a map.
+        metadata["continue"] = ""
     if len(rest) > limit:
         # Clients send it back as it is. As with etcd it holds the version of the list and the last key.
         token = json.dumps({"rv": version, "after": page[-1][0]})
@@ -74,7 +88,7 @@ def list_page(
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = len(rest) - limit
     return {
-        "kind": f"{resource.kind}List",
+        "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
         "items": [shown(resource, item) for _, item in page],

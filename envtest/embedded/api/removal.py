@@ -10,6 +10,7 @@ from typing import Any
 
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.definition_status import DEFINITIONS, marked_for_deletion
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
@@ -49,6 +50,9 @@ class Removal:
         assert stored is not None
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
             return self._end_namespace(key, stored)
+        if collection == DEFINITIONS and "deletionTimestamp" not in stored["metadata"]:
+            # Its controller deletes the instances, and removes the finalizer then.
+            return self._store.put(collection, key, marked_for_deletion(stored))
         orphans = _orphans(collection, options)
         grace_seconds = self._grace_seconds(collection, stored, options)
         metadata = stored["metadata"]

@@ -29,7 +29,9 @@ Path = tuple[str, ...]
 """Steps into an object: ``f:name`` a field, ``k:{...}`` the list entry with these keys, ``v:...`` a value."""
 
 _KEY_DEFAULTS = {"protocol": "TCP"}
-"""The defaults of keys that an entry of a list may lack: only the protocol of ports has one."""
+"""The defaults of keys that an entry of a list may lack: of built-in kinds the protocol of ports has one."""
+
+_WITH_FIELDS = ("struct", "map", "deduced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,22 @@ class Entry:
 
 
 def applied(
-    stored: Object | None, config: Object, kind: FieldType, manager: Manager, now: str, *, force: bool
+    stored: Object | None,
+    config: Object,
+    kind: FieldType,
+    manager: Manager,
+    now: str,
+    *,
+    force: bool,
+    has_status: bool = True,
 ) -> Object:
     """The object after ``config`` is applied; raises Refused (409) with the fields that others own.
 
-    Fields that the manager applied before and now leaves out are removed, unless another manager owns them.
+    With ``has_status`` the status is written through its subresource only. Fields that the manager applied
+    before and now leaves out are removed, unless another manager owns them.
     """
     live: Object = copy.deepcopy(stored) if stored is not None else {}
-    wanted = _owned_part(config, manager.subresource)
+    wanted = _owned_part(config, manager.subresource, has_status=has_status)
     paths = frozenset(_paths_of(wanted, kind))
     entries = _entries(live, kind, now)
     merged = _merged(live, wanted, kind)
@@ -121,11 +131,12 @@ def without_times(item: Object) -> Object:
     return {**item, "metadata": {**metadata, "managedFields": entries}}
 
 
-def _owned_part(item: Object, subresource: str) -> Object:
-    """The part whose fields have owners: no identity, and the status only through its subresource."""
+def _owned_part(item: Object, subresource: str, *, has_status: bool = True) -> Object:
+    """The part whose fields have owners: no identity, and the status only through its subresource if any."""
     if subresource:
         return {key: item[key] for key in (subresource,) if key in item}
-    part = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
+    unowned = ("apiVersion", "kind", *(("status",) if has_status else ()))
+    part = {key: value for key, value in item.items() if key not in unowned}
     metadata = {
         key: value for key, value in (part.pop("metadata", None) or {}).items() if key not in _UNOWNED
     }
@@ -175,7 +186,7 @@ def _written(entries: list[Entry]) -> list[Object]:
 
 
 def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
-    if isinstance(wanted, dict) and kind.shape in ("struct", "map") and not kind.atomic:
+    if isinstance(wanted, dict) and kind.shape in _WITH_FIELDS and not kind.atomic:
         result = dict(live) if isinstance(live, dict) else {}
         for name, value in wanted.items():
             result[name] = _merged(result.get(name), value, kind.field_type(name))
@@ -213,7 +224,7 @@ def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
 
 def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
     """The paths that the writer of ``value`` owns: leaves, and the entries of keyed lists."""
-    if kind.shape in ("struct", "map") and isinstance(value, dict) and not kind.atomic and value:
+    if kind.shape in _WITH_FIELDS and isinstance(value, dict) and not kind.atomic and value:
         for name, item in value.items():
             yield from _paths_of(item, kind.field_type(name), (*path, f"f:{name}"))
     elif kind.shape == "list" and isinstance(value, list) and kind.keys is not None and value:
@@ -230,9 +241,14 @@ def _entry_step(item: Any, kind: FieldType) -> str:
     """The step to an entry of a list, which its keys identify or, without any, its value."""
     if not kind.keys:
         return "v:" + json.dumps(item, separators=(",", ":"))
-    with_defaults = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
+    found = {key: _key_default(kind.item, key) for key in kind.keys}
+    with_defaults = {**{key: default for key, default in found.items() if default is not None}, **item}
     keys = {key: with_defaults[key] for key in sorted(kind.keys) if key in with_defaults}
     return "k:" + json.dumps(keys, separators=(",", ":"))
+
+
+def _key_default(entry: FieldType, key: str) -> Any:
+    return _KEY_DEFAULTS.get(key) if entry.ref else entry.field_type(key).default
 
 
 def _value_at(value: Any, kind: FieldType, path: Path) -> Any:

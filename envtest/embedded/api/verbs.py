@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.patching import APPLY, check_patch_type, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
@@ -64,9 +64,16 @@ class Verbs:
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    @property
+    def removal(self) -> Removal:
+        """Deletes from the store, to be called while that is held."""
+        return self._removal
+
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
@@ -118,7 +125,9 @@ class Verbs:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return self._changed(request, resource, change, found)
@@ -135,12 +144,13 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
+        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
             config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
             # Each attempt finds the same unknown fields; one warning is enough.
             unknown: Warnings = []
             wanted = writing.read_body(
@@ -148,7 +158,9 @@ class Verbs:
             )
             found.extend(text for text in unknown if text not in found)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -167,7 +179,7 @@ class Verbs:
                 break
         if is_dry(request, options):
             return shown(resource, stored)
-        if resource.plural in _STATUS_GONE:
+        if resource.built_in in _STATUS_GONE:
             return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
@@ -193,7 +205,8 @@ class Verbs:
     ) -> Object | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        before = custom_objects.in_version(resource, stored)
+        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         if dry:
@@ -235,6 +248,7 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -247,6 +261,8 @@ class Verbs:
             admission.admit_priority(self._store, item)
             admission.admit_tolerations(item)
         writing.check_create(resource, item, warnings)
+        if resource.custom is not None:
+            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -262,7 +278,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, item)
+            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
             self._removal.collect_if_ownerless(resource.collection, key)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -285,20 +301,24 @@ class Verbs:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return writing.completed(resource, merged)
+
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
-            return writing.completed(resource, merged)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
             if request.subresource or config["metadata"].get("uid"):
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
+                return True, self._add(request, resource, merged, warnings)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
@@ -319,16 +339,18 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            stored = self._existing(request, resource)
+            found = self._existing(request, resource)
+            stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
             writing.check_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            if item is stored or is_dry(request, {}):
+            kept = found if item is found else custom_objects.as_stored(resource, item)
+            if kept == found or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is stored:
-                    return self._put(request, resource, item)
+                if self._store.get(resource.collection, key_of(request)) is found:
+                    return self._put(request, resource, kept)
 
     def _prepared(
         self,
@@ -351,6 +373,8 @@ class Verbs:
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
             writing.check_update(request, resource, item, stored)
+            if resource.custom is not None and not request.subresource:
+                custom_objects.warn_of_finalizers(item, stored, warnings)
             admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not changes:

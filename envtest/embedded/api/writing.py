@@ -6,8 +6,9 @@ import secrets
 import uuid
 from typing import Any
 
-from envtest.embedded.api import subresources
+from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
@@ -33,19 +34,16 @@ _KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
-        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
         *("priorityclasses", "networkpolicies", "statefulsets"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules"})
-"""The resources whose validation refuses an update without a resourceVersion."""
-
-_NEEDS_VERSION = frozenset(
+_CONDITIONAL_UPDATE = frozenset(
     {
-        *("leases", "poddisruptionbudgets"),
+        *("devicetaintrules", "leases", "poddisruptionbudgets", "customresourcedefinitions"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -63,6 +61,8 @@ _OF_CONTENT = ("", subresources.SCALE)
 
 def kind_of(resource: Resource) -> FieldType:
     """The type of a resource's objects."""
+    if resource.custom is not None:
+        return resource.custom.type
     found = type_of(resource.api_version, resource.kind)
     assert found is not None, resource
     return found
@@ -78,6 +78,28 @@ def read_body(
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
+    if resource.custom is not None and not completes:
+        item, problems = custom_objects.read_applied(resource, body)
+    elif resource.custom is not None:
+        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
+    else:
+        item, problems = _decoded(resource, body, completes=completes)
+    # Warn is what the server does where the client does not say.
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
+    if mode == "Warn":
+        warnings += problems
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        text = "the namespace of the provided object does not match the namespace sent on the request"
+        raise Refused(400, text)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Object, list[str]]:
+    """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
     api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
     head = (
         f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
@@ -89,18 +111,7 @@ def read_body(
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    # Warn is what the server does where the client does not say.
-    mode = request.query.get("fieldValidation") or "Warn"
-    if decoder.problems and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(decoder.problems)}")
-    if mode == "Warn":
-        warnings += decoder.problems
-    metadata = item.setdefault("metadata", {})
-    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
-    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
-    return events.to_core(item) if resource.group == events.GROUP else item
+    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -122,7 +133,9 @@ def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> s
 
 
 def completed(resource: Resource, item: Object) -> Object:
-    """A copy of an object that was put together, with the fields that Go's json always writes."""
+    """A copy of an object that was put together, with its defaults or what Go's json always writes."""
+    if resource.custom is not None:
+        return custom_objects.defaulted(resource, item)
     found: Object = Decoder().decode(item, kind_of(resource))
     return found
 
@@ -147,20 +160,28 @@ def prepare_create(
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
-    if resource.plural in _GENERATION:
+    if resource.custom is not None:
+        metadata["generation"] = 1
+        if resource.custom.has_status:
+            item.pop("status", None)
+        return item
+    if resource.built_in in _GENERATION:
         metadata["generation"] = 1
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
-    if resource.plural != "nodes":
+    if resource.built_in != "nodes":
         item.pop("status", None)
-    item = defaulted(item, resource.plural, disabled_gates, None)
+    item = defaulted(item, resource.built_in, disabled_gates, None)
     kind = kind_of(resource).fields.get("status")
     if kind is not None and kind.unset and "status" not in item:
-        item["status"] = {**zero_of(kind), **first_status(resource.plural, item)}
-    return item
+        item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
 def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
     """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.create_errors(resource, item))
+        return
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
     warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
@@ -175,10 +196,9 @@ def prepare_update(
             f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
         )
         raise Refused(400, text)
-    if resource.plural in _NEEDS_VERSION and not new.get("resourceVersion"):
-        error = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        # Kubernetes has the resource in the place of the kind here.
-        raise invalid(resource.group, resource.plural, request.name, [error])
+    if _needs_version(request, resource) and not new.get("resourceVersion"):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -188,24 +208,34 @@ def prepare_update(
         item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, stored, wanted)
-    metadata = item["metadata"]
-    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
-    # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
-        metadata["resourceVersion"] = old["resourceVersion"]
+        if resource.custom is not None and not resource.custom.has_status:
+            item |= {"status": wanted["status"]} if "status" in wanted else {}
+    # Put in here, so that an update that changes nothing is equal to what is stored.
+    item["metadata"]["resourceVersion"] = old["resourceVersion"]
+    if resource.built_in == "customresourcedefinitions" and not request.subresource:
+        item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
-        item = defaulted(item, resource.plural, disabled_gates, stored)
+        item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
             item["metadata"]["generation"] = old["generation"] + 1
     return item
 
 
+def _needs_version(request: Request, resource: Resource) -> bool:
+    """Whether the object cannot be updated without saying its version."""
+    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
+    return is_conditional and request.subresource != subresources.SCALE
+
+
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
     """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
+    if resource.custom is not None:
+        # All but the metadata counts.
+        return {**item, "metadata": None} != {**stored, "metadata": None}
     if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
-    return resource.plural == "deployments" and annotations[0] != annotations[1]
+    return resource.built_in == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
@@ -215,11 +245,11 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
         item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
     if item["status"] is None:
         del item["status"]
-    if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
+    if resource.built_in == "deployments" and "annotations" in wanted["metadata"]:
         # A Deployment alone lets annotations through here: its controller writes the revision with the
         # status.
         item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
-    if resource.plural == "resourceclaims":
+    if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
@@ -245,6 +275,9 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Check an update; raises Refused (422)."""
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
+        return
     errors: list[FieldError] = []
     if request.subresource in _OF_CONTENT:
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)

@@ -236,3 +236,24 @@ _CONSTRUCT: dict[str, Any] = {
 }
 for _name, _construct in _CONSTRUCT.items():
     _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _construct)
+
+
+def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A copy of an object in which the last of equal keys counts, and a text for each that is repeated."""
+    found: list[str] = []
+    result: dict[str, Any] = _plain(item, "", found)
+    return result, found
+
+
+def _plain(value: Any, path: str, found: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_plain(one, f"{path}[{index}]", found) for index, one in enumerate(value)]
+    if isinstance(value, Repeated):
+        seen: set[str] = set()
+        for key, _ in value.pairs:
+            if key in seen:
+                found.append(f'duplicate field "{f"{path}.{key}" if path else key}"')
+            seen.add(key)
+    if isinstance(value, dict):
+        return {key: _plain(one, f"{path}.{key}" if path else key, found) for key, one in value.items()}
+    return float(value) if isinstance(value, Decimal) else value

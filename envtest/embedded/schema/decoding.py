@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envtest.embedded.schema.bodies import Decimal, Repeated
@@ -67,6 +67,8 @@ class Decoder:
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
+        if kind.union:
+            return _of_union(value, kind, place)
         if not isinstance(value, dict):
             raise _mismatch(value, kind, place)
         struct = struct_of(kind.ref)
@@ -120,6 +122,16 @@ class Decoder:
                 self.problems.append(f'duplicate field "{_path((place, name, ""))}"')
             seen.add(name)
             yield name, item
+
+
+def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:
+    """A schema, or what stands in its place; Go reads these without noticing unknown fields."""
+    if kind.union == "boolean" and isinstance(value, bool):
+        return value
+    taken = replace(kind, union="")
+    if isinstance(value, list) and kind.union != "boolean":
+        taken = FieldType("list", of=taken if kind.union == "list" else FieldType("string"))
+    return Decoder().decode(value, taken, place)
 
 
 def _fits_int32(value: Any) -> bool:

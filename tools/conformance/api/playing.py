@@ -53,9 +53,9 @@ def _asked(connection: Connection, step: Step, body: bytes) -> tuple[Response, A
         response = connection.exchange(step, body)
         found = content_of(response)
         value = found
-        for part in step.get("until", "").split("."):
-            value = value.get(part) if isinstance(value, dict) and part else value
-        if value:
+        for part in step["until"].split(".") if "until" in step else ():
+            value = (value or {}).get(part)
+        if value or "until" not in step:
             break
         time.sleep(_PAUSE_SECONDS)
     return response, found

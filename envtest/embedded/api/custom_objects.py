@@ -1,0 +1,208 @@
+"""Reads, converts, prepares and checks the objects of custom kinds.
+
+Go: customResourceStrategy in apiextensions-apiserver/pkg/registry/customresource, and the coercing decoder in
+pkg/apiserver/customresource_handler.go.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
+from envtest.embedded.schema.bodies import without_repeated
+from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
+from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.fitting import fit_errors
+from kubernetes_rules.custom_resources import objects
+from kubernetes_rules.custom_resources.embedded import NotObjectMeta
+from kubernetes_rules.validation import field as field_errors
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
+
+Object = dict[str, Any]
+
+_BLOCKING = frozenset(
+    {
+        *(field_errors.NOT_SUPPORTED, field_errors.REQUIRED, field_errors.TOO_LONG),
+        *(field_errors.TOO_MANY, field_errors.TYPE_INVALID),
+    }
+)
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation"
+)
+_MOST_SHOWN = 25
+"""How much of a body without a kind is shown a second time."""
+
+_STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+
+
+def custom_of(resource: Resource) -> CustomKind:
+    """What the definition says of a custom resource."""
+    assert resource.custom is not None, resource
+    return resource.custom
+
+
+def check_may_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (403) while the definition of the kind is being deleted."""
+    if resource.custom is not None and resource.custom.is_ending:
+        name = item["metadata"].get("name", "")
+        why = "create not allowed while custom resource definition is terminating"
+        text = f'{resource.qualified_name} "{name}" is forbidden: {why}'
+        raise Refused(403, text, details=details_of(resource.group, resource.plural, name))
+
+
+def read(resource: Resource, body: Object, *, is_patched: bool) -> tuple[Object, list[str]]:
+    """A copy of a body with defaults and without unknown fields, and what strict decoding refuses of it.
+
+    ``is_patched`` says that it is what a patch made of an object. Raises Refused (400).
+    """
+    _check_names(resource, body, is_patched=is_patched)
+    decoder = Decoder(completes=False)
+    body, repeated = without_repeated(body)
+    try:
+        metadata = _metadata(decoder, body)
+        item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
+    except (DecodingError, NotObjectMeta) as error:
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}{error}") from error
+    problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
+    return defaulted(resource, item), problems
+
+
+def read_applied(resource: Resource, body: Object) -> tuple[Object, list[str]]:
+    """What is to be applied, and what strict decoding refuses of it.
+
+    Raises Refused (400, 500 where it does not fit the schema).
+    """
+    _check_names(resource, body, is_patched=False)
+    body, repeated = without_repeated(body)
+    item = {**body, "metadata": body.get("metadata") or {}}
+    errors = fit_errors(item, custom_of(resource).type)
+    if errors:
+        metadata = item["metadata"] if isinstance(item["metadata"], dict) else {}
+        names = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        what = f"({names}; {resource.api_version}, Kind={resource.kind})"
+        raise plain_go_error(f"failed to create typed patch object {what}: {_listed(errors)}")
+    return item, repeated
+
+
+def _listed(errors: list[str]) -> str:
+    return errors[0] if len(errors) == 1 else "errors:\n" + "\n".join(f"  {one}" for one in errors)
+
+
+def _check_names(resource: Resource, body: Object, *, is_patched: bool) -> None:
+    """Check kind and version of a body; raises Refused (400)."""
+    kind = body.get("kind")
+    if not kind or not isinstance(kind, str):
+        text = json.dumps(body, separators=(",", ":"))
+        start = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+        head = f"the object provided is unrecognized (must be of type {resource.kind}): "
+        raise Refused(400, f"{head}Object 'Kind' is missing in '{text}' ({start})")
+    found = body.get("apiVersion") or ""
+    if found != resource.api_version and not is_patched:
+        text = f"the API version in the data ({found}) does not match the expected API version"
+        raise Refused(400, f"{text} ({resource.api_version})")
+
+
+def _metadata(decoder: Decoder, body: Object) -> Object:
+    """The metadata as ObjectMeta; raises DecodingError."""
+    metadata = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        words = {str: "string", bool: "bool", list: "array"}
+        found = words.get(type(metadata), "number")
+        raise DecodingError(f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
+    read: Object = decoder.decode(metadata, object_metadata(), (None, "metadata", ""))
+    return read
+
+
+def defaulted(resource: Resource, item: Object) -> Object:
+    """The object with the defaults of its schema; a built-in one as it is."""
+    return item if resource.custom is None else objects.defaulted(resource.custom.schema, item)
+
+
+def in_version(resource: Resource, item: Object) -> Object:
+    """A stored object in the version of the resource; the object itself where that is built in.
+
+    As Kubernetes reads it from its store: pruned and defaulted by the version in which it is stored, then
+    converted (strategy None) and pruned once more.
+    """
+    if resource.custom is None:
+        return item
+    stored_as = resource.custom.schemas.get(item["apiVersion"])
+    if stored_as is not None:
+        found = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
+        # Mostly nothing changes, and what is the same object is encoded once for all watches.
+        item = item if found == item else found
+    if item["apiVersion"] == resource.api_version:
+        return item
+    return objects.pruned(resource.custom.schema, {**item, "apiVersion": resource.api_version})[0]
+
+
+def as_stored(resource: Resource, item: Object) -> Object:
+    """An object of the resource's version as it is stored; the object itself where that is built in."""
+    if resource.custom is None or item["apiVersion"] == resource.custom.stored_as:
+        return item
+    stored_as = resource.custom.stored_as
+    return objects.pruned(resource.custom.schemas[stored_as], {**item, "apiVersion": stored_as})[0]
+
+
+def create_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """What is wrong with a new object."""
+    errors = _type_errors(resource, item)
+    if errors:
+        return errors
+    custom = custom_of(resource)
+    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced)
+    errors += objects.schema_errors(custom.schema, item)
+    errors += objects.scale_errors(custom.scale, item) if custom.scale else []
+    return errors + _rule_errors(custom, item, None, errors)
+
+
+def update_errors(resource: Resource, subresource: str, item: Object, old: Object) -> list[FieldError]:
+    """What is wrong with an object that replaces ``old``, or whose status does."""
+    errors = _type_errors(resource, item)
+    if errors:
+        return errors
+    custom = custom_of(resource)
+    errors = metadata_update_errors(item["metadata"], old["metadata"])
+    if subresource == "status":
+        errors += objects.status_errors(custom.schema, item, old)
+    else:
+        errors += objects.schema_errors(custom.schema, item, old)
+    only_status = subresource == "status"
+    errors += objects.scale_errors(custom.scale, item, only_status=only_status) if custom.scale else []
+    return errors + _rule_errors(custom, item, old, errors)
+
+
+def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """The errors of an object of another kind or version."""
+    wanted = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return [
+        field_errors.invalid(name, item.get(name), f"must be {value}")
+        for name, value in wanted.items()
+        if item.get(name) != value
+    ]
+
+
+def _rule_errors(
+    custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError]
+) -> list[FieldError]:
+    """What the rules in CEL refuse; they are left out while the object does not fit its schema."""
+    if any(one.type in _BLOCKING for one in errors):
+        return [field_errors.invalid("<nil>", None, _NOT_CHECKED)]
+    return []
+
+
+def warn_of_finalizers(item: Object, old: Object | None, warnings: list[str]) -> None:
+    """Warn of new finalizers with names that others might use as well."""
+    before = (old or {"metadata": {}})["metadata"].get("finalizers") or ()
+    for name in sorted(set(item["metadata"].get("finalizers") or ()) - set(before)):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in name else ""
+            warnings.append(
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} to avoid '
+                "accidental conflicts with other finalizer writers"
+            )
