@@ -19,6 +19,8 @@ from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.custom.definitions import Definitions
+from kubernetes_rules.cel.library_authorization import Check
+from kubernetes_rules.rbac import Access
 
 Object = dict[str, Any]
 
@@ -53,7 +55,7 @@ class EmbeddedApiServer(ServedApi):
         self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
-        webhooks = Webhooks(self.store, self.catalogue, resolve_service)
+        webhooks = Webhooks(self.store, self.catalogue, self._may, resolve_service)
         self.verbs.admission.mutators.append(webhooks.mutate)
         self.verbs.admission.validators.append(webhooks.validate)
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
@@ -62,6 +64,12 @@ class EmbeddedApiServer(ServedApi):
             self.create("/api/v1/namespaces", item)
         for role in bootstrap_objects() if rbac else ():
             self.create(f"{_RBAC}/{role['kind'].lower()}s", role)
+
+    def _may(self, check: Check) -> tuple[bool, str]:
+        """Whether a user of an expression may do something, and the reason."""
+        fields = {name: getattr(check, name) for name in Access.__dataclass_fields__}
+        user = User(check.user.get("username") or "", tuple(check.user.get("groups") or ()))
+        return self.gate.decide(user, Access(**fields))
 
     def __enter__(self) -> Self:
         self.start()

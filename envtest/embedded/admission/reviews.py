@@ -12,10 +12,10 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-from envtest.embedded.api.admission import Attributes
-from envtest.embedded.api.requests import User
+from envtest.embedded.admission.writes import kind_of
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, status_body
+from kubernetes_rules.admission.writes import Write
 
 Object = dict[str, Any]
 
@@ -43,69 +43,33 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
-def review_of(
-    attributes: Attributes, version: str, uid: str, called: Resource, item: Object | None, old: Object | None
-) -> Object:
-    """The AdmissionReview about a write.
+def review_of(write: Write, resource: Resource, called: Resource, version: str, uid: str) -> Object:
+    """The AdmissionReview about a write to a resource.
 
     ``called`` is the resource that the webhook's rules name; it differs from that of the request where the
-    webhook takes equivalent ones. ``item`` and ``old`` are the objects in its version.
+    webhook takes equivalent ones.
     """
-    request, subresource = attributes.request, attributes.request.subresource
-    names = {"name": attributes.name, "namespace": namespace_of(attributes)}
+    subresource = write.subresource
+    optional = {"subResource": subresource, "requestSubResource": subresource, "name": write.name}
     body: Object = {
         "uid": uid,
         "kind": kind_of(called, subresource),
-        "resource": _resource(called),
-        **({"subResource": subresource} if subresource else {}),
-        "requestKind": kind_of(attributes.resource, subresource),
-        "requestResource": _resource(attributes.resource),
-        **({"requestSubResource": subresource} if subresource else {}),
-        **{key: value for key, value in names.items() if value},
-        "operation": attributes.operation,
-        "userInfo": _user(request.user),
-        "object": item,
-        "oldObject": old,
-        "dryRun": attributes.is_dry,
-        "options": _options(attributes),
+        "resource": _shown(called),
+        "requestKind": kind_of(resource, subresource),
+        "requestResource": _shown(resource),
+        **{key: value for key, value in (*optional.items(), ("namespace", write.namespace)) if value},
+        "operation": write.operation,
+        "userInfo": write.user,
+        "object": write.item,
+        "oldObject": write.old,
+        "dryRun": write.is_dry,
+        "options": write.options,
     }
     return {"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": body}
 
 
-def namespace_of(attributes: Attributes) -> str:
-    """The namespace of the object; that of a Namespace is its own name."""
-    if attributes.resource.collection == ("", "namespaces"):
-        return attributes.name
-    return attributes.request.namespace
-
-
-def kind_of(resource: Resource, subresource: str) -> Object:
-    """Group, version and kind of what a write to the resource or its subresource has as its body."""
-    kind = next((kind for name, kind, _ in resource.subresources if name == subresource), resource.kind)
-    group, version = resource.group_version_of(kind)
-    return {"group": group, "version": version, "kind": kind}
-
-
-def _resource(resource: Resource) -> Object:
+def _shown(resource: Resource) -> Object:
     return {"group": resource.group, "version": resource.version, "resource": resource.plural}
-
-
-def _user(user: User) -> Object:
-    fields = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
-    extra = {key: list(values) for key, values in user.extra}
-    return {key: value for key, value in (*fields.items(), ("extra", extra)) if value}
-
-
-def _options(attributes: Attributes) -> Object:
-    query = attributes.request.query
-    # Of a patch, too: webhooks do not see that it is one.
-    kinds = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
-    options = {key: value for key, value in attributes.options.items() if key not in ("kind", "apiVersion")}
-    if attributes.is_dry:
-        options["dryRun"] = ["All"]
-    if attributes.operation != "DELETE":
-        options |= {name: query[name] for name in ("fieldManager", "fieldValidation") if name in query}
-    return {"kind": kinds[attributes.operation], "apiVersion": "meta.k8s.io/v1", **options}
 
 
 def verdict_of(data: bytes, version: str, uid: str, name: str, *, mutates: bool) -> Verdict:

@@ -10,19 +10,12 @@ import copy
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envtest.embedded.admission.calls import CallFailed, ResolveService, WebhookCalls
-from envtest.embedded.admission.reviews import (
-    Misunderstood,
-    Verdict,
-    kind_of,
-    namespace_of,
-    refused_by,
-    review_of,
-    verdict_of,
-)
+from envtest.embedded.admission.reviews import Misunderstood, Verdict, refused_by, review_of, verdict_of
+from envtest.embedded.admission.writes import form_of, kind_of, write_of
 from envtest.embedded.api import subresources
 from envtest.embedded.api.admission import NAMESPACES, Attributes
 from envtest.embedded.api.defaults import defaulted
@@ -32,9 +25,11 @@ from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.statuses import Refused, details_of, internal_error_of
 from envtest.embedded.api.store import Store
 from envtest.embedded.shown import events
-from kubernetes_rules.admission.match_rules import Target, is_exempt, rules_match
+from kubernetes_rules.admission.conditions import ConditionsFailed, compile_conditions, conditions_match
+from kubernetes_rules.admission.expressions import Compiled, Inputs, Scope
 from kubernetes_rules.admission.webhook_configurations import REVIEW_VERSIONS
-from kubernetes_rules.selectors import label_selector_matches
+from kubernetes_rules.admission.writes import NamespaceMissing, Write, rules_match, selectors_match
+from kubernetes_rules.cel.library_authorization import Authorize
 
 Object = dict[str, Any]
 
@@ -53,6 +48,7 @@ class Hook:
     key: tuple[str, int]
     mutates: bool
     spec: Object
+    conditions: Sequence[Compiled]
 
     @property
     def name(self) -> str:
@@ -67,34 +63,41 @@ class _CallError(Exception):
 class Webhooks:
     """A mutator and a validator of a server. Thread-safe.
 
-    ``resolve_service`` says where the Services of webhooks are; without it none can be reached.
+    ``authorize`` says what users may do, which conditions can ask. ``resolve_service`` says where the
+    Services of webhooks are; without it none can be reached.
     """
 
     def __init__(
-        self, store: Store, catalogue: Catalogue, resolve_service: ResolveService | None = None
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        authorize: Authorize,
+        resolve_service: ResolveService | None = None,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._authorize = authorize
         self._calls = WebhookCalls(store, resolve_service)
         self._hooks: dict[str, tuple[int, tuple[Hook, ...]]] = {}
 
     def mutate(self, attributes: Attributes) -> Object | None:
         """The object after the mutating webhooks; raises Refused."""
-        hooks = self._hooks_for(_MUTATING, attributes)
-        return _Mutation(self, attributes).run(hooks) if hooks else attributes.item
+        hooks = self._hooks_of(_MUTATING)
+        # Where none matches the object of the client, none can change it so that another one matches.
+        if not hooks or not self._asked(hooks, attributes):
+            return attributes.item
+        return _Mutation(self, attributes).run(hooks)
 
     def validate(self, attributes: Attributes) -> None:
         """Ask the validating webhooks, each of them even if another one refuses; raises Refused."""
-        asked = [
-            (hook, called)
-            for hook in self._hooks_for(_VALIDATING, attributes)
-            if (called := self.called_resource(hook, attributes)) is not None
-        ]
+        hooks = self._hooks_of(_VALIDATING)
         refusals = []
         # kube-apiserver asks them at the same time, and answers with the refusal that comes first.
-        for hook, called in asked:
+        for hook in self._asked(hooks, attributes) if hooks else ():
+            called = self.called_resource(hook, attributes)
             try:
-                self.ask(hook, called, attributes, attributes.item)
+                if called is not None:
+                    self.ask(hook, called, attributes)
             except Refused as refused:
                 refusals.append(refused)
         if refusals:
@@ -103,42 +106,54 @@ class Webhooks:
     def called_resource(self, hook: Hook, attributes: Attributes) -> Resource | None:
         """The resource with which to ask a webhook about a write; None where it is not to be asked.
 
-        Raises Refused (404) where the namespace is not there.
+        Raises Refused: 404 where the namespace is not there, 403 where a condition cannot be evaluated.
         """
-        spec, resource = hook.spec, attributes.resource
+        called = self._matching(hook, write_of(attributes, self._catalogue))
+        return called if called is not None and self._conditions_match(hook, called, attributes) else None
+
+    def _asked(self, hooks: Sequence[Hook], attributes: Attributes) -> Sequence[Hook]:
+        """The webhooks whose rules and selectors match a write."""
+        write = write_of(attributes, self._catalogue)
+        return () if write.is_exempt else [hook for hook in hooks if self._matching(hook, write)]
+
+    def _matching(self, hook: Hook, write: Write) -> Resource | None:
+        """The resource under which rules and selectors match; raises Refused (404)."""
         missing = None
         try:
-            if not self._selects_namespace(spec.get("namespaceSelector") or {}, attributes):
+            if not selectors_match(hook.spec, write, self._namespace):
                 return None
-        except Refused as refused:
+        except NamespaceMissing as error:
             # It counts only where the rules match.
-            missing = refused
-        if not _selects_object(spec.get("objectSelector") or {}, attributes):
-            return None
-        candidates = [resource]
-        if spec.get("matchPolicy") == "Equivalent":
-            candidates += [
-                one
-                for one in self._catalogue.resources
-                if one.collection == resource.collection and one != resource
-            ]
-        rules = spec.get("rules") or ()
-        found = next((one for one in candidates if rules_match(rules, _target(attributes, one))), None)
+            missing = error
+        found = rules_match(hook.spec.get("rules") or (), write, hook.spec.get("matchPolicy"))
         if found is not None and missing is not None:
-            raise missing
-        return found
+            details = details_of("", "namespaces", write.namespace)
+            raise Refused(404, str(missing), details=details) from missing
+        return None if found is None else self._catalogue.find(*found, write.resource)
 
-    def ask(
-        self, hook: Hook, called: Resource, attributes: Attributes, item: Object | None
-    ) -> Verdict | None:
+    def _conditions_match(self, hook: Hook, called: Resource, attributes: Attributes) -> bool:
+        if not hook.conditions:
+            return True
+        resource = attributes.resource
+        write = write_of(attributes, self._catalogue, called)
+        kind = kind_of(called, write.subresource)
+        values = Inputs(write, authorize=self._authorize).values(kind, (called.group, called.version))
+        try:
+            return conditions_match(hook.conditions, values, hook.spec.get("failurePolicy"))
+        except ConditionsFailed as error:
+            text = f'{resource.qualified_name} "{attributes.name}" is forbidden: {error}'
+            details = details_of(resource.group, resource.plural, attributes.name)
+            raise Refused(403, text, details=details) from error
+
+    def ask(self, hook: Hook, called: Resource, attributes: Attributes) -> Verdict | None:
         """What a webhook says about a write that it allows; None where it failed and that is ignored.
 
-        ``item`` is the object so far. Raises Refused where the webhook denies the write, or has failed.
+        Raises Refused where the webhook denies the write, or has failed.
         """
         if attributes.is_dry and hook.spec.get("sideEffects") not in _DRY:
             raise Refused(400, f'admission webhook "{hook.name}" does not support dry run')
         try:
-            verdict = self._called(hook, called, attributes, item)
+            verdict = self._called(hook, called, attributes)
         except _CallError as error:
             text = f'failed calling webhook "{hook.name}": {error}'
             if hook.spec.get("failurePolicy") == "Ignore":
@@ -151,15 +166,15 @@ class Webhooks:
             raise refused_by(verdict)
         return verdict
 
-    def _called(self, hook: Hook, called: Resource, attributes: Attributes, item: Object | None) -> Verdict:
+    def _called(self, hook: Hook, called: Resource, attributes: Attributes) -> Verdict:
         spec, uid = hook.spec, str(uuid.uuid4())
         versions = spec.get("admissionReviewVersions") or ()
         version = next((one for one in versions if one in REVIEW_VERSIONS), None)
         if version is None:
             text = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
             raise _CallError(f"could not create admission objects: {text}")
-        forms = [None if one is None else _form_of(attributes, called, one) for one in (item, attributes.old)]
-        review = review_of(attributes, version, uid, called, *forms)
+        write = write_of(attributes, self._catalogue, called)
+        review = review_of(write, attributes.resource, called, version, uid)
         try:
             data = self._calls.call(spec["clientConfig"], review, spec.get("timeoutSeconds") or 10)
             return verdict_of(data, version, uid, hook.name, mutates=hook.mutates)
@@ -168,37 +183,30 @@ class Webhooks:
         except Misunderstood as error:
             raise _CallError(str(error)) from error
 
-    def _hooks_for(self, plural: str, attributes: Attributes) -> Sequence[Hook]:
+    def _hooks_of(self, plural: str) -> Sequence[Hook]:
         """All webhooks of a kind, in the order of the names of their configurations."""
         collection = (_GROUP, plural)
         version = self._store.last_change(collection)
-        if not version or is_exempt(attributes.resource.group, attributes.resource.kind):
+        if not version:
             return ()
         known = self._hooks.get(plural)
         if known is None or known[0] != version:
+            scope = Scope(has_params=False, composes=False)
             hooks = tuple(
-                Hook((item["metadata"]["name"], index), plural == _MUTATING, spec)
+                Hook(
+                    (item["metadata"]["name"], index),
+                    plural == _MUTATING,
+                    spec,
+                    compile_conditions(spec.get("matchConditions") or (), scope),
+                )
                 for _, item in self._store.items(collection)
                 for index, spec in enumerate(item.get("webhooks") or ())
             )
             known = self._hooks[plural] = version, hooks
         return known[1]
 
-    def _selects_namespace(self, selector: Object, attributes: Attributes) -> bool:
-        """Raises Refused (404) where the namespace is not there."""
-        namespace = namespace_of(attributes)
-        is_namespace = attributes.resource.collection == NAMESPACES
-        # Objects of the whole cluster cannot be left out by it.
-        if not selector or (not namespace and not is_namespace):
-            return True
-        changes_namespace = is_namespace and not attributes.request.subresource
-        if changes_namespace and attributes.item is not None:
-            return label_selector_matches(selector, _labels(attributes.item))
-        found = self._store.get(NAMESPACES, ("", namespace))
-        if found is None:
-            details = details_of("", "namespaces", namespace)
-            raise Refused(404, f'namespaces "{namespace}" not found', details=details)
-        return label_selector_matches(selector, _labels(found))
+    def _namespace(self, name: str) -> Object | None:
+        return self._store.get(NAMESPACES, ("", name))
 
 
 class _Mutation:
@@ -208,7 +216,9 @@ class _Mutation:
         self._webhooks = webhooks
         self._attributes = attributes
         self._item = attributes.item
-        self._is_prepared = False
+        if self._item is not None and not attributes.request.subresource:
+            # A webhook sees the defaults.
+            self._item = self._defaulted(copy.deepcopy(self._item))
         self._again: set[tuple[str, int]] = set()
         self._called_before: set[tuple[str, int]] = set()
 
@@ -224,21 +234,10 @@ class _Mutation:
 
     def _ask(self, hook: Hook) -> bool:
         """Whether the webhook has changed the object."""
-        attributes = Attributes(
-            self._attributes.operation,
-            self._attributes.request,
-            self._attributes.resource,
-            self._item,
-            self._attributes.old,
-            self._attributes.options,
-            self._attributes.warnings,
-            self._attributes.is_dry,
-        )
-        called = self._webhooks.called_resource(hook, attributes)
+        called = self._webhooks.called_resource(hook, replace(self._attributes, item=self._item))
         if called is None:
             return False
-        self._prepare()
-        verdict = self._webhooks.ask(hook, called, attributes, self._item)
+        verdict = self._webhooks.ask(hook, called, replace(self._attributes, item=self._item))
         changed = self._patch(hook, called, verdict.patch) if verdict is not None else False
         if changed:
             self._again |= self._called_before
@@ -246,12 +245,6 @@ class _Mutation:
         if hook.spec.get("reinvocationPolicy") == "IfNeeded":
             self._called_before.add(hook.key)
         return changed
-
-    def _prepare(self) -> None:
-        """Fill in the defaults, which a webhook sees."""
-        if self._item is not None and not self._is_prepared and not self._attributes.request.subresource:
-            self._item = self._defaulted(copy.deepcopy(self._item))
-        self._is_prepared = True
 
     def _defaulted(self, item: Object) -> Object:
         plural, old = self._attributes.resource.built_in, self._attributes.old
@@ -264,7 +257,7 @@ class _Mutation:
         if self._item is None:
             text = "attempted to modify the object, which is not supported for this operation"
             raise internal_error_of(f'admission webhook "{hook.name}" {text}')
-        before = _form_of(self._attributes, called, self._item)
+        before = form_of(self._attributes, called, self._item)
         try:
             after = json_patched(before, list(operations))
         except Refused as refused:
@@ -278,37 +271,3 @@ class _Mutation:
         if not subresource:
             self._item = self._defaulted(self._item)
         return True
-
-
-def _form_of(attributes: Attributes, called: Resource, item: Object) -> Object:
-    """An object as a webhook sees it: in the version of its rules, complete where a client's body is not."""
-    request = attributes.request
-    kind = kind_of(called, request.subresource)
-    version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
-    form = {"kind": kind["kind"], "apiVersion": version, **shown(called, item, request.subresource)}
-    if request.namespace:
-        form["metadata"] = {**(form.get("metadata") or {}), "namespace": request.namespace}
-    return form
-
-
-def _target(attributes: Attributes, resource: Resource) -> Target:
-    return Target(
-        attributes.operation,
-        resource.group,
-        resource.version,
-        resource.plural,
-        attributes.request.subresource,
-        namespace_of(attributes),
-    )
-
-
-def _selects_object(selector: Object, attributes: Attributes) -> bool:
-    """Whether the selector selects the object, before or after the write."""
-    if not selector:
-        return True
-    found = [one for one in (attributes.item, attributes.old) if one is not None]
-    return any(label_selector_matches(selector, _labels(one)) for one in found)
-
-
-def _labels(item: Object) -> Object:
-    return (item.get("metadata") or {}).get("labels") or {}

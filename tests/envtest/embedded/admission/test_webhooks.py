@@ -198,6 +198,45 @@ def test_rules_and_selectors_say_which_writes_a_webhook_is_asked_about(
     assert bool(webhook.requests) is asked
 
 
+@pytest.mark.parametrize(
+    ("expressions", "asked"),
+    [
+        (["object.data.a == '1'", "request.operation == 'CREATE'"], True),
+        (["object.data.a == '1'", "request.userInfo.username == 'somebody'"], False),
+        # One that is false decides, even if another one fails.
+        (["object.none == 1", "oldObject != null"], False),
+        (["authorizer.group('').resource('pods').check('create').allowed()"], True),
+    ],
+)
+@pytest.mark.parametrize("path", [MUTATING, VALIDATING])
+def test_match_conditions_have_the_last_word(
+    server: EmbeddedApiServer, webhook: PlayedWebhook, path: str, expressions: list[str], *, asked: bool
+) -> None:
+    conditions = [{"name": f"c{index}", "expression": one} for index, one in enumerate(expressions)]
+    configure(server, path, webhook.hook("/conditions", allow, matchConditions=conditions))
+
+    server.create(MAPS, config_map(a="1"))
+
+    assert bool(webhook.requests) is asked
+
+
+def test_a_condition_that_fails_forbids_the_write_or_spares_it_the_webhook(
+    server: EmbeddedApiServer, webhook: PlayedWebhook
+) -> None:
+    failing = {"matchConditions": [{"name": "c", "expression": "object.none == 1"}]}
+    configure(server, VALIDATING, webhook.hook("/failing", allow, **failing, failurePolicy="Ignore"))
+    server.create(MAPS, config_map("ignored"))
+    server.delete(f"{VALIDATING}/one")
+    configure(server, VALIDATING, webhook.hook("/failing", allow, **failing))
+
+    body = refusal(server)
+
+    assert (body["code"], body["reason"], webhook.requests) == (403, "Forbidden", [])
+    assert body["message"] == (
+        "configmaps \"c\" is forbidden: expression 'object.none == 1' resulted in error: no such key: none"
+    )
+
+
 def test_the_labels_of_a_namespace_itself_are_those_that_it_will_have(
     server: EmbeddedApiServer, webhook: PlayedWebhook
 ) -> None:

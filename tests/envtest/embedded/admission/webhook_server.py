@@ -77,6 +77,13 @@ def add(path: str, value: Any) -> Object:
     return {"op": "add", "path": path, "value": value}
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: a client that does not trust the certificate is expected."""
+
+
 @contextmanager
 def played_webhook() -> Iterator[PlayedWebhook]:
     """Serve on a free port of loopback."""
@@ -106,8 +113,7 @@ def played_webhook() -> Iterator[PlayedWebhook]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     webhook = PlayedWebhook(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
