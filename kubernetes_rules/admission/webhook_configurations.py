@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from kubernetes_rules.admission.expressions import Scope
+from kubernetes_rules.cel.types import BOOL
 from kubernetes_rules.validation import field
 from kubernetes_rules.validation.field import FieldError, invalid, not_supported, required
 from kubernetes_rules.validation.metadata import label_selector_errors
@@ -262,11 +264,15 @@ def _match_condition_errors(conditions: list[Object], path: str) -> list[FieldEr
     errors: list[FieldError] = []
     if len(conditions) > _MOST_CONDITIONS:
         errors.append(field.too_many(path, len(conditions), _MOST_CONDITIONS))
-    seen = set()
+    scope, seen = Scope(has_params=False, composes=False, new=True), set()
     for index, one in enumerate(conditions):
         place, name = f"{path}[{index}]", one.get("name") or ""
-        if not (one.get("expression") or "").strip():
+        expression = (one.get("expression") or "").strip()
+        fault = scope.compile(expression, (BOOL,)).error if expression else ""
+        if not expression:
             errors.append(required(f"{place}.expression"))
+        elif fault:
+            errors.append(invalid(f"{place}.expression", expression, fault))
         errors += (
             field.all_invalid(f"{place}.name", name, label_key(name)) if name else [required(f"{place}.name")]
         )

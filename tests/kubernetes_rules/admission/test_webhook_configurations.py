@@ -112,6 +112,12 @@ def test_a_complete_webhook_has_no_errors() -> None:
                 'matchConditions[1].name: Duplicate value: "c"',
             ],
         ),
+        (
+            {"matchConditions": [{"name": "c", "expression": "params == 1"}]},
+            [
+                'matchConditions[0].expression: Invalid value: "params == 1": compilation failed: ERROR: <input>'
+            ],
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_field(fields: Object, errors: list[str]) -> None:
