@@ -139,7 +139,7 @@ class EmbeddedApiServer(ServedApi):
         """Replace the object at ``path`` without a connection."""
         request = parse_request("PUT", path)
         assert request is not None
-        return self.verbs.update(request, item)
+        return self.verbs.update(request, item)[1]
 
     def delete(self, path: str) -> None:
         """Delete the object, or the whole collection, at ``path`` without a connection."""

@@ -153,7 +153,7 @@ def _operations(patch: bytes, patch_type: str) -> tuple[Any, ...]:
         operations = json.loads(patch)
     except ValueError as error:
         raise Misunderstood(f"received undecodable patch in webhook response: {error}") from error
-    if not isinstance(operations, list):
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         text = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
         raise Misunderstood(f"received undecodable patch in webhook response: {text}")
     return tuple(operations)

@@ -257,11 +257,12 @@ class _Mutation:
         if self._item is None:
             text = "attempted to modify the object, which is not supported for this operation"
             raise internal_error_of(f'admission webhook "{hook.name}" {text}')
-        before = form_of(self._attributes, called, self._item)
-        try:
-            after = json_patched(before, list(operations))
-        except Refused as refused:
-            raise internal_error_of(str(refused)) from refused
+        before = after = form_of(self._attributes, called, self._item)
+        for operation in operations:
+            try:
+                after = json_patched(after, [operation])
+            except Refused as refused:
+                raise internal_error_of(_patch_fault(operation)) from refused
         if after == before:
             return False
         if subresource == subresources.SCALE:
@@ -271,3 +272,14 @@ class _Mutation:
         if not subresource:
             self._item = self._defaulted(self._item)
         return True
+
+
+def _patch_fault(operation: Object) -> str:
+    """Why an operation cannot be applied, as the library of kube-apiserver says it (evanphx/json-patch)."""
+    kind, path = operation.get("op"), str(operation.get("path") or "")
+    if kind == "test":
+        return f"testing value {path} failed: test failed"
+    if kind == "remove":
+        key = path.rpartition("/")[2]
+        return f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+    return f'{kind} operation does not apply: doc is missing path: "{path}": missing value'

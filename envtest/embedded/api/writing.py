@@ -11,7 +11,7 @@ from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
@@ -24,7 +24,18 @@ Object = dict[str, Any]
 
 # A name of 63 characters, which fits into a label, has five random ones (apimachinery, names.generate).
 _NAME_BASE_CHARACTERS = 58
+_FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_KEPT_BY_STATUS = {
+    "deployments": ("labels",),
+    "pods": ("ownerReferences",),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    "customresourcedefinitions": _FREE_METADATA,
+}
+"""The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
+
 _KEPT_METADATA = (
+    "name",
+    "namespace",
     "uid",
     "creationTimestamp",
     "generation",
@@ -43,18 +54,29 @@ _GENERATION = frozenset(
 )
 _CONDITIONAL_UPDATE = frozenset(
     {
-        *("devicetaintrules", "leases", "poddisruptionbudgets", "customresourcedefinitions"),
+        *("leases", "poddisruptionbudgets", "devicetaintrules", "customresourcedefinitions"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate of Go)."""
+"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
+
+CREATED_BY_UPDATE = frozenset(
+    {
+        *("leases", "events", "limitranges", "services"),
+        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+    }
+)
+"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _SCHEME = "pkg/runtime/scheme.go:111"
 """Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
 
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -93,8 +115,9 @@ def read_body(
         warnings += problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
@@ -112,6 +135,55 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
     return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
+
+
+def read_patched(
+    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+) -> Object:
+    """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
+
+    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    """
+    if resource.custom is not None:
+        item, more = custom_objects.read(resource, item, is_patched=True)
+    else:
+        item, more = _decoded_patch(resource, item, shown)
+    problems = problems + more
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        text = f"strict decoding error: {', '.join(problems)}"
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
+    if mode == "Warn":
+        # Each attempt finds the same; one warning is enough.
+        warnings += [text for text in problems if text not in warnings]
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    check_name(request, metadata)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded_patch(resource: Resource, item: Object, shown: str) -> tuple[Object, list[str]]:
+    """A patched object of a built-in kind, and what strict decoding refuses of it; raises Refused (422)."""
+    decoder = Decoder()
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
+    try:
+        if found != (resource.api_version, resource.kind):
+            raise DecodingError(_other_kind(resource, *found, ""))
+        item = decoder.decode(item, kind_of(resource))
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    return {**item, "apiVersion": found[0], "kind": found[1]}, decoder.problems
+
+
+def check_name(request: Request, metadata: Object) -> None:
+    """Raises Refused (400) when an object that is to replace another has not its name."""
+    if not metadata.get("name"):
+        head = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise Refused(400, f"{head}: name must be provided")
+    if metadata["name"] != request.name:
+        head = f"the name of the object ({metadata['name']}) does not match"
+        raise Refused(400, f"{head} the name on the URL ({request.name})")
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -190,28 +262,28 @@ def prepare_update(
     request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
 ) -> Object:
     """``stored`` after the update: a write of the status changes the status alone, others all else."""
-    old, new = stored["metadata"], wanted["metadata"]
-    if new.get("name", request.name) != request.name:
-        text = (
-            f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
-        )
-        raise Refused(400, text)
-    if _needs_version(request, resource) and not new.get("resourceVersion"):
-        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
-        raise invalid(resource.group, resource.plural, request.name, errors)
+    old = stored["metadata"]
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
         # Nothing but the finalizers of a namespace is written through this subresource.
         finalizers = (wanted.get("spec") or {}).get("finalizers") or []
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        if not finalizers:
+            del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, stored, wanted)
+        item = _with_content(stored, wanted)
         if resource.custom is not None and not resource.custom.has_status:
             item |= {"status": wanted["status"]} if "status" in wanted else {}
+    metadata = item["metadata"]
+    # Owners that a client leaves out stay as they are.
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
     # Put in here, so that an update that changes nothing is equal to what is stored.
-    item["metadata"]["resourceVersion"] = old["resourceVersion"]
+    metadata["resourceVersion"] = old["resourceVersion"]
     if resource.built_in == "customresourcedefinitions" and not request.subresource:
         item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
@@ -239,38 +311,34 @@ def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
-    """The stored object with the wanted status."""
-    item = {**stored, "status": wanted.get("status"), "metadata": dict(stored["metadata"])}
-    if "managedFields" in wanted["metadata"]:
-        item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
+    """The stored object with the wanted status, and for most kinds with the wanted metadata."""
+    old = stored["metadata"]
+    item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    if resource.built_in == "deployments" and "annotations" in wanted["metadata"]:
-        # A Deployment alone lets annotations through here: its controller writes the revision with the
-        # status.
-        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
+    for name in _FREE_METADATA if resource.custom else _KEPT_BY_STATUS.get(resource.plural, ()):
+        item["metadata"].pop(name, None)
+        if name in old:
+            item["metadata"][name] = old[name]
     if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
 
-def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
+def _with_content(stored: Object, wanted: Object) -> Object:
     """The wanted object with the status and the identity of the stored one."""
     old = stored["metadata"]
     item = {key: value for key, value in wanted.items() if key != "status"}
     if "status" in stored:
         item["status"] = stored["status"]
-    metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
-    for name in (*_KEPT_METADATA, "namespace"):
-        if name in old:
-            metadata[name] = old[name]
-        else:
-            metadata.pop(name, None)
-    metadata.pop("selfLink", None)
-    for name in _KEPT_AT_DELETION:
-        if name in old:
-            metadata[name] = old[name]
+    item["metadata"] = _with_identity(wanted["metadata"], old)
     return item
+
+
+def _with_identity(metadata: Object, old: Object) -> Object:
+    """The wanted metadata, with what no client can change as it was."""
+    found = {key: value for key, value in metadata.items() if key not in (*_KEPT_METADATA, "selfLink")}
+    return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
@@ -293,6 +361,27 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
         raise invalid(group, resource.kind, item["metadata"].get("name") or "", errors)
 
 
+def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
+    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
+    details = details_of(resource.group, resource.plural, request.name)
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    if uid and uid != stored["metadata"]["uid"]:
+        key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+        found = f"UID in precondition: {uid}, UID in object meta: {stored['metadata']['uid']}"
+        more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
+        raise Refused(
+            409, f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}", details=details
+        )
+    if not (text.isdecimal() and text.isascii()):
+        raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) == 0 and _needs_version(request, resource):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
+    if int(text) and text != stored["metadata"]["resourceVersion"]:
+        raise Refused(409, f"{head}{_MODIFIED}", details=details)
+
+
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused (409) when the object is another one, or has changed since."""
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -303,8 +392,24 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
         raise Refused(409, head + text, details=details)
     if version and version != stored["metadata"]["resourceVersion"]:
-        text = "the object has been modified; please apply your changes to the latest version and try again"
-        raise Refused(409, head + text, details=details)
+        raise Refused(409, head + _MODIFIED, details=details)
+
+
+def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused (409) when the object to be deleted is another one, or has changed since."""
+    metadata = stored["metadata"]
+    texts = {
+        "UID": "The object might have been deleted and then recreated",
+        "ResourceVersion": "The object might have been modified",
+    }
+    for shown, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        asked = wanted.get(name)
+        if asked is not None and asked != metadata[name]:
+            kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+            text = f"the {shown} in the precondition ({asked}) does not match the {shown} in record "
+            head = f'Operation cannot be fulfilled on {kind} "{metadata["name"]}": {text}({metadata[name]}). '
+            details = details_of(resource.group, resource.kind, metadata["name"])
+            raise Refused(409, head + texts[shown], details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:

@@ -72,7 +72,7 @@ class Form:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
             return {**about, "metadata": metadata, "items": items}
-        return answer
+        return {**answer, "items": [_listed(item) for item in answer["items"]]}
 
     def table_of(self, items: list[Object], make_table: MakeTable, metadata: Object, include: str) -> Object:
         """The table with a row for each object."""
@@ -94,6 +94,11 @@ class Form:
             known = "must be 'Metadata', 'Object', 'None', or empty"
             fault = f'includeObject: Invalid value: "{include}": {known}'
             raise UnknownInclude(f"Unable to convert to Table as requested: {fault}")
+
+
+def _listed(item: Object) -> Object:
+    """An object as a list has it, which itself says of which kind all are."""
+    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
 def asked_form(accept: str) -> Form:

@@ -422,10 +422,15 @@ def test_an_answer_that_makes_no_sense_fails_the_write_unless_failures_are_ignor
             "webhook returned response.patchType but not response.patch",
         ),
         ({"allowed": True, "patch": "e30=", "patchType": "JSONPatch"}, "received undecodable patch"),
+        ({"allowed": True, "patch": "*", "patchType": "JSONPatch"}, "illegal base64 data at input byte 0"),
+        (
+            patch(add("/no/x", 1))({}),
+            'add operation does not apply: doc is missing path: "/no/x": missing value',
+        ),
     ],
 )
 def test_a_patch_that_makes_no_sense_fails_the_write(
-    server: EmbeddedApiServer, webhook: PlayedWebhook, answer: Object, why: str
+    server: EmbeddedApiServer, webhook: PlayedWebhook, answer: Any, why: str
 ) -> None:
     configure(server, MUTATING, webhook.hook("/odd", lambda _: answer))
 
