@@ -14,13 +14,12 @@ from envtest.embedded.access.object_rights import ObjectRights
 from envtest.embedded.access.reviews import Reviews
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.admission.webhooks import Webhooks
+from envtest.embedded.admission.policies import Policies
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.custom.definitions import Definitions
-from kubernetes_rules.cel.library_authorization import Check
-from kubernetes_rules.rbac import Access
 
 Object = dict[str, Any]
 
@@ -55,8 +54,10 @@ class EmbeddedApiServer(ServedApi):
         self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
-        webhooks = Webhooks(self.store, self.catalogue, self._may, resolve_service)
+        webhooks = Webhooks(self.store, self.catalogue, self.gate, resolve_service)
         self.verbs.admission.mutators.append(webhooks.mutate)
+        # In the order of kube-apiserver's admission plugins.
+        self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
         self.verbs.admission.validators.append(webhooks.validate)
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
@@ -64,12 +65,6 @@ class EmbeddedApiServer(ServedApi):
             self.create("/api/v1/namespaces", item)
         for role in bootstrap_objects() if rbac else ():
             self.create(f"{_RBAC}/{role['kind'].lower()}s", role)
-
-    def _may(self, check: Check) -> tuple[bool, str]:
-        """Whether a user of an expression may do something, and the reason."""
-        fields = {name: getattr(check, name) for name in Access.__dataclass_fields__}
-        user = User(check.user.get("username") or "", tuple(check.user.get("groups") or ()))
-        return self.gate.decide(user, Access(**fields))
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,60 +1,31 @@
-"""Defaults and errors of MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
+"""What kube-apiserver refuses of a MutatingWebhookConfiguration or a ValidatingWebhookConfiguration.
 
-Go: k8s.io/kubernetes, pkg/apis/admissionregistration (v1/defaults.go, validation/validation.go), and
-k8s.io/apiserver, pkg/util/webhook/validation.go.
+Go: k8s.io/kubernetes, pkg/apis/admissionregistration/validation, and k8s.io/apiserver,
+pkg/util/webhook/validation.go.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubernetes_rules.admission.expressions import Scope
-from kubernetes_rules.cel.types import BOOL
+from kubernetes_rules.admission.objects import condition_errors, rule_errors
 from kubernetes_rules.validation import field
 from kubernetes_rules.validation.field import FieldError, invalid, not_supported, required
 from kubernetes_rules.validation.metadata import label_selector_errors
-from kubernetes_rules.validation.names import dns_subdomain, label_key
+from kubernetes_rules.validation.names import dns_label_1035, dns_subdomain
 
 Object = dict[str, Any]
-REVIEW_VERSIONS = ("v1", "v1beta1")
-"""The versions of AdmissionReview that an API server sends."""
+_REVIEW_VERSIONS = ("v1", "v1beta1")
 
 _POLICIES = ("Fail", "Ignore")
 _MATCH_POLICIES = ("Equivalent", "Exact")
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = (*_NO_SIDE_EFFECTS, "Some", "Unknown")
 _REINVOCATIONS = ("IfNeeded", "Never")
-_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-_SCOPES = ("*", "Cluster", "Namespaced")
-_MOST_CONDITIONS = 64
 _MOST_TIMEOUT_SECONDS = 30
 _FORM = "; desired format: https://host[/path]"
-_VERSION = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_VERSION_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
-    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-
-
-def default_webhooks(item: Object, _old: object) -> None:
-    """Fill in the defaults of a webhook configuration, in place."""
-    for hook in item.get("webhooks") or ():
-        hook.setdefault("failurePolicy", "Fail")
-        hook.setdefault("matchPolicy", "Equivalent")
-        hook.setdefault("namespaceSelector", {})
-        hook.setdefault("objectSelector", {})
-        hook.setdefault("timeoutSeconds", 10)
-        if item.get("kind") == "MutatingWebhookConfiguration":
-            hook.setdefault("reinvocationPolicy", "Never")
-        for rule in hook.get("rules") or ():
-            rule.setdefault("scope", "*")
-        service = (hook.get("clientConfig") or {}).get("service")
-        if service is not None:
-            service.setdefault("port", 443)
 
 
 def webhook_errors(item: Object, old: Object | None) -> list[FieldError]:
@@ -78,7 +49,7 @@ def webhook_errors(item: Object, old: Object | None) -> list[FieldError]:
         errors += _hook_errors(hook, path, effects)
         if checks_conditions:
             listed = hook.get("matchConditions") or []
-            errors += _match_condition_errors(listed, f"{path}.matchConditions")
+            errors += condition_errors(listed, f"{path}.matchConditions", has_params=False)
         errors += _version_errors(hook, f"{path}.admissionReviewVersions", checks_known=checks_versions)
         if unique and name in seen:
             errors.append(field.duplicate(f"{path}.name", name))
@@ -88,13 +59,13 @@ def webhook_errors(item: Object, old: Object | None) -> list[FieldError]:
 
 def _has_known_version(hook: Object) -> bool:
     versions = hook.get("admissionReviewVersions") or ()
-    return not versions or any(version in REVIEW_VERSIONS for version in versions)
+    return not versions or any(version in _REVIEW_VERSIONS for version in versions)
 
 
 def _hook_errors(hook: Object, path: str, effects: tuple[str, ...]) -> list[FieldError]:
     errors = _name_errors(hook.get("name") or "", f"{path}.name")
     for index, rule in enumerate(hook.get("rules") or ()):
-        errors += _rule_errors(rule, f"{path}.rules[{index}]")
+        errors += rule_errors(rule, f"{path}.rules[{index}]")
     errors += _choice_errors(hook, "failurePolicy", path, _POLICIES)
     errors += _choice_errors(hook, "matchPolicy", path, _MATCH_POLICIES)
     if hook.get("sideEffects") is None:
@@ -126,66 +97,6 @@ def _name_errors(name: str, path: str) -> list[FieldError]:
         text = "should be a domain with at least three segments separated by dots"
         return [invalid(path, name, text)]
     return []
-
-
-def _rule_errors(rule: Object, path: str) -> list[FieldError]:
-    operations = rule.get("operations") or []
-    errors = [] if operations else [required(f"{path}.operations")]
-    if len(operations) > 1 and "*" in operations:
-        text = "if '*' is present, must not specify other operations"
-        errors.append(invalid(f"{path}.operations", operations, text))
-    for index, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            errors.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
-    for name, words in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
-        values = rule.get(name) or []
-        if not values:
-            errors.append(required(f"{path}.{name}"))
-        if len(values) > 1 and "*" in values:
-            text = f"if '*' is present, must not specify other {words}"
-            errors.append(invalid(f"{path}.{name}", values, text))
-    for index, version in enumerate(rule.get("apiVersions") or ()):
-        if not version:
-            errors.append(required(f"{path}.apiVersions[{index}]"))
-    errors += _resource_errors(rule.get("resources") or [], f"{path}.resources")
-    scope = rule.get("scope")
-    return (
-        errors
-        if scope is None or scope in _SCOPES
-        else [
-            *errors,
-            not_supported(f"{path}.scope", scope, _SCOPES),
-        ]
-    )
-
-
-def _resource_errors(resources: list[str], path: str) -> list[FieldError]:
-    errors = [] if resources else [required(path)]
-    # Resources with x/*, and subresources with */x.
-    wide, everywhere = set(), set()
-    has_plain = False
-    for index, text in enumerate(resources):
-        place = f"{path}[{index}]"
-        if not text:
-            errors.append(required(place))
-            continue
-        resource, slash, subresource = text.partition("/")
-        if not slash:
-            # The last one counts, as in Kubernetes.
-            has_plain = text != "*"
-            continue
-        if resource in wide:
-            errors.append(invalid(place, text, f"if '{resource}/*' is present, must not specify {text}"))
-        if subresource in everywhere:
-            errors.append(invalid(place, text, f"if '*/{subresource}' is present, must not specify {text}"))
-        wide |= {resource} if subresource == "*" else set()
-        everywhere |= {subresource} if resource == "*" else set()
-    if len(resources) > 1 and "*/*" in resources:
-        errors.append(invalid(path, resources, "if '*/*' is present, must not specify other resources"))
-    if "*" in resources and has_plain:
-        text = "if '*' is present, must not specify other resources without subresources"
-        errors.append(invalid(path, resources, text))
-    return errors
 
 
 def _client_errors(config: Object, path: str) -> list[FieldError]:
@@ -247,36 +158,14 @@ _SWAPPED = (("namespace", "name"), ("name", "namespace"))
 def _version_errors(hook: Object, path: str, *, checks_known: bool) -> list[FieldError]:
     versions: list[str] = hook.get("admissionReviewVersions") or []
     if not versions:
-        return [required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")]
+        return [required(path, f"must specify one of {', '.join(_REVIEW_VERSIONS)}")]
     errors: list[FieldError] = []
     for index, version in enumerate(versions):
         if version in versions[:index]:
             errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
-        elif not _VERSION.fullmatch(version):
-            errors.append(invalid(f"{path}[{index}]", version, _VERSION_RULE))
+            continue
+        errors += field.all_invalid(f"{path}[{index}]", version, dns_label_1035(version))
     if checks_known and not _has_known_version(hook):
-        text = f"must include at least one of {', '.join(REVIEW_VERSIONS)}"
+        text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
         errors.append(invalid(path, versions, text))
-    return errors
-
-
-def _match_condition_errors(conditions: list[Object], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if len(conditions) > _MOST_CONDITIONS:
-        errors.append(field.too_many(path, len(conditions), _MOST_CONDITIONS))
-    scope, seen = Scope(has_params=False, composes=False, new=True), set()
-    for index, one in enumerate(conditions):
-        place, name = f"{path}[{index}]", one.get("name") or ""
-        expression = (one.get("expression") or "").strip()
-        fault = scope.compile(expression, (BOOL,)).error if expression else ""
-        if not expression:
-            errors.append(required(f"{place}.expression"))
-        elif fault:
-            errors.append(invalid(f"{place}.expression", expression, fault))
-        errors += (
-            field.all_invalid(f"{place}.name", name, label_key(name)) if name else [required(f"{place}.name")]
-        )
-        if name in seen:
-            errors.append(field.duplicate(f"{place}.name", name))
-        seen |= {name} if name else set()
     return errors

@@ -1,1 +1,1 @@
-"""Admission that users configure: webhooks and policies."""
+"""Admission that takes effect through objects: policies, and webhooks."""

@@ -20,7 +20,10 @@ from kubernetes_rules.admission.writes import Write
 Object = dict[str, Any]
 
 _GROUP = "admission.k8s.io"
-_API_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+REVIEW_VERSIONS = ("v1", "v1beta1")
+"""The versions of AdmissionReview that an API server sends."""
+
+_API_VERSIONS = tuple(f"{_GROUP}/{version}" for version in REVIEW_VERSIONS)
 _KIND = "AdmissionReview"
 _BAD_REQUEST = 400
 _JSON_PATCH = "JSONPatch"

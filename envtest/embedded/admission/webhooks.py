@@ -11,11 +11,19 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.access.gate import Gate
 from envtest.embedded.admission.calls import CallFailed, ResolveService, WebhookCalls
-from envtest.embedded.admission.reviews import Misunderstood, Verdict, refused_by, review_of, verdict_of
-from envtest.embedded.admission.writes import form_of, kind_of, write_of
+from envtest.embedded.admission.reviews import (
+    REVIEW_VERSIONS,
+    Misunderstood,
+    Verdict,
+    refused_by,
+    review_of,
+    verdict_of,
+)
+from envtest.embedded.admission.writes import form_of, kind_of, may, write_of
 from envtest.embedded.api import subresources
 from envtest.embedded.api.admission import NAMESPACES, Attributes
 from envtest.embedded.api.defaults import defaulted
@@ -25,11 +33,10 @@ from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.statuses import Refused, details_of, internal_error_of
 from envtest.embedded.api.store import Store
 from envtest.embedded.shown import events
-from kubernetes_rules.admission.conditions import ConditionsFailed, compile_conditions, conditions_match
-from kubernetes_rules.admission.expressions import Compiled, Inputs, Scope
-from kubernetes_rules.admission.webhook_configurations import REVIEW_VERSIONS
 from kubernetes_rules.admission.writes import NamespaceMissing, Write, rules_match, selectors_match
-from kubernetes_rules.cel.library_authorization import Authorize
+
+if TYPE_CHECKING:
+    from kubernetes_rules.admission.expressions import Compiled
 
 Object = dict[str, Any]
 
@@ -63,20 +70,19 @@ class _CallError(Exception):
 class Webhooks:
     """A mutator and a validator of a server. Thread-safe.
 
-    ``authorize`` says what users may do, which conditions can ask. ``resolve_service`` says where the
-    Services of webhooks are; without it none can be reached.
+    ``resolve_service`` says where the Services of webhooks are; without it none can be reached.
     """
 
     def __init__(
         self,
         store: Store,
         catalogue: Catalogue,
-        authorize: Authorize,
+        gate: Gate,
         resolve_service: ResolveService | None = None,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._authorize = authorize
+        self._authorize = may(gate)
         self._calls = WebhookCalls(store, resolve_service)
         self._hooks: dict[str, tuple[int, tuple[Hook, ...]]] = {}
 
@@ -134,6 +140,10 @@ class Webhooks:
     def _conditions_match(self, hook: Hook, called: Resource, attributes: Attributes) -> bool:
         if not hook.conditions:
             return True
+        # The whole of CEL, which a cluster without conditions does not load.
+        from kubernetes_rules.admission.conditions import ConditionsFailed, conditions_match
+        from kubernetes_rules.admission.expressions import Inputs
+
         resource = attributes.resource
         write = write_of(attributes, self._catalogue, called)
         kind = kind_of(called, write.subresource)
@@ -191,13 +201,12 @@ class Webhooks:
             return ()
         known = self._hooks.get(plural)
         if known is None or known[0] != version:
-            scope = Scope(has_params=False, composes=False)
             hooks = tuple(
                 Hook(
                     (item["metadata"]["name"], index),
                     plural == _MUTATING,
                     spec,
-                    compile_conditions(spec.get("matchConditions") or (), scope),
+                    _compiled(spec.get("matchConditions") or ()),
                 )
                 for _, item in self._store.items(collection)
                 for index, spec in enumerate(item.get("webhooks") or ())
@@ -272,6 +281,15 @@ class _Mutation:
         if not subresource:
             self._item = self._defaulted(self._item)
         return True
+
+
+def _compiled(conditions: Sequence[Object]) -> Sequence[Compiled]:
+    if not conditions:
+        return ()
+    from kubernetes_rules.admission.conditions import compile_conditions
+    from kubernetes_rules.admission.expressions import Scope
+
+    return compile_conditions(conditions, Scope(has_params=False, composes=False))
 
 
 def _patch_fault(operation: Object) -> str:

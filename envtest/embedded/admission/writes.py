@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.access.gate import Gate
 from envtest.embedded.api.admission import NAMESPACES, Attributes
 from envtest.embedded.api.reading import shown
 from envtest.embedded.api.requests import User
 from envtest.embedded.api.resources import Catalogue, Resource
 from kubernetes_rules.admission.writes import Write
+from kubernetes_rules.rbac import Access
+
+if TYPE_CHECKING:
+    from kubernetes_rules.cel.library_authorization import Authorize, Check
 
 Object = dict[str, Any]
 
@@ -26,7 +31,6 @@ def write_of(attributes: Attributes, catalogue: Catalogue, called: Resource | No
         None if one is None else form_of(attributes, called or resource, one)
         for one in (attributes.item, attributes.old)
     )
-    others = (one for one in catalogue.resources if one.collection == resource.collection)
     return Write(
         group=resource.group,
         version=resource.version,
@@ -42,8 +46,19 @@ def write_of(attributes: Attributes, catalogue: Catalogue, called: Resource | No
         options=_options_of(attributes),
         is_dry=attributes.is_dry,
         is_custom=resource.custom is not None,
-        others=tuple((one.group, one.version) for one in others if one != resource),
+        others=_others(resource, catalogue),
     )
+
+
+def may(gate: Gate) -> Authorize:
+    """Says whether the user of an expression may do something, and the reason."""
+
+    def decide(check: Check) -> tuple[bool, str]:
+        user = User(check.user["username"], tuple(check.user.get("groups") or ()))
+        place = (check.group, check.resource, check.subresource, check.namespace, check.name, check.path)
+        return gate.decide(user, Access(check.verb, *place))
+
+    return decide
 
 
 def form_of(attributes: Attributes, called: Resource, item: Object) -> Object:
@@ -75,6 +90,14 @@ def _user_info(user: User) -> Object:
     fields = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     extra = {key: list(values) for key, values in user.extra}
     return {key: value for key, value in (*fields.items(), ("extra", extra)) if value}
+
+
+def _others(resource: Resource, catalogue: Catalogue) -> tuple[tuple[str, str], ...]:
+    """The other groups and versions under which the same objects are served."""
+    if resource.custom is None and resource.plural != "events":
+        return ()
+    equals = (one for one in catalogue.resources if one.collection == resource.collection)
+    return tuple((one.group, one.version) for one in equals if one != resource)
 
 
 def _options_of(attributes: Attributes) -> Object:

@@ -182,7 +182,12 @@ RESOURCES: tuple[Resource, ...] = (
         "admissionregistration.k8s.io",
         ("MutatingWebhookConfiguration", ""),
         ("ValidatingWebhookConfiguration", ""),
-        ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
     ),
     Resource(
         "admissionregistration.k8s.io",
@@ -190,7 +195,6 @@ RESOURCES: tuple[Resource, ...] = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
         subresources=(_status("ValidatingAdmissionPolicy"),),
-        without_effect="no policy is evaluated",
     ),
     Resource(
         "apiextensions.k8s.io",

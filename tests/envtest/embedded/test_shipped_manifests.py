@@ -56,8 +56,7 @@ def manifests() -> dict[str, list[Object]]:
 
 
 IDLE = {
-    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
-    *("ValidatingAdmissionPolicyBinding", "DaemonSet"),
+    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"),
     *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 

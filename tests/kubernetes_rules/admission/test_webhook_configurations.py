@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.admission.webhook_configurations import default_webhooks, webhook_errors
+from kubernetes_rules.admission.webhook_configurations import webhook_errors
+from kubernetes_rules.kind_defaults import fill_in_defaults
 
 Object = dict[str, Any]
 RULE: Object = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -143,7 +144,7 @@ def test_the_defaults_are_filled_in() -> None:
     item = configuration(hook(clientConfig={"service": service}), kind="MutatingWebhookConfiguration")
     item["webhooks"][0]["rules"] = [dict(RULE)]
 
-    default_webhooks(item, None)
+    fill_in_defaults(item, None)
 
     [found] = item["webhooks"]
     policies = [found[name] for name in ("failurePolicy", "matchPolicy", "reinvocationPolicy")]
