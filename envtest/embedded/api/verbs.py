@@ -402,13 +402,15 @@ class Verbs:
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return stored
-        writing.check_update(request, resource, item, stored)
-        if resource.custom is not None and not request.subresource:
-            custom_objects.warn_of_finalizers(item, stored, warnings)
-        admission.admit_admin_access(self._store, item, stored)
+        changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
+        if changes:
+            writing.check_update(request, resource, item, stored)
+            if resource.custom is not None and not request.subresource:
+                custom_objects.warn_of_finalizers(item, stored, warnings)
+            admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
+        if not changes:
+            return stored
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
