@@ -11,24 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.access.gate import Gate
+from envtest.embedded.admission.writes import may, write_of
 from envtest.embedded.api.admission import NAMESPACES, Attributes
 from envtest.embedded.api.custom_objects import in_version
-from envtest.embedded.api.requests import User
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
-from kubernetes_rules.admission.writes import Write
-from kubernetes_rules.rbac import Access
 
 if TYPE_CHECKING:
     from kubernetes_rules.admission.policies import CompiledPolicy, Surroundings
-    from kubernetes_rules.cel.library_authorization import Check
 
 Object = dict[str, Any]
 
 _GROUP = "admissionregistration.k8s.io"
 _POLICIES, _BINDINGS = (_GROUP, "validatingadmissionpolicies"), (_GROUP, "validatingadmissionpolicybindings")
-_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ class Policies:
     def _surroundings(self) -> Surroundings:
         from kubernetes_rules.admission.policies import Surroundings
 
-        return Surroundings(self._namespace_of, self._params_of, self._authorize)
+        return Surroundings(self._namespace_of, self._params_of, may(self._gate))
 
     def _namespace_of(self, name: str) -> Object | None:
         return self._store.get(NAMESPACES, ("", name))
@@ -104,57 +100,8 @@ class Policies:
         items = self._store.items(resource.collection)
         return resource.namespaced, [in_version(resource, item) for _, item in items]
 
-    def _authorize(self, check: Check) -> tuple[bool, str]:
-        user = User(check.user["username"], tuple(check.user.get("groups") or ()))
-        place = (check.group, check.resource, check.subresource, check.namespace, check.name)
-        return self._gate.decide(user, Access(check.verb, *place, path=check.path))
-
 
 def _compiled(policy: Object, before: tuple[Object, CompiledPolicy] | None) -> CompiledPolicy:
     from kubernetes_rules.admission.policies import compile_policy
 
     return before[1] if before is not None and before[0] is policy else compile_policy(policy)
-
-
-def write_of(attributes: Attributes, catalogue: Catalogue) -> Write:
-    """A write as policies and match rules see it."""
-    request, resource = attributes.request, attributes.resource
-    kind = resource.kind_of(request.subresource)
-    is_namespace = resource.collection == NAMESPACES
-    user = request.user
-    options = {key: value for key, value in attributes.options.items() if key not in ("kind", "apiVersion")}
-    if attributes.operation != "DELETE":
-        names = ("fieldManager", "fieldValidation")
-        options |= {name: request.query[name] for name in names if request.query.get(name)}
-    if attributes.is_dry:
-        options["dryRun"] = ["All"]
-    return Write(
-        resource.group,
-        resource.version,
-        kind,
-        resource.plural,
-        request.subresource,
-        request.name if is_namespace else request.namespace,
-        attributes.name,
-        attributes.operation,
-        attributes.item,
-        attributes.old,
-        {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": _extra(user)},
-        {"kind": _OPTIONS[attributes.operation], "apiVersion": "meta.k8s.io/v1", **options},
-        attributes.is_dry,
-        resource.custom is not None,
-        _equivalents(resource, catalogue),
-    )
-
-
-def _extra(user: User) -> dict[str, list[str]]:
-    return {key: list(values) for key, values in user.extra}
-
-
-def _equivalents(resource: Resource, catalogue: Catalogue) -> tuple[tuple[str, str], ...]:
-    """The other groups and versions under which the same objects are served."""
-    if resource.custom is None and resource.stored_group is None and resource.plural != "events":
-        return ()
-    return tuple(
-        (one.group, one.version) for one in catalogue.resources if one.collection == resource.collection
-    )
