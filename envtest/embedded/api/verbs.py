@@ -404,9 +404,7 @@ class Verbs:
             admission.keep_priority(item, stored)
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return stored
-        writing.check_update(request, resource, item, stored)
-        if resource.custom is not None and not request.subresource:
-            custom_objects.warn_of_finalizers(item, stored, warnings)
+        writing.check_update(request, resource, item, stored, warnings)
         admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not is_apply:

@@ -52,7 +52,8 @@ def custom_type(schema: Schema) -> FieldType:
     """The type of a custom kind's objects."""
     found = _type(schema)
     # Whatever the schema says of these fields, the server knows them itself.
-    return replace(found, shape="struct", members={**found.members, **_object_members()})
+    rest = DEDUCED if found is DEDUCED else found.of
+    return replace(found, shape="struct", of=rest, members={**found.members, **_object_members()})
 
 
 def _object_members() -> dict[str, FieldType]:
