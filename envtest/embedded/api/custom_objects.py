@@ -78,7 +78,7 @@ def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
 
 def decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
     """As ``read``, but whatever the kind of the object is; raises DecodingError."""
-    decoder = Decoder(completes=False)
+    decoder = Decoder()
     body, repeated = without_repeated(body)
     metadata = _metadata(decoder, body)
     try:
