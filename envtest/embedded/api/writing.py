@@ -358,9 +358,7 @@ def check_update(
     """Check an update; raises Refused (422), and adds to ``warnings`` what is unwise."""
     errors: list[FieldError] = []
     if resource.custom is not None:
-        errors = custom_objects.update_errors(resource, request.subresource, item, stored)
-        if not errors and not request.subresource:
-            custom_objects.warn_of_finalizers(item, stored, warnings)
+        errors = custom_objects.update_errors(resource, request.subresource, item, stored, warnings)
     elif resource.collection == DEFINITIONS and not request.subresource:
         errors = definition_faults(item, stored)
         warnings += definition_warnings(item, stored)
