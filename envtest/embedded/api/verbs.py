@@ -205,7 +205,7 @@ class Verbs:
             if last is not None:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
-            details = details_of(resource.collection[0], resource.plural, request.name)
+            details = details_of(resource.group, resource.plural, request.name)
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
         return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
@@ -402,11 +402,13 @@ class Verbs:
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return stored
-        writing.check_update(request, resource, item, stored, warnings)
-        admission.admit_admin_access(self._store, item, stored)
+        changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
+        if changes:
+            writing.check_update(request, resource, item, stored, warnings)
+            admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
+        if not changes:
+            return stored
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)

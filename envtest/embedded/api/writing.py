@@ -52,7 +52,7 @@ _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
-        *("priorityclasses", "networkpolicies", "statefulsets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -310,11 +310,11 @@ def _needs_version(request: Request, resource: Resource) -> bool:
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
+    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
     if resource.custom is not None:
         # All but the metadata counts.
         return {**item, "metadata": None} != {**stored, "metadata": None}
-    if item.get("spec") != stored.get("spec"):
+    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.built_in == "deployments" and annotations[0] != annotations[1]
