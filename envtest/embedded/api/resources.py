@@ -125,7 +125,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("quota",),
         subresources=(_status("ResourceQuota"),),
     ),
-    Resource("", "secrets", "Secret", without_effect="no container gets to see it"),
+    Resource("", "secrets", "Secret"),
     Resource(
         "",
         "services",
