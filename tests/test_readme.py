@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click import Context
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec

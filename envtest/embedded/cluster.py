@@ -19,13 +19,14 @@ from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.control import (
     claim_controller,
     disruption_controller,
     kinds,
     namespace_controller,
     node_lifecycle,
+    role_aggregation,
     scheduler,
     taint_eviction,
 )
@@ -36,10 +37,12 @@ from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, 
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.server import EmbeddedApiServer
 
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
+_TOKEN_SECONDS = 24 * 3600
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CONDITIONS = (
@@ -57,21 +60,23 @@ class EmbeddedCluster:
     ``nodes``. ``times`` are the kubelets' intervals, by default those of the real one.
     """
 
-    has_rights = False
-
     def __init__(
         self,
         node_count: int = 1,
         times: KubeletTimes | None = None,
         folder: Path | None = None,
         start: StartProcess = start_process,
+        *,
+        rbac: bool = False,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers.
+        starts the processes of drivers. With ``rbac`` a client may do what roles allow.
         """
         self.kubernetes = KUBERNETES
+        self.has_rights = rbac
+        self.runs_programs = False
         self._times = times
         # What is started is stopped in the opposite order, here too where a later part cannot start.
         with ExitStack() as cleanup:
@@ -82,9 +87,9 @@ class EmbeddedCluster:
             self.nodes = tuple(self._layout.node(index) for index in range(node_count))
             for node in self.nodes:
                 _make_node_folders(node)
-            self.api_server = cleanup.enter_context(EmbeddedApiServer())
+            self.api_server = cleanup.enter_context(EmbeddedApiServer(rbac=rbac))
             self.server = self.api_server.url
-            self.api = ApiClient(self.server, None, "embedded")
+            self.api = ApiClient(self.server, None, self.api_server.gate.add_user(ADMIN))
             objects = Objects(self.api_server)
             for node in self.nodes:
                 objects.create(kinds.NODES, "", _node_object(node.name))
@@ -132,9 +137,20 @@ class EmbeddedCluster:
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
     def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
-        """A kubeconfig for a service account's pod; here everybody may do everything."""
-        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
-        return self.api_server.write_kubeconfig(self._layout.kubeconfig(name))
+        """A kubeconfig that shows a token as a pod of a service account has it on a node.
+
+        Without RBAC an account that is not there is the administrator. Raises ClusterError.
+        """
+        objects = Objects(self.api_server)
+        account = objects.find(kinds.SERVICE_ACCOUNTS, DRIVER_NAMESPACE, service_account)
+        home = objects.find(kinds.NODES, "", node)
+        path = self._layout.kubeconfig(f"{DRIVER_NAMESPACE}.{service_account}.{node}")
+        if account is None or home is None:
+            raise ClusterError(
+                f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
+            )
+        token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
+        return self.api_server.write_kubeconfig_of_token(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What CDI put into a running container."""
@@ -187,6 +203,7 @@ class EmbeddedCluster:
             claim_controller.EmbeddedClaimController(self.api_server),
             node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
+            role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
             scheduler.EmbeddedScheduler(self.api_server),

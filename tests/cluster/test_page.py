@@ -9,7 +9,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_template, start
 from tests.flow.page_scene import served_page

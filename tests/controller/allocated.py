@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 POOL = "node-a/gpu.nvidia.com"
 

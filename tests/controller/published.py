@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.publish.slice_diff import Create, Update
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GROUP = "resource.k8s.io"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driver.devices.gpu_policy import GpuPolicy
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 OLD = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 """A dynamic partition that a balanced layout does not have: in place of it there is a larger one."""

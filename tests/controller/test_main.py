@@ -21,7 +21,7 @@ from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 GROUP = "resource.k8s.io"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

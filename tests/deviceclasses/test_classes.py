@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
 from kubernetes_rules.cel.selector import SelectorDevice
 from tests.deviceclasses.published_nodes import (

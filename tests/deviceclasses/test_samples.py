@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources, class_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl.node.planned import PlannedNode
 from kubernetes_rules.allocator.requests import MOST_DEVICES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.deviceclasses.published_nodes import devices, plan
 from tests.deviceclasses.sample_claims import results
 from tests.deviceclasses.shipped_classes import ROOT, objects

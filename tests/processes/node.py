@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
 from driver.process.sockets import registration_socket, service_socket_name
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name

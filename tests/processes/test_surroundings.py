@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.demo.brisk import BRISK
 from tests import needs
 from tests.eventually import eventually

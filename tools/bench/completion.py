@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tools.bench.table import Row, Spread, exit_status, lines
 
 ROUNDS = 20

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from envtest.client.api import ApiClient
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.node.planned import plan_node
 from tools.bench.process_use import cpu_seconds, resident_mib
 from tools.bench.table import Row, Spread, finish

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from envtest.embedded.api.resources import RESOURCES, Resource, groups
+from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
 Object = dict[str, Any]
@@ -30,12 +30,15 @@ _VERSION: Object = {
 
 _SCALARS: dict[str, Object] = {
     "string": {"type": "string"},
-    "integer": {"type": "integer"},
+    "bytes": {"type": "string", "format": "byte"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
     "number": {"type": "number"},
     "boolean": {"type": "boolean"},
     # A quantity may be written as a text or as a number.
     "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "time": {"type": "string", "format": "date-time"},
+    "microTime": {"type": "string", "format": "date-time"},
     "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
     "any": {"type": "object"},
 }
@@ -54,27 +57,28 @@ def version(minor: str) -> Object:
     return {**_VERSION, "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
 
 
-def discovery_document(path: str, *, aggregated: bool, address: str) -> Object | None:
+def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, address: str) -> Object | None:
     """The document at ``path`` (``/api``, ``/apis``, ``/apis/GROUP``, ``/apis/GROUP/v1``); None elsewhere.
 
     ``aggregated`` is whether the client takes all groups in one. ``address`` is the server's ``host:port``.
     """
+    groups = catalogue.groups()
     match path.strip("/").split("/"):
         case ["api"] if aggregated:
-            return _aggregated([""])
+            return _aggregated(catalogue, [""])
         case ["api"]:
             addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
         case ["apis"] if aggregated:
-            return _aggregated(groups())
+            return _aggregated(catalogue, groups)
         case ["apis"]:
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups()]}
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]}
         case ["api", "v1"]:
-            return _resource_list("")
-        case ["apis", name] if name in groups():
+            return _resource_list(catalogue, "")
+        case ["apis", name] if name in groups:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
-        case ["apis", name, "v1"] if name in groups():
-            return _resource_list(name)
+        case ["apis", name, "v1"] if name in groups:
+            return _resource_list(catalogue, name)
     return None
 
 
@@ -83,9 +87,9 @@ def _group(name: str) -> Object:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resource_list(group: str) -> Object:
+def _resource_list(catalogue: Catalogue, group: str) -> Object:
     entries: list[Object] = []
-    for resource in _of_group(group):
+    for resource in _of_group(catalogue, group):
         entry: Object = {
             "name": resource.plural,
             "singularName": resource.singular,
@@ -116,14 +120,14 @@ def _resource_list(group: str) -> Object:
     }
 
 
-def _aggregated(names: list[str]) -> Object:
+def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
     items = [
         {
             "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
             "versions": [
                 {
                     "version": "v1",
-                    "resources": [_entry(one) for one in _of_group(name)],
+                    "resources": [_entry(one) for one in _of_group(catalogue, name)],
                     "freshness": "Current",
                 }
             ],
@@ -175,8 +179,8 @@ def _kind(group: str, kind: str) -> Object:
     return {"group": group, "version": "v1", "kind": kind}
 
 
-def _of_group(group: str) -> list[Resource]:
-    return [resource for resource in RESOURCES if resource.group == group]
+def _of_group(catalogue: Catalogue, group: str) -> tuple[Resource, ...]:
+    return tuple(resource for resource in catalogue.resources if resource.group == group)
 
 
 def no_custom_kinds() -> Object:
@@ -184,29 +188,32 @@ def no_custom_kinds() -> Object:
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": []}
 
 
-def openapi_v3_index() -> Object:
+def openapi_v3_index(catalogue: Catalogue) -> Object:
     """Where the document of each group and version is."""
-    paths = ["api/v1", *(f"apis/{name}/v1" for name in groups())]
+    paths = ["api/v1", *(f"apis/{name}/v1" for name in catalogue.groups())]
     # Clients may keep a document for as long as its hash is the same.
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=embedded"} for path in paths}}
 
 
-@cache
-def openapi_v3(path: str) -> Object | None:
+def openapi_v3(catalogue: Catalogue, path: str) -> Object | None:
     """The document of ``api/v1`` or ``apis/GROUP/v1``, None where there is none."""
     match path.strip("/").split("/"):
         case ["api", "v1"]:
             group = ""
-        case ["apis", group, "v1"] if group in groups():
+        case ["apis", group, "v1"] if group in catalogue.groups():
             pass
         case _:
             return None
+    return _openapi_v3(_of_group(catalogue, group))
+
+
+@cache
+def _openapi_v3(resources: tuple[Resource, ...]) -> Object:
     schemas: dict[str, Object] = {}
     paths: dict[str, Object] = {}
-    for resource in RESOURCES:
-        if resource.group == group:
-            paths |= _paths(resource)
-            _add_kind(resource, schemas)
+    for resource in resources:
+        paths |= _paths(resource)
+        _add_kind(resource, schemas)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.37.1"},

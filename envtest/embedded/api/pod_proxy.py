@@ -15,7 +15,6 @@ from envtest.embedded.api.reading import not_found
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.wire import answer_bytes
 
 Object = dict[str, Any]
@@ -26,7 +25,7 @@ _TIMEOUT_SECONDS = 30.0
 
 def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request) -> bool:
     """Ask the pod and pass its answer on; always returns True: the connection goes on. Raises Refused."""
-    resource = resource_of(request)
+    resource = api.verbs.resource_of(request)
     # The port is part of the name in the path: pods/NAME:PORT/proxy.
     name, port = pod_and_port(request.name)
     pod = api.store.get(resource.collection, (request.namespace, name))

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.embedded.api.resources import RESOURCES, Resource
+from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
 from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
@@ -31,8 +31,9 @@ _PLAIN_COUNTS = frozenset({"pods", "configmaps", "resourcequotas"})
 class Quotas:
     """The quotas of all namespaces. To be called while the store is held."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
+        self._catalogue = catalogue
 
     def admit(self, resource: Resource, item: Object) -> None:
         """Raises Refused (403) when the new object would exceed a quota of its namespace."""
@@ -75,9 +76,10 @@ class Quotas:
         # Counted anew each time: kube-apiserver reads the status instead, which a controller corrects.
         total: dict[str, int] = defaultdict(int)
         namespace = quota["metadata"]["namespace"]
-        for resource in RESOURCES:
-            # Events have a second group for one collection, and count once.
-            if resource.namespaced and resource.collection[0] == resource.group:
+        # Events have a second group for one collection, and resources several versions: each counts once.
+        counted = {one.collection: one for one in reversed(self._catalogue.resources) if one.namespaced}
+        for resource in counted.values():
+            if resource.stored_group is None:
                 for item in self._store.in_namespace(resource.collection, namespace):
                     if not quota_counts(quota, resource.plural, item):
                         continue

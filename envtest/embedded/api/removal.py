@@ -11,7 +11,7 @@ from typing import Any
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.resources import resource_of_kind
+from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules import disruption_budgets as budget_rules
@@ -35,8 +35,9 @@ _CONDITION = {
 class Removal:
     """Deletes from one store. To be called while the store is held."""
 
-    def __init__(self, store: Store, quotas: Quotas) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, quotas: Quotas) -> None:
         self._store = store
+        self._catalogue = catalogue
         self._quotas = quotas
 
     def delete(self, collection: Collection, key: Key, options: Object) -> Object:
@@ -77,7 +78,7 @@ class Removal:
 
     def _may_exist(self, reference: Object, namespace: str) -> bool:
         """Whether the owner exists, or is of a kind that is not served: nobody can look that one up."""
-        resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
         if resource is None:
             return True
         owner_key = (namespace if resource.namespaced else "", reference.get("name", ""))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 VERSION = "v1"
-"""The version that all resources are served in."""
+"""The version that all built-in resources are served in."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
-_KINDS_OF_OTHERS = {"Eviction": ("policy", "v1"), "Scale": ("autoscaling", "v1")}
+_KINDS_OF_OTHERS = {
+    "Eviction": ("policy", "v1"),
+    "Scale": ("autoscaling", "v1"),
+    "TokenRequest": ("authentication.k8s.io", "v1"),
+}
 """The kinds of subresources that are of another group than their resource."""
 
 
@@ -31,6 +37,7 @@ class Resource:
     subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     stored_group: str | None = None
     without_effect: str = ""
+    version: str = VERSION
 
     @property
     def singular(self) -> str:
@@ -40,7 +47,7 @@ class Resource:
     @property
     def api_version(self) -> str:
         """``v1`` or ``group/v1``."""
-        return f"{self.group}/{VERSION}" if self.group else VERSION
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def collection(self) -> tuple[str, str]:
@@ -49,7 +56,7 @@ class Resource:
 
     def group_version_of(self, kind: str) -> tuple[str, str]:
         """Group and version of the kind that the resource or one of its subresources takes."""
-        return _KINDS_OF_OTHERS.get(kind, (self.group, VERSION))
+        return _KINDS_OF_OTHERS.get(kind, (self.group, self.version))
 
     @property
     def qualified_name(self) -> str:
@@ -62,6 +69,10 @@ class Resource:
             return self.verbs
         return next((verbs for name, _, verbs in self.subresources if name == subresource), ())
 
+    def kind_of(self, subresource: str) -> str:
+        """The kind that a subresource takes; that of the resource for the empty name."""
+        return next((kind for name, kind, _ in self.subresources if name == subresource), self.kind)
+
     def has(self, subresource: str) -> bool:
         """Whether it has this subresource; the empty name is the resource itself."""
         return not subresource or any(name == subresource for name, _, _ in self.subresources)
@@ -69,6 +80,13 @@ class Resource:
 
 def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
+
+
+def _answered_only(group: str, *kinds: str, namespaced: bool = False) -> list[Resource]:
+    """Resources of one group that are only created, and stored nowhere: the answer is what was asked."""
+    return [
+        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, verbs=("create",)) for kind in kinds
+    ]
 
 
 def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) -> list[Resource]:
@@ -81,7 +99,7 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
 
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-_NO_RIGHTS = "everybody may do everything"
+_NO_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
@@ -135,7 +153,13 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("Service"),),
         without_effect="it has no address, and nothing is routed to pods",
     ),
-    Resource("", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    Resource(
+        "",
+        "serviceaccounts",
+        "ServiceAccount",
+        short_names=("sa",),
+        subresources=(("token", "TokenRequest", ("create",)),),
+    ),
     *_stored_only(
         "admissionregistration.k8s.io",
         ("MutatingWebhookConfiguration", "no webhook is called"),
@@ -175,6 +199,11 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("all",),
         subresources=(_SCALE, _status("ReplicaSet")),
     ),
+    *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
+    *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    *_answered_only(
+        "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
+    ),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),
     # The same objects as the core events, in another form.
@@ -213,20 +242,39 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(_DRA, "resourceslices", "ResourceSlice", namespaced=False),
 )
 
-_BY_NAME = {(resource.group, resource.plural): resource for resource in RESOURCES}
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
+class Catalogue:
+    """The resources that an API server serves: those built in, and those added at run time. Thread-safe.
 
-def find_resource(group: str, version: str, plural: str) -> Resource | None:
-    """The served resource of that name, None for an unknown one."""
-    return _BY_NAME.get((group, plural)) if version == VERSION else None
+    ``generation`` rises with each change, so that documents about the resources can be kept until then.
+    """
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.generation = 0
+        self._set(RESOURCES)
 
-def resource_of_kind(api_version: str, kind: str) -> Resource | None:
-    """The served resource of that kind, None for an unknown one."""
-    return _BY_KIND.get((api_version, kind))
+    def _set(self, resources: tuple[Resource, ...]) -> None:
+        # Readers take no lock: each reads one of these, which are replaced and never changed.
+        self.resources = resources
+        self._by_name = {(one.group, one.version, one.plural): one for one in resources}
+        self._by_kind = {(one.api_version, one.kind): one for one in resources}
+        self.generation += 1
 
+    def replace(self, old: Iterable[Resource], new: Iterable[Resource]) -> None:
+        """Serve ``new`` instead of ``old``, some of which may not be served any more."""
+        with self._lock:
+            gone = set(old)
+            self._set((*(one for one in self.resources if one not in gone), *new))
 
-def groups() -> list[str]:
-    """The named API groups in the order that discovery has them."""
-    return sorted({resource.group for resource in RESOURCES if resource.group})
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The served resource of that name, None for an unknown one."""
+        return self._by_name.get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The served resource of that kind, None for an unknown one."""
+        return self._by_kind.get((api_version, kind))
+
+    def groups(self) -> list[str]:
+        """The named API groups in the order that discovery has them."""
+        return sorted({resource.group for resource in self.resources if resource.group})

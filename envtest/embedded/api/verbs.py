@@ -8,19 +8,28 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
-from envtest.embedded.api.resources import Resource, find_resource
-from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
+from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
+from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 
 Object = dict[str, Any]
 Warnings = list[str]
@@ -30,6 +39,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -39,19 +49,34 @@ class Verbs:
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers.
+    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
+    resource and subresource.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
-        self._quotas = Quotas(store)
-        self._removal = Removal(store, self._quotas)
+        self.catalogue = catalogue
+        self.admission = Admission()
+        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
+        self._quotas = Quotas(store, catalogue)
+        self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    def resource_of(self, request: Request) -> Resource:
+        """The resource that the request is for; raises Refused (404, 405)."""
+        resource = self.catalogue.find(request.group, request.version, request.resource)
+        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
+            raise Refused(404, _why_not_found(resource, request.subresource), details={})
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
+            raise Refused(405, "the server does not allow this method on the requested resource", details={})
+        return resource
+
     def get(self, request: Request, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
-        resource = resource_of(request)
+        resource = self.resource_of(request)
         if at_version is None:
             return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
@@ -61,37 +86,41 @@ class Verbs:
 
     def list(self, request: Request, at_version: int | None = None) -> Object:
         """The objects that the selectors select, in pages when ``limit`` asks for them."""
-        return list_page(self._store, request, resource_of(request), self.missing_selectors, at_version)
+        return list_page(self._store, request, self.resource_of(request), self.missing_selectors, at_version)
 
     def selection(self, request: Request) -> Callable[[Object], bool]:
         """The predicate of the request's namespace and selectors."""
-        return selection(request, resource_of(request), self.missing_selectors)
+        return selection(request, self.resource_of(request), self.missing_selectors)
 
     def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Store a new object with name, UID and creation time, or bind or evict a pod."""
-        resource = resource_of(request)
+        resource = self.resource_of(request)
         check_write_options(request)
+        found: Warnings = [] if warnings is None else warnings
         if request.subresource:
-            return self._create_subresource(request, resource, body)
-        item = writing.read_body(request, resource, body, [] if warnings is None else warnings)
-        item = writing.prepare_create(request, resource, item, self.disabled_gates)
-        _warn_without_effect(resource, warnings)
-        with self._store.changed:
-            return self._add(request, resource, item)
+            return self._create_subresource(request, resource, body, found)
+        item = writing.read_body(request, resource, body, found)
+        _warn_without_effect(resource, found)
+        answer = self.answers.get((resource.group, resource.plural, ""))
+        return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
-        resource = resource_of(request)
+        resource = self.resource_of(request)
         check_write_options(request)
-        wanted = writing.read_body(
-            request, body_resource(request, resource), body, [] if warnings is None else warnings
-        )
-        _warn_without_effect(resource, warnings)
-        with self._store.changed:
-            stored = self._existing(request, resource)
-            if request.subresource == subresources.SCALE:
-                wanted = subresources.scaled(stored, wanted)
-            return self._write(request, resource, stored, wanted)
+        found: Warnings = [] if warnings is None else warnings
+        taken = body_resource(request, resource)
+        read = [writing.read_body(request, taken, body, found)]
+        _warn_without_effect(resource, found)
+
+        def change(stored: Object) -> Object:
+            # Preparing changes what was read, so a further attempt reads the body again.
+            wanted = read.pop() if read else writing.read_body(request, taken, body, [])
+            return (
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+            )
+
+        return self._changed(request, resource, change, found)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -100,144 +129,236 @@ class Verbs:
 
         Returns whether the object was created, and the object.
         """
-        resource = resource_of(request)
-        check_write_options(request)
-        # The store is held over reading and writing: kube-apiserver instead tries a patch again at a
-        # conflict.
+        resource = self.resource_of(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
         _warn_without_effect(resource, found)
-        with self._store.changed:
-            stored = self._store.get(resource.collection, key_of(request))
-            taken = body_resource(request, resource)
-            if content_type == APPLY and taken is resource:
-                return self._apply(
-                    request, resource, stored, writing.read_body(request, resource, patch, found)
-                )
-            if stored is None:
-                raise not_found(resource, request.name)
-            before = shown(resource, stored, request.subresource)
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), found
-            )
-            if request.subresource == subresources.SCALE:
-                wanted = subresources.scaled(stored, wanted)
-            return False, self._write(request, resource, stored, wanted)
+        taken = body_resource(request, resource)
+        if content_type == APPLY and taken is resource:
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
-    def delete(self, request: Request, body: Any = None) -> Object:
+        def change(stored: Object) -> Object:
+            before = shown(resource, stored, request.subresource)
+            # Each attempt finds the same unknown fields; one warning is enough.
+            unknown: Warnings = []
+            wanted = writing.read_body(
+                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
+            )
+            found.extend(text for text in unknown if text not in found)
+            return (
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+            )
+
+        return False, self._changed(request, resource, change, found)
+
+    def delete(self, request: Request, body: Any = None, warnings: Warnings | None = None) -> Object:
         """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions."""
-        resource = resource_of(request)
+        resource = self.resource_of(request)
         options = delete_options(request, body)
-        with self._store.changed:
+        found: Warnings = [] if warnings is None else warnings
+        admission.admit_delete(resource, request.name)
+        while True:
             stored = self._existing(request, resource)
-            admission.admit_delete(resource, request.name)
             writing.check_preconditions(request, resource, stored, options.get("preconditions") or {})
-            if is_dry(request, options):
-                return shown(resource, stored)
-            last = self._removal.delete(resource.collection, key_of(request), options)
+            last = self._deleted(request, resource, stored, options, found)
+            if last is not None:
+                break
+        if is_dry(request, options):
+            return shown(resource, stored)
         if resource.plural in _STATUS_GONE:
             return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
-    def deletecollection(self, request: Request, body: Any = None) -> Object:
+    def deletecollection(
+        self, request: Request, body: Any = None, warnings: Warnings | None = None
+    ) -> Object:
         """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
-        resource = resource_of(request)
+        resource = self.resource_of(request)
         selects = self.selection(request)
         options = delete_options(request, body)
-        with self._store.changed:
-            chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
-            for key in chosen:
-                # An object may be gone already, together with its owner.
-                if not is_dry(request, options) and self._store.get(resource.collection, key) is not None:
-                    self._removal.delete(resource.collection, key, options)
+        found: Warnings = [] if warnings is None else warnings
+        chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
+        for namespace, name in chosen:
+            one = replace(request, namespace=namespace, name=name)
+            # An object may be gone already, together with its owner.
+            while (stored := self._store.get(resource.collection, (namespace, name))) is not None:
+                if self._deleted(one, resource, stored, options, found) is not None:
+                    break
         return _SUCCESS
 
-    def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
+    def _deleted(
+        self, request: Request, resource: Resource, stored: Object, options: Object, warnings: Warnings
+    ) -> Object | None:
+        """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
+        dry = is_dry(request, options)
+        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        self.admission.mutated(attributes)
+        self.admission.validate(attributes)
+        if dry:
+            return stored
         with self._store.changed:
+            if self._store.get(resource.collection, key_of(request)) is not stored:
+                return None
+            return self._removal.delete(resource.collection, key_of(request), options)
+
+    def _create_subresource(
+        self, request: Request, resource: Resource, body: Object, warnings: Warnings
+    ) -> Object:
+        answer = self.answers.get((resource.group, resource.plural, request.subresource))
+        if answer is not None:
+            return answer(
+                request, writing.read_body(request, body_resource(request, resource), body, warnings)
+            )
+        while True:
             pod = self._existing(request, resource)
+            options: Object = {}
             if request.subresource == "eviction":
                 options = subresources.eviction_options(request, body)
                 writing.check_preconditions(request, resource, pod, options.get("preconditions") or {})
-                evict(self._store, self._removal, pod, options, dry=is_dry(request, options))
-            elif not is_dry(request, {}):
-                self._store.put(
-                    resource.collection, key_of(request), subresources.bound(request, resource, pod, body)
-                )
-        return {**_SUCCESS, "code": 201}
+            else:
+                wanted = subresources.bound(request, resource, pod, body)
+            dry = is_dry(request, options)
+            attributes = Attributes("CREATE", request, resource, body, None, options, warnings, dry)
+            self.admission.mutated(attributes)
+            self.admission.validate(attributes)
+            with self._store.changed:
+                if self._store.get(resource.collection, key_of(request)) is not pod:
+                    continue
+                if request.subresource == "eviction":
+                    evict(self._store, self._removal, pod, options, dry=dry)
+                elif not dry:
+                    self._store.put(resource.collection, key_of(request), wanted)
+            return {**_SUCCESS, "code": 201}
 
-    def _add(self, request: Request, resource: Resource, item: Object) -> Object:
-        """Store the new object if the rules allow it."""
-        name = item["metadata"].get("name") or ""
+    def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
+        """Store the new object, which has been read, if the rules and admission allow it."""
+        dry = is_dry(request, {})
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
+            name = item["metadata"].get("name") or ""
             admission.admit_namespace(self._store, resource, request.namespace, name)
+        item = self._mutated(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
+        item = writing.prepare_create(request, resource, item, self.disabled_gates)
+        name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
         writing.check_create(resource, item)
+        self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
-        # An object that is invalid and has a taken name is refused as invalid.
-        if self._store.get(resource.collection, key) is not None:
-            details = details_of(resource.group, resource.plural, name)
-            text = f'{resource.qualified_name} "{name}" already exists'
-            raise Refused(409, text, "AlreadyExists", details)
-        admission.admit_admin_access(self._store, item, None)
-        self._quotas.admit(resource, item)
-        if is_dry(request, {}):
-            return shown(resource, item)
-        stored = self._store.put(resource.collection, key, item)
-        self._removal.collect_if_ownerless(resource.collection, key)
-        self._quotas.refresh(request.namespace)
+        with self._store.changed:
+            # An object that is invalid and has a taken name is refused as invalid.
+            if self._store.get(resource.collection, key) is not None:
+                details = details_of(resource.group, resource.plural, name)
+                text = f'{resource.qualified_name} "{name}" already exists'
+                raise Refused(409, text, "AlreadyExists", details)
+            if resource.namespaced:
+                # Asked again, since a webhook may have taken seconds.
+                admission.admit_namespace(self._store, resource, request.namespace, name)
+            admission.admit_admin_access(self._store, item, None)
+            self._quotas.admit(resource, item)
+            if dry:
+                return shown(resource, item)
+            stored = self._store.put(resource.collection, key, item)
+            self._removal.collect_if_ownerless(resource.collection, key)
+            self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
+    def _mutated(self, attributes: Attributes) -> Object:
+        """The written object after the mutators, read again if one of them changed it."""
+        item = self.admission.mutated(attributes)
+        assert item is not None
+        if item is attributes.item:
+            return item
+        taken = body_resource(attributes.request, attributes.resource)
+        # A webhook's fields are read as those of a client are, and unknown ones dropped.
+        return writing.read_body(attributes.request, taken, item, [])
+
     def _apply(
-        self, request: Request, resource: Resource, stored: Object | None, config: Object
+        self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
-        # A UID means the object that has it: none may be created in its place.
-        if stored is None and (request.subresource or config["metadata"].get("uid")):
-            raise not_found(resource, request.name)
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
-        if stored is None:
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
+
+        def change(stored: Object) -> Object:
+            writing.check_applied_identity(resource, stored, config)
+            writing.check_preconditions(request, resource, stored, config["metadata"])
+            merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return writing.completed(resource, merged)
+
+        if self._store.get(resource.collection, key_of(request)) is None:
+            # A UID means the object that has it: none may be created in its place.
+            if request.subresource or config["metadata"].get("uid"):
+                raise not_found(resource, request.name)
             merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
-            item = writing.prepare_create(request, resource, merged, self.disabled_gates)
-            return True, self._add(request, resource, item)
-        writing.check_applied_identity(resource, stored, config)
-        writing.check_preconditions(request, resource, stored, config["metadata"])
-        merged = applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
-        return False, self._write(request, resource, stored, merged, is_apply=True)
+            try:
+                return True, self._add(request, resource, writing.completed(resource, merged), warnings)
+            except Refused as refused:
+                # Somebody else has created it meanwhile, so it is to be changed.
+                if refused.body.get("reason") != "AlreadyExists":
+                    raise
+        return False, self._changed(request, resource, change, warnings, is_apply=True)
 
-    def _write(
+    def _changed(
+        self,
+        request: Request,
+        resource: Resource,
+        change: Callable[[Object], Object],
+        warnings: Warnings,
+        *,
+        is_apply: bool = False,
+    ) -> Object:
+        """Store what ``change`` makes of the stored object, and try again while others write in between.
+
+        As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
+        """
+        while True:
+            stored = self._existing(request, resource)
+            wanted = change(stored)
+            writing.check_preconditions(request, resource, stored, wanted["metadata"])
+            item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
+            # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
+            if item is stored or is_dry(request, {}):
+                return shown(resource, item, request.subresource)
+            with self._store.changed:
+                if self._store.get(resource.collection, key_of(request)) is stored:
+                    return self._put(request, resource, item)
+
+    def _prepared(
         self,
         request: Request,
         resource: Resource,
         stored: Object,
         wanted: Object,
+        warnings: Warnings,
         *,
-        is_apply: bool = False,
+        is_apply: bool,
     ) -> Object:
-        """Store ``wanted`` in the place of ``stored``, by the rules of an update."""
-        writing.check_preconditions(request, resource, stored, wanted["metadata"])
+        """``wanted`` as it can be stored in the place of ``stored``; ``stored`` itself if nothing changes."""
+        attributes = Attributes(
+            "UPDATE", request, resource, wanted, stored, warnings=warnings, is_dry=is_dry(request, {})
+        )
+        wanted = self._mutated(attributes)
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        # An update that changes nothing is not written: the resourceVersion stays and no watch hears of it.
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return shown(resource, stored, request.subresource)
+            return stored
         writing.check_update(request, resource, item, stored)
         admission.admit_admin_access(self._store, item, stored)
+        self.admission.validate(replace(attributes, item=item))
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
             item = after_update(stored, item, writing.kind_of(resource), manager, now())
-        if is_dry(request, {}):
-            return shown(resource, item, request.subresource)
+        return item
+
+    def _put(self, request: Request, resource: Resource, item: Object) -> Object:
+        """Store the changed object, or remove it with its last finalizer. The store is held."""
         metadata = item["metadata"]
         # The object goes with the write that removes the last finalizer, unless a kubelet still has to end
         # it.
@@ -258,14 +379,11 @@ class Verbs:
         return stored
 
 
-def resource_of(request: Request) -> Resource:
-    """The resource that the request is for; raises Refused (404, 405)."""
-    resource = find_resource(request.group, request.version, request.resource)
-    if resource is None or not resource.has(request.subresource):
-        raise Refused(404, _why_not_found(resource, request.subresource), details={})
-    if request.verb not in resource.verbs_of(request.subresource):
-        raise Refused(405, "the server does not allow this method on the requested resource", details={})
-    return resource
+def _is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    if not resource.namespaced:
+        return not request.namespace
+    return bool(request.namespace or not request.name)
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
@@ -275,8 +393,8 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 
 
 def body_resource(request: Request, resource: Resource) -> Resource:
-    """The resource that the body is of: a Scale for that subresource, else the requested one."""
-    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
+    """The resource that the body is of, such as a Scale; most subresources take that of the request."""
+    return subresources.KINDS.get(request.subresource, resource)
 
 
 def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:

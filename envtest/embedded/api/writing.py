@@ -9,10 +9,10 @@ from typing import Any
 from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import VERSION, Resource
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
-from envtest.embedded.schema.types import FieldType, type_of
+from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
@@ -44,6 +44,11 @@ _GENERATION = frozenset(
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
 """The resources that cannot be updated without a resourceVersion."""
 
+_SCHEME = "pkg/runtime/scheme.go:111"
+"""Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
+
+_NO_KIND = "couldn't get version/kind; json parse error: "
+
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -55,38 +60,63 @@ def kind_of(resource: Resource) -> FieldType:
     return found
 
 
-def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+def read_body(
+    request: Request, resource: Resource, body: Any, warnings: list[str], *, completes: bool = True
+) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
-    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    ``completes`` puts in what Go's json always writes; what is applied must not get it.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
-    if found[0] != resource.api_version:
-        text = f"the API version in the data ({found[0]}) does not match the expected API version"
-        raise Refused(400, f"{text} ({resource.api_version})")
-    head = f'{resource.kind} in version "{VERSION}" cannot be handled as a {resource.kind}: '
-    if found[1] != resource.kind:
-        raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
-    decoder = Decoder()
+    api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
+    head = (
+        f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+    )
+    if (api_version, kind) != (resource.api_version, resource.kind):
+        raise Refused(400, _other_kind(resource, api_version, kind, head))
+    decoder = Decoder(completes)
     try:
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    unknown = [f'unknown field "{path}"' for path in decoder.unknown]
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
-    if unknown and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
+    if decoder.problems and mode == "Strict":
+        raise Refused(400, f"{head}strict decoding error: {', '.join(decoder.problems)}")
     if mode == "Warn":
-        warnings += unknown
+        warnings += decoder.problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         text = "the namespace of the provided object does not match the namespace sent on the request"
         raise Refused(400, text)
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
     return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
+    """Why a body of another kind than that of the resource is refused."""
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        field, wrong = ("apiVersion", api_version) if isinstance(kind, str) else ("kind", kind)
+        found = {list: "array", dict: "object", bool: "bool"}.get(type(wrong), "number")
+        text = f"json: cannot unmarshal {found} into Go struct field .{field} of type string"
+        return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
+    version = api_version.rpartition("/")[2]
+    if type_of(api_version, kind) is None:
+        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"'
+        return head + text
+    if kind == resource.kind:
+        text = f"the API version in the data ({api_version}) does not match the expected API version"
+        return f"{text} ({resource.api_version})"
+    internal = resource.group.partition(".")[0] or "core"
+    return f"{head}converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+
+
+def completed(resource: Resource, item: Object) -> Object:
+    """A copy of an object that was put together, with the fields that Go's json always writes."""
+    found: Object = Decoder().decode(item, kind_of(resource))
+    return found
 
 
 def prepare_create(
@@ -99,7 +129,7 @@ def prepare_create(
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
@@ -109,9 +139,9 @@ def prepare_create(
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.plural != "nodes":
         item.pop("status", None)
-        status = first_status(resource.plural)
-        if status is not None:
-            item["status"] = status
+        kind = kind_of(resource).fields.get("status")
+        if kind is not None and kind.unset:
+            item["status"] = {**zero_of(kind), **first_status(resource.plural)}
     return defaulted(item, resource.plural, disabled_gates, None)
 
 

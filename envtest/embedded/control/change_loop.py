@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
 from envtest.embedded.control.objects import ApiDown, Objects, uid_of
 from envtest.embedded.control.threads import Threads
+from envtest.embedded.server import EmbeddedApiServer
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class ChangeLoop:
         self._name = name
         self._server = server
         self._collections = [resource.collection for resource in resources]
+        self._condition = server.store.condition(*self._collections)
         self._sync = sync
         self._asked = False
         self._ended = False
@@ -59,14 +60,14 @@ class ChangeLoop:
 
     def ask(self) -> None:
         """Have ``sync`` called soon, for another reason than a change of an object."""
-        with self._server.store.changed:
+        with self._condition:
             self._asked = True
-            self._server.store.changed.notify_all()
+            self._condition.notify_all()
 
     def _run(self) -> None:
         store = self._server.store
         while not self._ended:
-            with store.changed:
+            with self._condition:
                 # The version from before the pass: changes that come while it runs call for another one. Its
                 # own writes do so too, until a pass changes nothing.
                 seen, self._asked = store.resource_version, False
@@ -74,12 +75,12 @@ class ChangeLoop:
             missed = not self._server.running
             due = None if missed else self._synced()
             deadline = None if due is None else time.monotonic() + due
-            with store.changed:
+            with self._condition:
                 while not self._has_to_sync(seen, missed=missed):
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
                         break
-                    store.changed.wait(rest)
+                    self._condition.wait(rest)
 
     def _synced(self) -> float | None:
         """What ``sync`` returns; a short time if a write was refused; 0 after a fault and its back-off."""
@@ -98,8 +99,8 @@ class ChangeLoop:
 
     def _rest(self, seconds: float) -> None:
         """Wait so long, or until the end, whatever changes: the next call may fail as this one did."""
-        with self._server.store.changed:
-            self._server.store.changed.wait_for(lambda: self._ended, seconds)
+        with self._condition:
+            self._condition.wait_for(lambda: self._ended, seconds)
 
     def _has_to_sync(self, seen: int, *, missed: bool) -> bool:
         """Whether to call ``sync`` before its time: never while the API server is stopped."""
@@ -108,12 +109,12 @@ class ChangeLoop:
         if not self._server.running:
             return False
         store = self._server.store
-        return missed or self._asked or any(store.changes_after(one, seen) for one in self._collections)
+        return missed or self._asked or any(store.last_change(one) > seen for one in self._collections)
 
     def _end(self) -> None:
-        with self._server.store.changed:
+        with self._condition:
             self._ended = True
-            self._server.store.changed.notify_all()
+            self._condition.notify_all()
 
 
 class Controller(ABC):

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
 from envtest.embedded.control.objects import is_deleted, is_terminal, uid_of
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.pod_claims import controlling_pod
 
 Object = dict[str, Any]

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff
 from envtest.embedded.control.objects import is_deleted, uid_of
 from envtest.embedded.control.workloads.owned_pods import controller_uid
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules import disruption_budgets as budget_rules
 
 Object = dict[str, Any]

@@ -12,10 +12,10 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.resources import RESOURCES
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff
 from envtest.embedded.control.objects import is_deleted
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

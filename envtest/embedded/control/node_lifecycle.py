@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
 from envtest.embedded.control.objects import is_deleted, is_terminal, uid_of
 from envtest.embedded.control.taint_eviction import marked_for_deletion
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.taints import CORDONED, tolerates
 
 Object = dict[str, Any]

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

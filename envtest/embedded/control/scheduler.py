@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
 from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.scheduling_queue import SchedulingQueue
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules import extended_resources
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.pod_claims import controlling_pod

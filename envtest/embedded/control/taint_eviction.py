@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
 from envtest.embedded.control.objects import Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import eviction_time
 

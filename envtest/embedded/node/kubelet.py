@@ -18,7 +18,6 @@ from typing import Any
 
 from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
@@ -33,6 +32,7 @@ from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_id
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.embedded.node.pod_resources import PodResources
 from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

@@ -19,11 +19,6 @@ _STATES = (
 Object = dict[str, Any]
 Cells = list[Any]
 
-TABLE = "as=Table"
-"""In the Accept header of a client that wants a table."""
-METADATA = "as=PartialObjectMetadata"
-"""In the Accept header of a client that wants metadata only (for a list, PartialObjectMetadataList)."""
-
 
 def _deployment_cells(item: Object) -> list[Any]:
     """Name, ready and wanted pods, updated pods, available pods, age, and what the pods run."""
@@ -126,8 +121,8 @@ class Columns:
     cells: Callable[[Object], Cells]
 
 
-def table_of(items: Iterable[Object], plural: str, metadata: Object, include: str) -> Object:
-    """A metav1.Table; ``include`` (None, Metadata or Object) is the part of the object in each row."""
+def table_of(items: Iterable[Object], plural: str, metadata: Object) -> Object:
+    """A metav1.Table, whose rows have no objects."""
     columns = _COLUMNS.get(plural, _PLAIN)
     return {
         "kind": "Table",
@@ -144,29 +139,8 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
             }
             for name in columns.names
         ],
-        "rows": [{"cells": columns.cells(item), "object": _carried(item, include)} for item in items],
+        "rows": [{"cells": columns.cells(item)} for item in items],
     }
-
-
-def metadata_of(answer: Object) -> Object:
-    """The metadata of an object, or of each object of a list."""
-    if "items" not in answer:
-        return _metadata(answer)
-    items = [_metadata(item) for item in answer["items"]]
-    about = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-    return {**about, "metadata": answer["metadata"], "items": items}
-
-
-def _metadata(item: Object) -> Object:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-
-
-def _carried(item: Object, include: str) -> Any:
-    if include == "None":
-        return None
-    if include == "Object":
-        return item
-    return _metadata(item)
 
 
 def _name(item: Object) -> str:

@@ -20,7 +20,7 @@ from tests.controller.published import Published
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 DOMAIN = "gpu.nvidia.com/"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 RESET_BY_95 = ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]
 

@@ -14,7 +14,7 @@ from tests.controller.allocated import POOL, allocate
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from controller.observe.node_watch import NodeLabels
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 
 def node(pool: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from driver.policy.offers import Offers
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()

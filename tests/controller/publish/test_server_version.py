@@ -15,7 +15,7 @@ from tests.controller.heard_events import HeardEvents
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 WAIT_SECONDS = 20.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller.uninstall.played_cluster import PlayedCluster
 
 

@@ -13,7 +13,7 @@ from controller.uninstall.cluster import PAUSED, Cluster
 from controller.uninstall.steps import NAME, Installed, Patience, Uninstallation
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

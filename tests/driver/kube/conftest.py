@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.kube.client import KubeClient
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

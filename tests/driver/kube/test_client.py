@@ -15,7 +15,7 @@ from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, r
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 NODE_A = object_path(NODES, "a")
 

@@ -15,7 +15,7 @@ from driver.kube.paths import NODES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 
 def kubeconfig(path: Path, server: str, user: dict[str, Any]) -> Path:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driver.kube.client import KubeClient
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 NODE = Reference("v1", "Node", "node-a", "uid-of-a")
 CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim", "team")

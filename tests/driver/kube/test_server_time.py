@@ -14,7 +14,7 @@ from driver.kube.errors import NotFound
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.server import EmbeddedApiServer
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 

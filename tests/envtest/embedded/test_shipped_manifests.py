@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from envtest.client.api import APPLY, ApiClient, objects_in
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.refused_on_purpose import REFUSED, is_old
 
 Object = dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import ClusterView, find_kubeconfig, find_namespace
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 

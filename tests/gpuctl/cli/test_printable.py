@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from driver.errors import DriverError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say, show

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.describe.claim import claim_sections
 from gpuctl.describe.gpu import holders_section

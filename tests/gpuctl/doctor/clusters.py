@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, WebhookAnswer
 from gpuctl.node.planned import plan_node

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import kubeconfig

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.judge import closed

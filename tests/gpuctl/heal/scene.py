@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET
 from driver.nvml.pci_address import PciAddress
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
 from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from driver.devices import taints
 from driver.nvml.pci_address import PciAddress
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
 from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from driver.devices import taints
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal import run
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from driver.errors import ConfigError
 from driver.policy.config import load_config, parse_config
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_import import Imported, device_classes, imported, profile_of

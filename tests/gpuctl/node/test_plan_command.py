@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node

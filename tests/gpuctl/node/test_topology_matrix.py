@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
 from gpuctl.__main__ import commands
 from gpuctl.node.picture import published_gpus

@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node

@@ -10,7 +10,7 @@ import pytest
 from driver.errors import ConfigError
 from driver.kube.errors import Forbidden
 from driver.nvml.pci_address import PciAddress
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.repartition.node_gpus import NodeGpu
 from gpuctl.repartition.wanted import MigConfig, commands_text, wanted_of
 from tests.gpuctl.repartition.scene import Scene

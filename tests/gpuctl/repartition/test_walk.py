@@ -14,9 +14,9 @@ import pytest
 from driver.kube.errors import NotFound, Unreachable
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode

@@ -14,7 +14,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.cluster import states_of

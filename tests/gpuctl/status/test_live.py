@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
 from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published

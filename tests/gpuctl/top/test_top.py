@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from driver.errors import ConfigError
 from driver.process.metrics.table import TABLE
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import views_of
 from gpuctl.top.picture import devices_picture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.gpuctl.web.pages import Page, add_class, page_of, publish
 
 

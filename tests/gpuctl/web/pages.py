@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from driver.kube.client import KubeClient
 from envtest.client.api import ApiClient
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import connect_client
 from gpuctl.node.planned import plan_node
 from gpuctl.web.serve.server import WebServer, address_of, bound

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from driver.devices.names import DRIVER_NAME
 from driver.event_reasons import EventReason
 from driver.kube.events import Reference
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses

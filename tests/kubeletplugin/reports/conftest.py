@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.kube.client import KubeClient
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.status.writer import StatusWriter

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
 from envtest.embedded.control.objects import uid_of
@@ -15,6 +14,7 @@ from envtest.embedded.control.workloads.deployments import Deployments
 from envtest.embedded.control.workloads.jobs import Jobs, is_tracked
 from envtest.embedded.control.workloads.owned_pods import by_controller, controller_uid
 from envtest.embedded.control.workloads.replica_sets import ReplicaSets, siblings
+from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 

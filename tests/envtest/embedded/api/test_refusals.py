@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from driver.process.log import configure
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
 
 UNMARSHAL = "json: cannot unmarshal"

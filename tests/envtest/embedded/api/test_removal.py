@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
 
 NODES = "/api/v1/nodes"

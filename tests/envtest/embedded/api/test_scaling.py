@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import ask
 
 APPS = "/apis/apps/v1/namespaces/default"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
@@ -15,6 +14,7 @@ from envtest.embedded.control.node_lifecycle import EmbeddedNodeLifecycle
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
+from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
 
 GROUP = "resource.k8s.io"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff, back_off_seconds
 from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.objects import ApiDown
 from envtest.embedded.control.threads import Threads
+from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
 from tests.eventually import eventually
 

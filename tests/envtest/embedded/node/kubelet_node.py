@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from envtest.client.layout import NodeLayout
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.containers import Container
+from envtest.embedded.server import EmbeddedApiServer
 from proto import podresources_v1_pb2 as pb
 from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
 from tests.envtest.embedded.node.kubelet_node import KIND, Node, bare, main

@@ -12,9 +12,9 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node import kubelet_plugins
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART
 from kubeletplugin.kubelet.registration import Registered
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from driver.kube.client import KubeClient
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.doctor.outside.reading import offered_to_machines, read_configurations
 from gpuctl.doctor.outside.seen import Unread
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster

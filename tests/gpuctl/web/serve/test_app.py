@@ -10,7 +10,7 @@ import pytest
 from driver.errors import ConfigError
 from envtest.client import paths
 from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.web.serve import streams
 from gpuctl.web.serve.guard import HEADERS, host_name
 from gpuctl.web.serve.server import bound, is_loopback

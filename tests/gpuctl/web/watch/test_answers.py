@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import connect_client
 from gpuctl.web.seen.view import View
 from gpuctl.web.watch.answers import Answer, Answers

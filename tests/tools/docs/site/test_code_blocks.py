@@ -20,7 +20,7 @@ from driver.claims.opaque import MalformedConfig, decode_any
 from driver.errors import ConfigError
 from driver.policy.config import parse_config, parse_file, rule_schema
 from envtest.client.api import APPLY
-from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import load_machine
 from gpuctl.simulate.workload import load_workload
 from tests.tools.docs.site.code_blocks import (
