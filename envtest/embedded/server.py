@@ -41,6 +41,7 @@ class EmbeddedApiServer(ServedApi):
         super().__init__(tls)
         self.gate = Gate(self.store, rbac=rbac)
         self.admit_client = self.gate.admit
+        self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
         for name in _NAMESPACES:

@@ -72,9 +72,9 @@ def not_supported(path: str, value: str | list[str], supported: Iterable[str]) -
     return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}")
 
 
-def duplicate(path: str, value: Any) -> FieldError:
+def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
     """An entry equals an earlier one; ``path`` is that of the later one."""
-    return _error(path, DUPLICATE, [value], "")
+    return _error(path, DUPLICATE, [value], detail)
 
 
 def too_long(path: str, most_bytes: int) -> FieldError:

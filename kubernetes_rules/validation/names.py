@@ -52,6 +52,13 @@ def dns_label(text: str, counted: str = "bytes") -> list[str]:
     return wrong
 
 
+def path_segment(text: str) -> list[str]:
+    """The messages for a name that cannot be a part of a URL's path."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in text]
+
+
 def dns_subdomain(text: str, counted: str = "bytes") -> list[str]:
     """The messages for an invalid lower case RFC 1123 subdomain; ``counted`` is as for ``dns_label``."""
     rule = (

@@ -35,7 +35,9 @@ class FieldType:
     map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
     strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
-    writes a field without a value: as the zero of its type (!), as null (?), or not at all (empty).
+    writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even if a
+    client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells the
+    two apart.
     """
 
     shape: Shape
@@ -45,7 +47,7 @@ class FieldType:
     merge_key: str = ""
     strategies: tuple[str, ...] = ()
     atomic: bool = False
-    unset: Literal["", "!", "?"] = ""
+    unset: Literal["", "!", "?", "-"] = ""
 
     @property
     def fields(self) -> dict[str, FieldType]:
@@ -108,7 +110,9 @@ def struct_of(name: str) -> Struct:
     # Types refer to each other and to themselves, so each is read when it is asked for.
     if name not in document.known:
         fields = {key: _read(spec) for key, spec in document.types[name].items()}
-        document.known[name] = Struct(fields, tuple(key for key, kind in fields.items() if kind.unset))
+        document.known[name] = Struct(
+            fields, tuple(key for key, kind in fields.items() if kind.unset in ("!", "?"))
+        )
     return document.known[name]
 
 
@@ -135,7 +139,7 @@ def unset_value(kind: FieldType) -> Any:
 
 def _read(spec: Any) -> FieldType:
     if isinstance(spec, str):
-        shape = spec.rstrip("!?")
+        shape = spec.rstrip("!?-")
         return FieldType(shape, unset=spec[len(shape) :])  # type: ignore[arg-type] # the file has only these
     strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
     merge_key, unset = spec.get("merge", ""), spec.get("unset", "")
