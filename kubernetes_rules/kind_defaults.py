@@ -123,6 +123,11 @@ def _node(item: Object, _old: Json | None) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _volume_claim(item: Object, _old: Json | None) -> None:
+    spec = item["spec"] = item.get("spec") or {}
+    spec["volumeMode"] = spec.get("volumeMode") or "Filesystem"
+
+
 _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Service": _service,
     "NetworkPolicy": _network_policy,
@@ -133,4 +138,5 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Endpoints": _ports,
     "EndpointSlice": _ports,
     "Node": _node,
+    "PersistentVolumeClaim": _volume_claim,
 }

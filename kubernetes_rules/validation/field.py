@@ -66,7 +66,7 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
     return _error(path, NOT_FOUND, [value], detail)
 
 
-def not_supported(path: str, value: str | list[str], supported: Iterable[str]) -> FieldError:
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     """A value is not one of an enumeration."""
     choices = ", ".join(json.dumps(choice) for choice in supported)
     return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}")

@@ -27,9 +27,9 @@ from envtest.embedded.api.requests import (
 )
 from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
 from envtest.embedded.api.selecting import selection
+from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
-from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 
 Object = dict[str, Any]
 Warnings = list[str]

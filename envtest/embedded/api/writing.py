@@ -35,7 +35,7 @@ _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
-        *("priorityclasses", "networkpolicies", "statefulsets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }

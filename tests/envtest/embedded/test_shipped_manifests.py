@@ -57,7 +57,7 @@ def manifests() -> dict[str, list[Object]]:
 
 IDLE = {
     *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
-    *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "DaemonSet"),
+    *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
     *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 
