@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kubernetes_rules.cel.library_strings import quoted
 from kubernetes_rules.cel.library_urls import NotUrl, parse_request_uri, to_bytes
 from kubernetes_rules.cel.types import STRING, Type, function, list_of, method, optional_of
 from kubernetes_rules.cel.values import OpaqueValue, optional, regex_units
+from kubernetes_rules.printed import quoted
 
 _FORMAT_TYPE = Type("kubernetes.NamedFormat")
 

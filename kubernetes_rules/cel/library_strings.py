@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kubernetes_rules.cel import values
 from kubernetes_rules.cel.types import DYN, INT, STRING, CelError, Type, Uint, function, list_of, method
+from kubernetes_rules.printed import ESCAPES, quoted
 
 _DEFAULT_PRECISION = 6
 _LARGEST_PRECISION = 1_000_000
@@ -17,19 +18,6 @@ _LARGEST_PRECISION = 1_000_000
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SPECIAL_TEXTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _CLAUSE = re.compile(r"%(?:(?P<percent>%)|(?P<dot>\.(?P<precision>[0-9]*))?(?P<verb>.)?)", re.DOTALL)
-_ESCAPES = {
-    "\a": r"\a",
-    "\b": r"\b",
-    "\f": r"\f",
-    "\n": r"\n",
-    "\r": r"\r",
-    "\t": r"\t",
-    "\v": r"\v",
-    "\\": r"\\",
-    '"': r"\"",
-}
-"""The characters that have an escape of their own between quotes."""
-
 _TIME_TYPES = ("google.protobuf.Timestamp", "google.protobuf.Duration")
 TYPES_OF_VERBS = {
     "s": frozenset(
@@ -50,7 +38,7 @@ _WHITE_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "
 )
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _UPPER = {lower: lower - 32 for lower in range(ord("a"), ord("z") + 1)}
-_QUOTE_ESCAPES = str.maketrans(_ESCAPES)
+_QUOTE_ESCAPES = str.maketrans(ESCAPES)
 
 
 class Clause(NamedTuple):
@@ -186,22 +174,6 @@ def _key(key: Any) -> str:
     if not isinstance(key, str | int):
         raise CelError(f"no formatting function for map key of type {values.type_name(key)}")
     return quoted(key) if isinstance(key, str) else _plain(key)
-
-
-def quoted(text: str) -> str:
-    """A text between double quotes, as written by Go's strconv.Quote."""
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _decimal(value: Any, _: Clause) -> str:

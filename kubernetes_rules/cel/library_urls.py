@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kubernetes_rules.cel import types
-from kubernetes_rules.cel.library_strings import quoted
 from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type, function, method
 from kubernetes_rules.cel.values import OpaqueValue, traversed_string
+from kubernetes_rules.printed import quoted
 
 _URL_TYPE = Type("kubernetes.URL")
 

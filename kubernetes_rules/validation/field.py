@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kubernetes_rules.printed import quoted, shown
+
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
+TYPE_INVALID = "FieldValueTypeInvalid"
 NOT_SUPPORTED = "FieldValueNotSupported"
 DUPLICATE = "FieldValueDuplicate"
 FORBIDDEN = "FieldValueForbidden"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
 
 TITLES = {
     REQUIRED: "Required value",
+    TYPE_INVALID: "Invalid value",
     INVALID: "Invalid value",
     NOT_SUPPORTED: "Unsupported value",
     DUPLICATE: "Duplicate value",
@@ -25,6 +29,7 @@ TITLES = {
     TOO_LONG: "Too long",
     TOO_MANY: "Too many",
     NOT_FOUND: "Not found",
+    INTERNAL: "Internal error",
 }
 OMITTED = "<value omitted>"
 
@@ -61,6 +66,16 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return _error(path, INVALID, [value], detail)
 
 
+def without_value(path: str, detail: str) -> FieldError:
+    """A value breaks a rule, and is too long to be shown."""
+    return _error(path, INVALID, None, detail)
+
+
+def type_invalid(path: str, value: Any, detail: str) -> FieldError:
+    """A value has another type than its schema."""
+    return _error(path, TYPE_INVALID, [value], detail)
+
+
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:
     """A reference names something that does not exist."""
     return _error(path, NOT_FOUND, [value], detail)
@@ -68,8 +83,8 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     """A value is not one of an enumeration."""
-    choices = ", ".join(json.dumps(choice) for choice in supported)
-    return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}")
+    choices = ", ".join(map(quoted, supported))
+    return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}" if choices else "")
 
 
 def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
@@ -79,12 +94,15 @@ def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
 
 def too_long(path: str, most_bytes: int) -> FieldError:
     """A text is longer than its limit."""
-    return _error(path, TOO_LONG, None, f"may not be more than {most_bytes} bytes")
+    unit = "byte" if most_bytes == 1 else "bytes"
+    text = "value is too long" if most_bytes < 0 else f"may not be more than {most_bytes} {unit}"
+    return _error(path, TOO_LONG, None, text)
 
 
 def too_many(path: str, count: int, most: int) -> FieldError:
     """A list or map has more entries than its limit."""
-    return _error(path, TOO_MANY, [count], f"must have at most {most} item{'' if most == 1 else 's'}")
+    text = f"must have at most {most} item{'' if most == 1 else 's'}"
+    return _error(path, TOO_MANY, [count], "has too many items" if most < 0 else text)
 
 
 def all_invalid(path: str, value: Any, details: Sequence[str]) -> list[FieldError]:
@@ -158,7 +176,7 @@ def _error(path: str, kind: str, value: list[Any] | None, detail: str) -> FieldE
     """``value`` is a list with the bad value, None if the text shows no value."""
     parts = [TITLES[kind]]
     if value is not None:
-        parts.append(json.dumps(value[0], separators=(",", ":"), ensure_ascii=False))
+        parts.append(shown(value[0]))
     if detail:
         parts.append(detail)
     return FieldError(path, kind, ": ".join(parts))

@@ -9,11 +9,13 @@ from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
 
-from envtest.embedded.api import discovery, unforeseen, wire
+from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
-from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.patching import APPLY, check_patch_type
+from envtest.embedded.api.plain_paths import JSON, is_unknown, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
@@ -23,15 +25,14 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
+from envtest.embedded.shown.forms import UNSTRUCTURED, NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _TOO_MANY = 201, 429
-_HEALTH = ("/healthz", "/readyz", "/livez")
-_JSON = "application/json"
-_BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
+_TEXT = "text/plain; charset=utf-8"
+_BODY_TYPES = ("", JSON, "application/yaml", "*/*")
+_DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class Handler(StreamRequestHandler):
@@ -42,6 +43,7 @@ class Handler(StreamRequestHandler):
     # Buffered, so that the head and the body of an answer are sent together; each answer is flushed.
     wbufsize = -1
     server: Any
+    _is_head = False
 
     @property
     def _api(self) -> ServedApi:
@@ -66,7 +68,7 @@ class Handler(StreamRequestHandler):
                 if not self._answered(head, body) or head.closes:
                     return
         except wire.BadRequestLine:
-            self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+            self._send(400, b"400 Bad Request", _TEXT, {"Connection": "close"})
 
     def _answered(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
@@ -81,20 +83,22 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
+        self._is_head = head.method == "HEAD"
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
         try:
-            user = self._api.admit_client(head, request, self._certificate)
+            known = request if request is not None and request.verb else None
+            user = self._api.admit_client(head, known, self._certificate)
         except Refused as refused:
             self._send_json(refused.code, refused.body)
             return True
-        if self._answered_without_resource(head):
+        if (plain := plain_answer(self._api, head)) is not None:
+            self._send(plain.code, plain.data, plain.media_type)
             return True
-        if request is None:
-            code = 404 if head.method in _METHODS else 405
-            text = "the server could not find the requested resource"
-            self._send_json(code, status_body(code, text, details={}))
+        if request is None or is_unknown(self._api, request):
+            plain = unknown_path(self._api, head.target)
+            self._send(plain.code, plain.data, plain.media_type)
             return True
         request = replace(request, user=user)
         api = self._api
@@ -113,6 +117,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = self._api.verbs.resource_of(request)
+            if resource.custom is not None and resource.custom.deprecation:
+                warnings.append(resource.custom.deprecation)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request)
@@ -128,7 +134,7 @@ class Handler(StreamRequestHandler):
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb == "list" else form.of_object
-                answer = formed(answer, _go_type(taken), taken.plural, include)
+                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
             code, answer = 406, status_body(406, str(error))
         except UnknownInclude as error:
@@ -142,7 +148,8 @@ class Handler(StreamRequestHandler):
         self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
-        taken = verbs.resource_of(request).kind_of(request.subresource)
+        resource = verbs.resource_of(request)
+        taken = resource.kind_of(request.subresource)
         match request.verb:
             case "get":
                 return 200, verbs.get(request, stale)
@@ -151,55 +158,21 @@ class Handler(StreamRequestHandler):
             case "create":
                 return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
             case "update":
-                return 200, verbs.update(request, _parsed(head, body, taken), warnings)
+                created, item = verbs.update(request, _parsed(head, body, taken), warnings)
+                return _CREATED if created else 200, item
             case "patch":
-                kind = head.header("content-type").partition(";")[0].strip()
+                kind = head.header("content-type").partition(";")[0]
+                check_patch_type(kind, is_custom=resource.custom is not None)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(
-                    request, _parsed(head, body, "DeleteOptions") if body else None, warnings
-                )
+                options = _options(head, body)
+                is_accepted, item = verbs.delete(request, options, warnings)
+                return _ACCEPTED if is_accepted else 200, item
             case _:
-                options = _parsed(head, body, "DeleteOptions") if body else None
-                return 200, verbs.deletecollection(request, options, warnings)
-
-    def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
-        path = head.target.partition("?")[0]
-        if head.method != "GET":
-            return False
-        if path.startswith(_HEALTH):
-            self._send(200, b"ok", "text/plain")
-            return True
-        if path == "/version":
-            self._send_json(200, discovery.version(self._api.minor))
-            return True
-        if path == "/openapi/v2":
-            self._send(200, discovery.NOTHING_IN_V2, discovery.V2_PROTOBUF)
-            return True
-        if path == "/openapi/v3":
-            document: Any = discovery.openapi_v3_index(self._api.catalogue)
-        elif path.startswith("/openapi/v3/"):
-            document = discovery.openapi_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
-        elif path == discovery.CUSTOM_KINDS:
-            document = discovery.no_custom_kinds()
-        else:
-            accept = head.header("accept")
-            aggregated = discovery.AGGREGATED in accept
-            document = discovery.discovery_document(
-                self._api.catalogue, path, aggregated=aggregated, address=self._api.address
-            )
-            if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
-                # client-go takes the answer for aggregated discovery only with these parameters.
-                kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
-                self._send(200, wire.json_bytes(document), kind)
-                return True
-        if document is None:
-            return False
-        self._send_json(200, document)
-        return True
+                return 200, verbs.deletecollection(request, _options(head, body), warnings)
 
     def _ended_by(self, fault: Fault) -> bool:
         """Whether the fault has dealt with the request."""
@@ -215,16 +188,19 @@ class Handler(StreamRequestHandler):
         return fault.kind in ("status", "close")
 
     def _send_json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        self._send(code, wire.json_bytes(body), _JSON, headers)
+        self._send(code, wire.json_bytes(body), JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
-        self.wfile.write(wire.answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
+        more = {"Date": date, **(headers or {})}
+        self.wfile.write(wire.answer_bytes(code, data, kind, more, has_body=not self._is_head))
         self.wfile.flush()
 
 
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
+    if resource.custom is not None:
+        return UNSTRUCTURED
     package = resource.collection[0].partition(".")[0] or "core"
     return f"{package}.{resource.kind}"
 
@@ -244,20 +220,25 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
-        text = f"the object provided is unrecognized (must be of type {kind}): "
-        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
+        prefix = "" if is_yaml else _NO_KIND
+        if kind == _DELETE_OPTIONS:
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
-    return _parsed(head, body, "DeleteOptions") if body else None
+    """The DeleteOptions in the body, None where there is no body."""
+    return _parsed(head, body, _DELETE_OPTIONS) if body else None
 
 
 def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        what = "error decoding YAML" if is_apply else "the object provided is unrecognized"
-        raise Refused(400, f"{what}: {error}") from error
+        # Of YAML the error is told without the bytes.
+        text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
+        raise Refused(400, text) from error
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:

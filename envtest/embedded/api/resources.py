@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from envtest.embedded.schema.custom_kinds import CustomKind
 
 VERSION = "v1"
 """The version that all built-in resources are served in."""
@@ -18,13 +21,15 @@ _KINDS_OF_OTHERS = {
 }
 """The kinds of subresources that are of another group than their resource."""
 
+_KUBERNETES_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs.
 
     ``without_effect`` says why objects of the resource, though stored, have no effect in this cluster; it is
-    empty where they have.
+    empty where they have. ``custom`` is what a CustomResourceDefinition says of it, None for a built-in one.
     """
 
     group: str
@@ -38,11 +43,24 @@ class Resource:
     stored_group: str | None = None
     without_effect: str = ""
     version: str = VERSION
+    singular_name: str = ""
+    list_kind_name: str = ""
+    custom: CustomKind | None = None
 
     @property
     def singular(self) -> str:
         """The name that kubectl takes for one object: ``pod``."""
-        return self.kind.lower()
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of objects."""
+        return self.list_kind_name or f"{self.kind}List"
+
+    @property
+    def built_in(self) -> str:
+        """The plural of a built-in resource; empty for a custom one, whose plural may be the same."""
+        return "" if self.custom is not None else self.plural
 
     @property
     def api_version(self) -> str:
@@ -172,9 +190,14 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     *_stored_only(
         "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+        ("MutatingWebhookConfiguration", ""),
+        ("ValidatingWebhookConfiguration", ""),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
     ),
     Resource(
         "admissionregistration.k8s.io",
@@ -182,7 +205,15 @@ RESOURCES: tuple[Resource, ...] = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
         subresources=(_status("ValidatingAdmissionPolicy"),),
-        without_effect="no policy is evaluated",
+    ),
+    Resource(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=(_status("CustomResourceDefinition"),),
     ),
     Resource("apps", "controllerrevisions", "ControllerRevision"),
     Resource(
@@ -297,6 +328,44 @@ class Catalogue:
         """The served resource of that kind, None for an unknown one."""
         return self._by_kind.get((api_version, kind))
 
+    def still_serves(self, resource: Resource) -> bool:
+        """Whether the resource is served as it was, so that watches of it go on."""
+        found = self.find(resource.group, resource.version, resource.plural)
+        if found is None or found.custom is None or resource.custom is None:
+            return found is resource
+        # The schemas are read anew with each change of the definition.
+        return found.custom.schemas is resource.custom.schemas
+
     def groups(self) -> list[str]:
-        """The named API groups in the order that discovery has them."""
-        return sorted({resource.group for resource in self.resources if resource.group})
+        """The named API groups in the order that discovery has them: built-in ones first."""
+        built_in = {resource.group for resource in self.resources if resource.custom is None}
+        return sorted(
+            {resource.group for resource in self.resources if resource.group},
+            key=lambda group: (group not in built_in, group),
+        )
+
+    def is_custom(self, group: str) -> bool:
+        """Whether only definitions serve anything of the group, or nothing does."""
+        return all(one.custom is not None for one in self.resources if one.group == group)
+
+    def versions(self, group: str) -> list[str]:
+        """The served versions of a group, the preferred one first."""
+        found = {resource.version for resource in self.resources if resource.group == group}
+        return sorted(found, key=version_order)
+
+    def of_version(self, group: str, version: str) -> tuple[Resource, ...]:
+        """The resources of one version of a group, in the order that discovery has them."""
+        found = (one for one in self.resources if (one.group, one.version) == (group, version))
+        return tuple(sorted(found, key=lambda one: one.plural))
+
+
+def version_order(version: str) -> tuple[int, int, int, int, str]:
+    """Sorts versions of an API: ``v2``, ``v1``, ``v1beta2``, ``v1alpha1``, then other names by alphabet.
+
+    Go: CompareKubeAwareVersionStrings in apimachinery/pkg/version.
+    """
+    match = _KUBERNETES_VERSION.fullmatch(version)
+    if match is None:
+        return 1, 0, 0, 0, version
+    stage = ("alpha", "beta", None).index(match[2])
+    return 0, -stage, -int(match[1]), -int(match[3] or 0), ""

@@ -50,7 +50,7 @@ _NEW_NAMES = {
 }
 """The fields of events in the group events.k8s.io, each with its name in the core group."""
 
-# JSON from Go has no field for a false or a zero (omitempty); its selectors compare with the text all the same.
+# JSON from Go has no field for a false or a zero (omitempty); selectors compare with the text all the same.
 _WHEN_ABSENT = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.succeeded": "0"}
 _STORED_AS = {
     # The selector of that name compares the component alone, that of a Job counts the succeeded pods.
@@ -93,7 +93,9 @@ def _known(term: FieldTerm, resource: Resource, missing: frozenset[str]) -> Fiel
         if name in _NEW_NAMES:
             return FieldTerm(_NEW_NAMES[name], term.value, term.is_equal)
         raise Refused(400, f"field label not supported: {name}")
-    own = _FIELDS_OF.get((resource.group, resource.plural))
+    own = _FIELDS_OF.get((resource.group, resource.plural)) if resource.custom is None else None
+    if resource.custom is not None and resource.custom.selectable:
+        own = frozenset({*resource.custom.selectable, *((_NAMESPACE,) if resource.namespaced else ())})
     if own is None:
         if name in (_NAME, _NAMESPACE):
             return term

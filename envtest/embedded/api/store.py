@@ -73,12 +73,14 @@ class Store:
     Objects are never changed once they are stored: a writer puts another one in their place.
     ``changed`` is held during each access. A change of an object does not notify it, but the conditions of
     that object's collection. The history takes up to 64 MiB: beyond that the oldest changes of the collection
-    with the largest history are forgotten.
+    with the largest history are forgotten. Each of ``listeners`` is called with every change while the store
+    is held, and may write on.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
+        self.listeners: list[Callable[[Collection, Change], None]] = []
         self._objects: dict[Collection, dict[Key, Object]] = {}
         self._sorted: dict[Collection, list[Key]] = {}
         self._history: dict[Collection, _History] = defaultdict(_History)
@@ -239,7 +241,8 @@ class Store:
     ) -> None:
         held = _CHANGE_BYTES + (_memory_bytes(previous) if previous else 0)
         history = self._history[collection]
-        history.changes.append(Change(self._resource_version, kind, item, previous, held))
+        change = Change(self._resource_version, kind, item, previous, held)
+        history.changes.append(change)
         history.held_bytes += held
         self._history_bytes += held
         while self._history_bytes > _KEPT_BYTES:
@@ -247,6 +250,8 @@ class Store:
             self._forget(max(self._history.values(), key=attrgetter("held_bytes")))
         for condition in self._conditions[collection]:
             condition.notify_all()
+        for listener in self.listeners:
+            listener(collection, change)
 
     def _forget(self, history: _History) -> None:
         """Forget the oldest changes of a history that is not empty."""

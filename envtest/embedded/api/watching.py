@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.reading import asked_version, shown, too_large_version
+from envtest.embedded.api.reading import asked_version, shown, table_of_resource, too_large_version
 from envtest.embedded.api.requests import Request, query_flag, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
@@ -52,14 +52,14 @@ class _Events:
     ) -> None:
         self._stream = stream
         self._encoded = encoded
-        self._resource = resource
+        self.resource = resource
         self._form = form
         self._include = request.query.get("includeObject", "")
         self._has_columns = False
 
     def send(self, kind: str, item: Object) -> None:
         """Send one event about a stored object."""
-        seen = shown(self._resource, item)
+        seen = shown(self.resource, item)
         if self._form.kind:
             self.send_as_it_is(kind, self._formed(seen, self._include))
         else:
@@ -75,7 +75,7 @@ class _Events:
         metadata: Object = {"resourceVersion": str(version)}
         if ends_initial:
             metadata["annotations"] = {_INITIAL_END: "true"}
-        item = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        item = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         # Without its annotation the mark of the end would be lost.
         include = "" if ends_initial and self._include == "None" else self._include
         self.send_as_it_is("BOOKMARK", self._formed(item, include))
@@ -86,7 +86,7 @@ class _Events:
         if self._form.kind != TABLE:
             return item
         metadata = {"resourceVersion": item["metadata"]["resourceVersion"]}
-        table = self._form.table_of([item], self._resource.plural, metadata, include)
+        table = self._form.table_of([item], table_of_resource(self.resource), metadata, include)
         # Only the first event has the columns.
         columns, self._has_columns = None if self._has_columns else table["columnDefinitions"], True
         return {**table, "columnDefinitions": columns}
@@ -186,7 +186,8 @@ def _follow(api: ServedApi, stream: Stream, watch: Watch, events: _Events, optio
     next_bookmark = _next_bookmark(end)
 
     def ended() -> bool:
-        return api.watch_generation != generation or stream.ended
+        is_served = api.catalogue.still_serves(events.resource)
+        return api.watch_generation != generation or stream.ended or not is_served
 
     def bookmark_asked() -> bool:
         return api.bookmarks_due != sent_bookmarks
@@ -196,6 +197,8 @@ def _follow(api: ServedApi, stream: Stream, watch: Watch, events: _Events, optio
         api.watch_began()
         while True:
             watch.wait(min(end, next_bookmark), lambda: ended() or bookmark_asked())
+            # Asked before the events are taken: those from before the end are still sent.
+            is_over = ended() or time.monotonic() >= end
             try:
                 changes = watch.take_events()
             except Expired as expired:
@@ -209,7 +212,7 @@ def _follow(api: ServedApi, stream: Stream, watch: Watch, events: _Events, optio
                 next_bookmark = _next_bookmark(end)
                 if options.bookmarks:
                     events.bookmark(watch.resource_version)
-            if ended() or time.monotonic() >= end:
+            if is_over:
                 return
 
 

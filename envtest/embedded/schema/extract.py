@@ -1,6 +1,6 @@
 """Writes types.json from Kubernetes' sources: its OpenAPI documents, and k8s.io/api and k8s.io/apimachinery.
 
-python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY
+python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY APIEXTENSIONS
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _DOCUMENTS = {
                 *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"),
             ),
         ),
+    ),
+    "apis__apiextensions.k8s.io__v1_openapi.json": (
+        ("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),
     ),
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
@@ -64,7 +67,14 @@ _SPECIAL = {
     "IntOrString": "intOrString",
     "FieldsV1": "any",
     "RawExtension": "any",
+    "JSON": "any",
 }
+_UNIONS = {
+    "JSONSchemaPropsOrBool": "boolean",
+    "JSONSchemaPropsOrArray": "list",
+    "JSONSchemaPropsOrStringArray": "strings",
+}
+"""A schema of a CustomResourceDefinition, or something else that the name says."""
 
 
 _SCALARS = {
@@ -76,7 +86,7 @@ _SCALARS = {
 """The shapes of types with a format; others are named as OpenAPI names their type."""
 
 _STRUCT = re.compile(r"^type (\w+) struct \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
-_GO_FIELD = re.compile(r'^[ \t]+(?:\w+[ \t]+)?(\S+)[ \t]+`.*?json:"(\w*),?([^"]*)"', re.MULTILINE)
+_GO_FIELD = re.compile(r'^[ \t]+(?:\w+[ \t]+)?(\S+)[ \t]+`.*?json:"([\w$-]*),?([^"]*)"', re.MULTILINE)
 """A field of a struct in Go: its type, its name in JSON and the options behind the name."""
 
 _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
@@ -84,7 +94,7 @@ _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
 
 
-def main(folder: Path, api: Path, apimachinery: Path) -> None:
+def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> None:
     """Write the types that the served kinds are made of, one a line."""
     kinds: dict[str, dict[str, str]] = {}
     types: dict[str, Any] = {}
@@ -98,8 +108,10 @@ def main(folder: Path, api: Path, apimachinery: Path) -> None:
                 _collect(schemas, root, types)
     tags: dict[str, Any] = {}
     for name in sorted(types):
-        _collect_tags((api, apimachinery), name, types[name], tags)
-        text = (_folder((api, apimachinery), name) / "types.go").read_text()
+        folders = (api, apimachinery, apiextensions)
+        _collect_tags(folders, name, types[name], tags)
+        sources = _folder(folders, name).glob("types*.go")
+        text = "\n".join(path.read_text() for path in sorted(sources))
         _mark_written(dict(_STRUCT.findall(text)), name.rpartition(".")[2], types[name])
     head = f'{{"kinds":{json.dumps(kinds, sort_keys=True)},\n"types":{{\n'
     text = head + _lines(types) + '\n},\n"tags":{\n' + _lines(tags) + "\n}}\n"
@@ -113,13 +125,17 @@ def _lines(entries: dict[str, Any]) -> str:
 
 
 def _collect_tags(
-    folders: tuple[Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
+    folders: tuple[Path, Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
 ) -> None:
     """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
     package, _, message = name.rpartition(".")
     text = (_folder(folders, name) / "generated.proto").read_text()
     found = tags[name] = {}
-    for kind, field, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+    for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+        # JSON has x-kubernetes-list-type for xKubernetesListType, and $ref for ref.
+        words = re.sub(r"[A-Z]", lambda match: f"-{match[0].lower()}", name_in_protobuf)
+        candidates = (words, f"${name_in_protobuf}", name_in_protobuf)
+        field = next((one for one in candidates if one in fields), name_in_protobuf)
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
         # A struct that Go embeds: JSON shows its fields here, protobuf sends it as a message.
@@ -128,12 +144,11 @@ def _collect_tags(
             _collect_tags(folders, f"{package}.{kind}", fields, tags)
 
 
-def _folder(folders: tuple[Path, Path], name: str) -> Path:
+def _folder(folders: tuple[Path, Path, Path], name: str) -> Path:
     """Where the Go package of a type is."""
     package = name.rpartition(".")[0]
-    return (folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]) / package.replace(
-        ".", "/"
-    )
+    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
+    return parts.get(package.partition(".")[0], folders[0]) / package.replace(".", "/")
 
 
 def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
@@ -169,7 +184,8 @@ def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
 
 def _short(name: str) -> str:
     """``core.v1.Pod`` for ``io.k8s.api.core.v1.Pod``: unique, and no longer than it has to be."""
-    return name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")
+    prefixes = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.apiextensions-apiserver.pkg.apis.")
+    return next((name.removeprefix(one) for one in prefixes if name.startswith(one)), name)
 
 
 def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
@@ -191,6 +207,10 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         last = name.rpartition(".")[2]
         if last in _SPECIAL:
             return _SPECIAL[last]
+        if last in _UNIONS:
+            schema = name.removesuffix(last) + "JSONSchemaProps"
+            _collect(schemas, schema, types)
+            return {"ref": _short(schema), "or": _UNIONS[last]}
         _collect(schemas, name, types)
         target = schemas[name]
         atomic = "atomic" in (value.get("x-kubernetes-map-type"), target.get("x-kubernetes-map-type"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -114,8 +115,15 @@ def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -
         number = value if isinstance(value, int) else 0
         # Negative numbers are sent as 64 bits in two's complement.
         return number - (1 << 64) if number >> 63 else number
-    data = _as_bytes(value)
+    return _message(_as_bytes(value), kind, is_bytes=is_bytes, depth=depth)
+
+
+def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any:
     match kind.shape:
+        case "struct" if kind.union:
+            return _union(data, kind, depth)
+        case "number":
+            return float(struct.unpack("<d", data)[0])
         case "struct":
             return _struct(data, kind, depth)
         case "quantity":
@@ -131,6 +139,14 @@ def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -
             # RawExtension and FieldsV1 hold JSON.
             return _json(_as_bytes(dict(_fields(data)).get(1, b"null")))
     return base64.b64encode(data).decode() if is_bytes else _text(data)
+
+
+def _union(data: bytes, kind: FieldType, depth: int) -> Any:
+    """A schema, or true or false. JSONSchemaPropsOrBool: 1 is that, 2 a schema; of others 1 is a schema."""
+    parts = dict(_fields(data))
+    if kind.union == "boolean" and 2 not in parts:
+        return bool(parts.get(1))
+    return _struct(_as_bytes(parts.get(2 if kind.union == "boolean" else 1, b"")), kind, depth)
 
 
 def _time(data: bytes, *, is_micro: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ Shape = Literal[
     "struct",
     "list",
     "map",
+    "deduced",
 ]
 _FILE = Path(__file__).with_name("types.json")
 
@@ -37,7 +39,10 @@ class FieldType:
     strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
     writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even if a
     client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells the
-    two apart.
+    two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is
+    the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may
+    be instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a
+    list is replaced as a whole.
     """
 
     shape: Shape
@@ -48,11 +53,14 @@ class FieldType:
     strategies: tuple[str, ...] = ()
     atomic: bool = False
     unset: Literal["", "!", "?", "-"] = ""
+    union: Literal["", "boolean", "list", "strings"] = ""
+    members: Mapping[str, FieldType] = field(default_factory=dict, hash=False)
+    default: Any = None
 
     @property
-    def fields(self) -> dict[str, FieldType]:
+    def fields(self) -> Mapping[str, FieldType]:
         """The fields of a struct; none for everything else."""
-        return fields_of(self.ref) if self.ref else {}
+        return fields_of(self.ref) if self.ref else self.members
 
     @property
     def item(self) -> FieldType:
@@ -61,10 +69,13 @@ class FieldType:
 
     def field_type(self, name: str) -> FieldType:
         """The type of a field of a struct, or of a value of a map; ``ANY`` for an unknown field."""
-        return self.item if self.shape == "map" else self.fields.get(name, ANY)
+        if self.shape == "deduced":
+            return self
+        return self.item if self.shape == "map" else self.fields.get(name, self.item)
 
 
 ANY = FieldType("any")
+DEDUCED = FieldType("deduced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +155,14 @@ def _read(spec: Any) -> FieldType:
     strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
     merge_key, unset = spec.get("merge", ""), spec.get("unset", "")
     if "ref" in spec:
-        atomic = spec.get("atomic", False)
-        return FieldType("struct", spec["ref"], strategies=strategies, atomic=atomic, unset=unset)
+        return FieldType(
+            "struct",
+            spec["ref"],
+            strategies=strategies,
+            atomic=spec.get("atomic", False),
+            unset=unset,
+            union=spec.get("or", ""),
+        )
     if "map" in spec:
         return FieldType("map", of=_read(spec["map"]), unset=unset)
     keys = tuple(spec["keys"]) if "keys" in spec else None

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envtest.embedded.shown.tables import table_of
+from envtest.embedded.shown.tables import MakeTable
 
 Object = dict[str, Any]
 
 TABLE, METADATA, METADATA_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
+
+UNSTRUCTURED = "unstructured.Unstructured"
+"""The type that custom objects have in Kubernetes."""
 
 _GROUP = "meta.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
@@ -44,7 +47,7 @@ class Form:
         """The PartialObjectMetadata of an object."""
         return {"kind": METADATA, "apiVersion": self.api_version, "metadata": item["metadata"]}
 
-    def of_object(self, item: Object, go_type: str, plural: str, include: str) -> Object:
+    def of_object(self, item: Object, go_type: str, make_table: MakeTable, include: str) -> Object:
         """An object in this form; raises NotAcceptable.
 
         ``go_type`` is what Kubernetes calls the type of the object, and ``include`` (None, Metadata, Object
@@ -54,33 +57,36 @@ class Form:
             metadata = item["metadata"]
             # The object of a dry run may have no version.
             about = {key: metadata[key] for key in ("resourceVersion",) if key in metadata}
-            return self.table_of([item], plural, about, include)
+            return self.table_of([item], make_table, about, include)
         if self.kind == METADATA_LIST:
             text = f"you requested {METADATA_LIST}, but the requested object is not a list (*{go_type})"
             raise NotAcceptable(text)
         return self.metadata_of(item) if self.kind == METADATA else item
 
-    def of_list(self, answer: Object, go_type: str, plural: str, include: str) -> Object:
+    def of_list(self, answer: Object, go_type: str, make_table: MakeTable, include: str) -> Object:
         """A list in this form; raises NotAcceptable."""
+        metadata = {key: value for key, value in answer["metadata"].items() if value}
         if self.kind == TABLE:
-            return self.table_of(answer["items"], plural, answer["metadata"], include)
+            return self.table_of(answer["items"], make_table, metadata, include)
         if self.kind == METADATA:
             text = f"you requested {METADATA}, but the requested object is a list (*{go_type}List)"
             raise NotAcceptable(text)
         if self.kind == METADATA_LIST:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
-            return {**about, "metadata": answer["metadata"], "items": items}
-        return answer
+            return {**about, "metadata": metadata, "items": items}
+        # Custom objects say of which kind they are in lists, too.
+        items = answer["items"] if go_type == UNSTRUCTURED else [_listed(item) for item in answer["items"]]
+        return {**answer, "items": items}
 
-    def table_of(self, items: list[Object], plural: str, metadata: Object, include: str) -> Object:
+    def table_of(self, items: list[Object], make_table: MakeTable, metadata: Object, include: str) -> Object:
         """The table with a row for each object."""
         # Only the object of a bookmark has no name.
         named = [
             one if "name" in one["metadata"] else {**one, "metadata": {"name": "", **one["metadata"]}}
             for one in items
         ]
-        table = table_of(named, plural, metadata)
+        table = make_table(named, metadata)
         carried: list[Object | None] = [None if include == "None" else item for item in items]
         if include in ("", "Metadata"):
             carried = [self.metadata_of(item) for item in items]
@@ -93,6 +99,11 @@ class Form:
             known = "must be 'Metadata', 'Object', 'None', or empty"
             fault = f'includeObject: Invalid value: "{include}": {known}'
             raise UnknownInclude(f"Unable to convert to Table as requested: {fault}")
+
+
+def _listed(item: Object) -> Object:
+    """An object as a list has it, which itself says of which kind all are."""
+    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
 def asked_form(accept: str) -> Form:

@@ -34,6 +34,57 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "ownership is kept from the first apply on: until then it costs each write time and tells nobody",
         fields=("*.managedFields",),
     ),
+    LeftOut(
+        "writing an object that has no effect in the embedded cluster is answered with a warning",
+        "kubectl shows it: else somebody would look for a fault in what they have written",
+        fields=("*.warnings",),
+        cases=(
+            *("*secret*", "*services*", "*limitranges*", "*daemonsets*", "*networkpolicies*", "*roles*"),
+            *("*rolebindings*", "*admission*", "*webhook*"),
+        ),
+    ),
+    LeftOut(
+        "what of a patch has the wrong type is said in the words of another of Kubernetes' decoders",
+        "Kubernetes decodes the result of each kind of patch in its own way; code and field are the same",
+        cases=(
+            *(
+                "patch/*/kind",
+                "patch/*/api-version",
+                "patch/strategic/wrong-*",
+                "patch/strategic/metadata-text",
+            ),
+            *(
+                "patch/lists/*-number",
+                "patch/lists/*-text",
+                "patch/lists/list-is-map",
+                "patch/lists/map-is-list",
+            ),
+        ),
+        fields=("*.message",),
+    ),
+    LeftOut(
+        "an object of another kind than that of its path is refused without being decoded as what it is",
+        "the answer says in both cases that the kind is wrong",
+        cases=("create/head/*",),
+        fields=("*.message",),
+    ),
+    LeftOut(
+        "a control character in a quoted value is written as in JSON, `\\u0001` instead of `\\x01`",
+        "both are one character in quotes",
+        cases=("*/query/manager-unprintable*",),
+        fields=("*.message",),
+    ),
+    LeftOut(
+        "a new Node has no taint `node.kubernetes.io/not-ready`",
+        "the embedded kubelet is ready at once",
+        fields=("*.spec.taints",),
+        cases=("*/nodes*",),
+    ),
+    LeftOut(
+        "a new pod has no tolerations of `not-ready` and `unreachable` for 300 seconds",
+        "no controller evicts pods from nodes that are not ready",
+        fields=("*.spec.tolerations",),
+    ),
 )
 
 

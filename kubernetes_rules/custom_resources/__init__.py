@@ -1,0 +1,1 @@
+"""What apiextensions-apiserver decides about CustomResourceDefinitions and their objects: plain dicts."""
