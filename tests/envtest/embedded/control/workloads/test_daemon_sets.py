@@ -86,8 +86,8 @@ def test_on_delete_a_pod_changes_when_somebody_deletes_it(daemons: RunningSet) -
 
 def test_pods_leave_nodes_that_the_template_or_a_taint_excludes(daemons: RunningSet) -> None:
     daemons.change(template=template(nodeSelector={"kubernetes.io/hostname": "node-1"}))
-    assert nodes(daemons, 1) == ["node-1"]
     daemons.wait(desiredNumberScheduled=1, numberAvailable=1, updatedNumberScheduled=1)
+    assert nodes(daemons, 1) == ["node-1"]
 
     taint = {"key": "example.com/closed", "effect": "NoSchedule"}
     daemons.api.patch(paths.node("node-1"), {"spec": {"taints": [taint]}})
