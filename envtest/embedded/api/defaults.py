@@ -62,14 +62,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "daemonsets":
-            item.update(defaulted_workload(item, is_new=old is None))
-            _count_templates(item, old)
-        case "deployments" | "replicasets" | "jobs":
-            item.update(defaulted_workload(item, is_new=old is None))
-        case "roles" | "clusterroles":
-            # The one list without omitempty in Go: an empty one is null.
-            item["rules"] = item.get("rules") or None
+        case "deployments" | "replicasets" | "jobs" | "daemonsets":
+            _default_workload(item, old)
         case "secrets":
             _default_secret(item)
         case "namespaces":
@@ -175,6 +169,12 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
+
+
+def _default_workload(item: Object, old: Object | None) -> None:
+    item.update(defaulted_workload(item, is_new=old is None))
+    if item["kind"] == "DaemonSet":
+        _count_templates(item, old)
 
 
 def _count_templates(daemon_set: Object, old: Object | None) -> None:
