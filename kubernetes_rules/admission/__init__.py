@@ -1,1 +1,1 @@
-"""What the admission policies of kube-apiserver decide about a write, and how they and webhooks match it."""
+"""What webhooks and admission policies of kube-apiserver decide about a write, and how they match it."""

@@ -28,10 +28,11 @@ def conditions_match(
 ) -> bool:
     """Whether all conditions are true of a write. Raises ConditionsFailed.
 
-    One that is false decides, also if others fail.
+    One that is false decides, also if others fail. ``namespaceObject`` is null in all.
     """
     if not conditions:
         return True
+    values = [*values[:2], None, *values[3:]]
     try:
         found, _ = evaluate(conditions, variables or {}, values, CONDITIONS_COST)
     except OutOfBudget as error:

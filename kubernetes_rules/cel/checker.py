@@ -190,6 +190,8 @@ class Checker:
         elif _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             result = types.DYN
+        elif kind.name.startswith("kubernetes."):
+            result = self._wrong(node, f"unexpected failed resolution of '{kind.name}'")
         else:
             if kind.name not in _DYNAMIC:
                 self._wrong(node, f"type '{shown_type(kind)}' does not support field selection")

@@ -119,7 +119,8 @@ def _resource(asking: _GroupCheck, resource: str) -> ResourceCheck:
 
 def _set(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
     def call(asking: ResourceCheck, value: str) -> ResourceCheck:
-        return ResourceCheck(replace(asking.check, **{field: value}), asking.authorize)
+        changed: dict[str, Any] = {field: value}
+        return ResourceCheck(replace(asking.check, **changed), asking.authorize)
 
     return call
 

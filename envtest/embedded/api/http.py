@@ -12,7 +12,7 @@ from typing import Any
 from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY, check_patch_type
-from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
+from envtest.embedded.api.plain_paths import JSON, is_unknown, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
@@ -25,7 +25,7 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
+from envtest.embedded.shown.forms import UNSTRUCTURED, NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
@@ -96,7 +96,7 @@ class Handler(StreamRequestHandler):
         if (plain := plain_answer(self._api, head)) is not None:
             self._send(plain.code, plain.data, plain.media_type)
             return True
-        if request is None or (request.group and request.group not in self._api.catalogue.groups()):
+        if request is None or is_unknown(self._api, request):
             plain = unknown_path(self._api, head.target)
             self._send(plain.code, plain.data, plain.media_type)
             return True
@@ -199,6 +199,8 @@ class Handler(StreamRequestHandler):
 
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
+    if resource.custom is not None:
+        return UNSTRUCTURED
     package = resource.collection[0].partition(".")[0] or "core"
     return f"{package}.{resource.kind}"
 

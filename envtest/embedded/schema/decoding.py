@@ -50,7 +50,7 @@ class Decoder:
         """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
         shape = kind.shape
         if shape == "struct":
-            return self._struct(value, kind, place)
+            return _of_union(value, kind, place) if kind.union else self._struct(value, kind, place)
         if shape == "list":
             return self._list(value, kind, place)
         if shape == "map":
@@ -68,8 +68,6 @@ class Decoder:
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
-        if kind.union:
-            return _of_union(value, kind, place)
         if not isinstance(value, dict):
             raise _mismatch(value, kind, place)
         struct = struct_of(kind.ref)

@@ -73,6 +73,25 @@ def _workload(item: Object, old: Object | None) -> list[FieldError]:
     return workload_errors(item) + controller_errors(item, old)
 
 
+def _policy(item: Object, old: Object | None) -> list[FieldError]:
+    # These import all of CEL: a process that checks no policy must not pay for that.
+    from kubernetes_rules.admission.objects import policy_errors
+
+    return policy_errors(item, old)
+
+
+def _policy_binding(item: Object, _: Object | None) -> list[FieldError]:
+    from kubernetes_rules.admission.objects import binding_errors
+
+    return binding_errors(item)
+
+
+def _webhooks(item: Object, old: Object | None) -> list[FieldError]:
+    from kubernetes_rules.admission.webhook_configurations import webhook_errors
+
+    return webhook_errors(item, old)
+
+
 _CHECKS: dict[str, Check] = {
     "ConfigMap": configuration.config_map_errors,
     "Secret": configuration.secret_errors,
@@ -91,7 +110,10 @@ _CHECKS: dict[str, Check] = {
     "Namespace": cluster.namespace_errors,
     "Node": cluster.node_errors,
     "PodDisruptionBudget": lambda item, _: budget_errors(item),
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
     **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "Job"), _workload),
+    **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), _webhooks),
 }
 
 

@@ -50,9 +50,9 @@ def _costs(schema: Schema, declared: Declared | None, path: str, found: dict[str
         found[f"{path}[{index}]"] = [rule.cost, count, rule.message_cost]
     for name, part in schema.properties.items():
         _costs(part, declared.fields.get(escaped(name) or ""), f"{path}.{name}", found)
-    for part, step in ((schema.items, "[]"), (schema.values, "{}")):
-        if part is not None:
-            _costs(part, declared.element, path + step, found)
+    for below, step in ((schema.items, "[]"), (schema.values, "{}")):
+        if below is not None:
+            _costs(below, declared.element, path + step, found)
 
 
 def our_answer(case: Case) -> Answer:
