@@ -80,6 +80,24 @@ def first_status(resource: str, item: Object) -> Object:
     return {"phase": "Active"} if resource == "namespaces" else {}
 
 
+def default_status(item: Object, old: Object) -> None:
+    """Fill in what the status of a pod, a node or a namespace always has when a client writes it."""
+    status = item.get("status") or {}
+    if item["kind"] == "Pod":
+        # Both name the address; the class of a pod never changes.
+        if status.get("podIP") and not status.get("podIPs"):
+            status["podIPs"] = [{"ip": status["podIP"]}]
+        quality = (old.get("status") or {}).get("qosClass")
+        if quality:
+            status.setdefault("qosClass", quality)
+    elif item["kind"] == "Node" and status.get("capacity") and status.get("allocatable") is None:
+        status["allocatable"] = dict(status["capacity"])
+    elif item["kind"] == "Namespace":
+        labels = item["metadata"].get("labels") or {}
+        item["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    item["status"] = status
+
+
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
     devices: list[Object] = spec.get("devices") or []
     for device in devices:
