@@ -72,16 +72,7 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
 
     found = read_yaml(text)
 
-    assert found == {
-        "a": "1:30",
-        "b": "2020-01-01",
-        "c": True,
-        "d": 8,
-        "e": 1,
-        "5": "f",
-        "true": "g",
-        "~h": None,
-    }
+    assert found == {"a": "1:30", "b": "2020-01-01", "c": True, "d": 8, "5": "f", "true": 1, "h": None}
 
 
 @pytest.mark.parametrize(
