@@ -1,7 +1,7 @@
 """Carries out the verbs of the API on the store, and answers or refuses as kube-apiserver does.
 
-Objects are validated by ``kubernetes_rules.validation.kinds``, which says what is left out; resource.k8s.io is
-validated in full. A status is decoded by its type, and not validated beyond that.
+Objects are validated by ``kubernetes_rules.validation.kinds``, which says what is left out; resource.k8s.io
+is validated in full. A status is decoded by its type, and not validated beyond that.
 """
 
 from __future__ import annotations
