@@ -59,7 +59,7 @@ DENIED = "deploy/scenarios/tier-policy/refused/"
 """Objects that the policies of their scenario deny, which an earlier file has."""
 
 IDLE = {
-    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"),
+    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 
