@@ -141,7 +141,8 @@ def test_a_mutating_webhook_sees_the_defaults(server: EmbeddedApiServer, webhook
         "/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": {"containers": containers}}
     )
 
-    assert webhook.requests[0][1]["object"]["spec"]["restartPolicy"] == "Always"
+    spec = webhook.requests[0][1]["object"]["spec"]
+    assert (spec["restartPolicy"], spec["priority"], len(spec["tolerations"])) == ("Always", 0, 2)
 
 
 def test_webhooks_are_asked_in_the_order_of_their_configurations_and_a_second_time_where_they_want(
