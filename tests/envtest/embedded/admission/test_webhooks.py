@@ -396,7 +396,7 @@ def test_a_webhook_that_takes_too_long_fails_the_write(
         (404, "the server could not find the requested resource"),
         (b"{}", "received invalid webhook response: webhook response was absent"),
         (b"", "0-length response with status code: 200"),
-        (b"{]", "json parse error"),
+        (b"{]", "json parse error: invalid character ']' looking for beginning of object key string"),
         ({"allowed": True, "uid": "other"}, 'got "other"'),
         ({"allowed": True, "patch": "W10="}, "validating webhook may not return response.patch"),
     ],
