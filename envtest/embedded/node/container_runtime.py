@@ -52,7 +52,7 @@ class ContainerRuntime:
     """The pods that run on one node, by UID. Thread-safe, but of one pod one container is started at a time.
 
     ``changed`` is notified when a container has printed something, and ``on_end`` is called when one has
-    ended by itself or was killed.
+    ended by itself or was killed, or turns out to run on because its command cannot be played.
     """
 
     def __init__(self, cdi_dir: Path, cgroups: Path, changed: threading.Condition | None = None) -> None:
@@ -151,6 +151,9 @@ class ContainerRuntime:
             code = play_it()
             if code is not None or ends:
                 self._end_container(container, code or 0, "Error" if code else "Completed")
+            else:
+                container.unplayed = True
+                self.on_end()
 
         player = threading.Thread(target=play_to_the_end, name=f"container {container.name}", daemon=True)
         with self._lock:
