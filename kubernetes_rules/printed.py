@@ -21,6 +21,10 @@ ESCAPES = {
 """The characters that have an escape of their own between quotes."""
 _JSON_ESCAPES = str.maketrans({text: f"\\u{ord(text):04x}" for text in "<>&\u2028\u2029"})
 """The characters that encoding/json escapes because of HTML."""
+_PLAIN_POWERS = range(-4, 6)
+"""fmt prints a number with another power of ten with an exponent."""
+_JSON_PLAIN_POWERS = range(-6, 21)
+"""The same for encoding/json."""
 
 
 def quoted(text: str) -> str:
@@ -41,7 +45,7 @@ def _escaped(character: str) -> str:
 
 def number(value: float) -> str:
     """A number or a bool as by Go's ``%v``; Python's int is Go's int64, float is float64."""
-    return _number(value, range(-4, 6), 2)
+    return _number(value, _PLAIN_POWERS, 2)
 
 
 def _number(value: float, plain_powers: range, exponent_digits: int) -> str:
@@ -69,7 +73,7 @@ def json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).translate(_JSON_ESCAPES)
     if value is None:
         return "null"
-    return _number(value, range(-6, 21), 1)
+    return _number(value, _JSON_PLAIN_POWERS, 1)
 
 
 def with_sorted_keys(value: Any) -> Any:

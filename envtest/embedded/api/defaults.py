@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes_rules.defaults import created_pod, defaulted_claim_spec, defaulted_pod, defaulted_workload
+from kubernetes_rules.kind_defaults import fill_in_defaults
+from kubernetes_rules.pod_resources import quality_of_service
 
 Object = dict[str, Any]
 
@@ -35,6 +37,8 @@ _SPEC_FIELDS_OF_GATE = {
     "DRAPartitionableDevicesType": ("partitionTypeAttribute",),
     "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_FIRST_PHASES = {"namespaces": "Active", "persistentvolumeclaims": "Pending"}
 _LISTS = ("ints", "bools", "strings", "versions")
 
 
@@ -59,25 +63,40 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
-            item.update(defaulted_workload(item, is_new=old is None))
+        case "deployments" | "replicasets" | "daemonsets" | "statefulsets" | "jobs":
+            _default_workload(item, old)
         case "secrets":
             _default_secret(item)
         case "namespaces":
-            labels = item["metadata"].setdefault("labels", {})
-            # Set at each write, so that selectors can choose namespaces by name.
-            labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
             _default_namespace(item, old)
+        case _ if resource:
+            fill_in_defaults(item, old)
     return item
 
 
-def first_status(resource: str) -> Object | None:
-    """The status of a new object; None for kinds that begin without one."""
+def first_status(resource: str, item: Object) -> Object:
+    """What the status of a new object says, beside what it always has; ``item`` has its defaults."""
     if resource == "pods":
-        return {"phase": "Pending", "qosClass": "BestEffort"}
-    if resource == "poddisruptionbudgets":
-        return {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
-    return {"phase": "Active"} if resource == "namespaces" else None
+        return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
+    return {"phase": _FIRST_PHASES[resource]} if resource in _FIRST_PHASES else {}
+
+
+def default_status(item: Object, old: Object) -> None:
+    """Fill in what the status of a pod, a node or a namespace always has when a client writes it."""
+    status = item.get("status") or {}
+    if item["kind"] == "Pod":
+        # Both name the address; the class of a pod never changes.
+        if status.get("podIP") and not status.get("podIPs"):
+            status["podIPs"] = [{"ip": status["podIP"]}]
+        quality = (old.get("status") or {}).get("qosClass")
+        if quality:
+            status.setdefault("qosClass", quality)
+    elif item["kind"] == "Node" and status.get("capacity") and status.get("allocatable") is None:
+        status["allocatable"] = dict(status["capacity"])
+    elif item["kind"] == "Namespace":
+        labels = item["metadata"].get("labels") or {}
+        item["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    item["status"] = status
 
 
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
@@ -155,17 +174,51 @@ def _default_pod(pod: Object, old: Object | None) -> None:
         if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
             # The admission plugin ServiceAccount does it.
             spec["serviceAccountName"] = "default"
+        _tolerate_lost_nodes(spec)
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
+
+
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """A pod stays on a node that is lost for five minutes (admission plugin DefaultTolerationSeconds)."""
+    given = spec.get("tolerations") or []
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not any(
+            (one.get("key") or key) == key and one.get("effect") in (None, "", "NoExecute") for one in given
+        )
+    ]
+    if added:
+        spec["tolerations"] = [*given, *added]
 
 
 def _default_namespace(namespace: Object, old: Object | None) -> None:
     """A new namespace has the finalizer of the namespace controller; an update takes none away."""
+    labels = namespace["metadata"].setdefault("labels", {})
+    # Set at each write, so that selectors can choose namespaces by name.
+    labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
     spec = namespace.setdefault("spec", {})
     if old is not None:
         # They are removed through the subresource finalize only.
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
+
+
+def _default_workload(item: Object, old: Object | None) -> None:
+    item.update(defaulted_workload(item, is_new=old is None))
+    if item["kind"] == "DaemonSet":
+        _count_templates(item, old)
+
+
+def _count_templates(daemon_set: Object, old: Object | None) -> None:
+    """Count the changes of a DaemonSet's template in an annotation, which older versions had as a field."""
+    count = 1
+    if old is not None:
+        count = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
+        count += daemon_set["spec"].get("template") != old["spec"].get("template")
+    annotations = daemon_set["metadata"].get("annotations") or {}
+    daemon_set["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
 
 
 def _default_secret(item: Object) -> None:

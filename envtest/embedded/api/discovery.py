@@ -1,17 +1,12 @@
-"""Describes the API to clients: groups, versions and resources, and the served kinds in OpenAPI.
-
-OpenAPI has what clients need to write objects: paths, types, patch rules.
-"""
+"""Describes the API to clients: groups, versions and resources."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from functools import cache
 from typing import Any
 
-from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.api.resources import Catalogue, Resource
-from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
 Object = dict[str, Any]
 
@@ -28,26 +23,6 @@ _VERSION: Object = {
     "platform": "linux/amd64",
 }
 
-_SCALARS: dict[str, Object] = {
-    "string": {"type": "string"},
-    "integer": {"type": "integer"},
-    "number": {"type": "number"},
-    "boolean": {"type": "boolean"},
-    # A quantity may be written as a text or as a number.
-    "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    "time": {"type": "string", "format": "date-time"},
-    "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
-    "any": {"type": "object"},
-}
-_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
-
-CUSTOM_KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-"""The path at which kubectl looks for a kind that discovery does not list."""
-
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-NOTHING_IN_V2 = b""
-"""An empty OpenAPI v2 document as protobuf: kubectl reads v2 where v3 lacks a kind."""
-
 
 def version(minor: str) -> Object:
     """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
@@ -59,7 +34,6 @@ def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, add
 
     ``aggregated`` is whether the client takes all groups in one. ``address`` is the server's ``host:port``.
     """
-    groups = catalogue.groups()
     match path.strip("/").split("/"):
         case ["api"] if aggregated:
             return _aggregated(catalogue, [""])
@@ -67,34 +41,34 @@ def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, add
             addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
         case ["apis"] if aggregated:
-            return _aggregated(catalogue, groups)
+            return _aggregated(catalogue, catalogue.groups())
         case ["apis"]:
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]}
+            groups = [_group(catalogue, name) for name in catalogue.groups()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", "v1"]:
-            return _resource_list(catalogue, "")
-        case ["apis", name] if name in groups:
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
-        case ["apis", name, "v1"] if name in groups:
-            return _resource_list(catalogue, name)
+            return _resource_list(catalogue, "", "v1")
+        case ["apis", name] if name in catalogue.groups():
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(catalogue, name)}
+        case ["apis", name, version] if version in catalogue.versions(name):
+            return _resource_list(catalogue, name, version)
     return None
 
 
-def _group(name: str) -> Object:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+def _group(catalogue: Catalogue, name: str) -> Object:
+    versions = [{"groupVersion": f"{name}/{one}", "version": one} for one in catalogue.versions(name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resource_list(catalogue: Catalogue, group: str) -> Object:
+def _resource_list(catalogue: Catalogue, group: str, version: str) -> Object:
     entries: list[Object] = []
-    for resource in _of_group(catalogue, group):
+    for resource in catalogue.of_version(group, version):
         entry: Object = {
             "name": resource.plural,
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": list(resource.verbs),
-            # Opaque to clients: any text will do that stays the same.
-            "storageVersionHash": hashlib.sha256(resource.qualified_name.encode()).hexdigest()[:11] + "=",
+            "verbs": _verbs(resource),
+            "storageVersionHash": _storage_hash(resource),
         }
         entries.append(entry | _other_names(resource))
         for name, kind, verbs in resource.subresources:
@@ -108,13 +82,25 @@ def _resource_list(catalogue: Catalogue, group: str) -> Object:
                     **_other_group(resource, kind),
                 }
             )
-    group_version = f"{group}/v1" if group else "v1"
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": group_version,
+        "groupVersion": f"{group}/{version}" if group else version,
         "resources": entries,
     }
+
+
+def _verbs(resource: Resource) -> list[str]:
+    """The verbs of a resource; fewer while the definition of a custom one is being deleted."""
+    is_ending = resource.custom is not None and resource.custom.is_ending
+    return [verb for verb in resource.verbs if not is_ending or verb not in ("create", "update", "patch")]
+
+
+def _storage_hash(resource: Resource) -> str:
+    """Tells clients when the storage version changes (StorageVersionHash in apiserver/pkg/endpoints)."""
+    stored_as = resource.api_version if resource.custom is None else resource.custom.stored_as
+    text = f"{resource.group}/{stored_as.rpartition('/')[2]}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
@@ -123,10 +109,11 @@ def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
             "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
             "versions": [
                 {
-                    "version": "v1",
-                    "resources": [_entry(one) for one in _of_group(catalogue, name)],
+                    "version": version,
+                    "resources": [_entry(one) for one in catalogue.of_version(name, version)],
                     "freshness": "Current",
                 }
+                for version in catalogue.versions(name)
             ],
         }
         for name in names
@@ -142,19 +129,15 @@ def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
 def _entry(resource: Resource) -> Object:
     entry: Object = {
         "resource": resource.plural,
-        "responseKind": _kind(resource.group, resource.kind),
+        "responseKind": _kind(resource, resource.kind),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": list(resource.verbs),
+        "verbs": _verbs(resource),
     }
     entry |= _other_names(resource)
     if resource.subresources:
         entry["subresources"] = [
-            {
-                "subresource": name,
-                "responseKind": _kind(resource.group_version_of(kind)[0], kind),
-                "verbs": list(verbs),
-            }
+            {"subresource": name, "responseKind": _kind(resource, kind), "verbs": list(verbs)}
             for name, kind, verbs in resource.subresources
         ]
     return entry
@@ -172,117 +155,6 @@ def _other_group(resource: Resource, kind: str) -> Object:
     return {} if group == resource.group else {"group": group, "version": version}
 
 
-def _kind(group: str, kind: str) -> Object:
-    return {"group": group, "version": "v1", "kind": kind}
-
-
-def _of_group(catalogue: Catalogue, group: str) -> tuple[Resource, ...]:
-    return tuple(resource for resource in catalogue.resources if resource.group == group)
-
-
-def no_custom_kinds() -> Object:
-    """An empty list of CustomResourceDefinitions."""
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": []}
-
-
-def openapi_v3_index(catalogue: Catalogue) -> Object:
-    """Where the document of each group and version is."""
-    paths = ["api/v1", *(f"apis/{name}/v1" for name in catalogue.groups())]
-    # Clients may keep a document for as long as its hash is the same.
-    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=embedded"} for path in paths}}
-
-
-def openapi_v3(catalogue: Catalogue, path: str) -> Object | None:
-    """The document of ``api/v1`` or ``apis/GROUP/v1``, None where there is none."""
-    match path.strip("/").split("/"):
-        case ["api", "v1"]:
-            group = ""
-        case ["apis", group, "v1"] if group in catalogue.groups():
-            pass
-        case _:
-            return None
-    return _openapi_v3(_of_group(catalogue, group))
-
-
-@cache
-def _openapi_v3(resources: tuple[Resource, ...]) -> Object:
-    schemas: dict[str, Object] = {}
-    paths: dict[str, Object] = {}
-    for resource in resources:
-        paths |= _paths(resource)
-        _add_kind(resource, schemas)
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.37.1"},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
-
-
-def _paths(resource: Resource) -> dict[str, Object]:
-    root = f"/apis/{resource.group}/v1" if resource.group else "/api/v1"
-    scope = f"{root}/namespaces/{{namespace}}" if resource.namespaced else root
-    kind = {"group": resource.group, "version": "v1", "kind": resource.kind}
-    query = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
-    kinds = (APPLY, JSON_PATCH, MERGE, STRATEGIC)
-    patch = {
-        # kubectl looks for these to learn whether it can leave validation and dry runs to the server.
-        "parameters": query,
-        "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in kinds}},
-        "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": kind,
-        "responses": {"200": {"description": "OK"}},
-    }
-    write = {key: value for key, value in patch.items() if key != "requestBody"}
-    return {
-        f"{scope}/{resource.plural}": {"post": {**write, "x-kubernetes-action": "post"}},
-        f"{scope}/{resource.plural}/{{name}}": {
-            "put": {**write, "x-kubernetes-action": "put"},
-            "patch": patch,
-        },
-    }
-
-
-def _add_kind(resource: Resource, schemas: dict[str, Object]) -> None:
-    kind = type_of(resource.api_version, resource.kind)
-    assert kind is not None
-    _add(kind.ref, schemas)
-    names = {"group": resource.group, "version": "v1", "kind": resource.kind}
-    schemas[_full(kind.ref)]["x-kubernetes-group-version-kind"] = [names]
-
-
-def _add(name: str, schemas: dict[str, Object]) -> None:
-    if _full(name) in schemas:
-        return
-    properties: dict[str, Object] = {}
-    schemas[_full(name)] = {"type": "object", "properties": properties}
-    for key, kind in fields_of(name).items():
-        properties[key] = _schema(kind, schemas)
-
-
-def _schema(kind: FieldType, schemas: dict[str, Object]) -> Object:
-    if kind.shape == "struct":
-        _add(kind.ref, schemas)
-        schema: Object = {"allOf": [{"$ref": f"#/components/schemas/{_full(kind.ref)}"}]}
-        if kind.atomic:
-            schema["x-kubernetes-map-type"] = "atomic"
-    elif kind.of is not None and kind.shape == "map":
-        schema = {"type": "object", "additionalProperties": _schema(kind.of, schemas)}
-    elif kind.of is not None:
-        schema = {"type": "array", "items": _schema(kind.of, schemas)}
-        # How server-side apply merges the list; the patch keys below are for strategic merge patches.
-        schema["x-kubernetes-list-type"] = "atomic" if kind.keys is None else "map" if kind.keys else "set"
-        if kind.keys:
-            schema["x-kubernetes-list-map-keys"] = list(kind.keys)
-    else:
-        return _SCALARS[kind.shape]
-    if kind.merge_key:
-        schema["x-kubernetes-patch-merge-key"] = kind.merge_key
-    if kind.strategies:
-        schema["x-kubernetes-patch-strategy"] = ",".join(kind.strategies)
-    return schema
-
-
-def _full(name: str) -> str:
-    prefix = "io.k8s.apimachinery.pkg.apis." if name.startswith("meta.") else "io.k8s.api."
-    return prefix + name
+def _kind(resource: Resource, kind: str) -> Object:
+    group, version = resource.group_version_of(kind)
+    return {"group": group, "version": version, "kind": kind}

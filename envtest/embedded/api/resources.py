@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from envtest.embedded.schema.custom_kinds import CustomKind
 
 VERSION = "v1"
 """The version that all built-in resources are served in."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
-_KINDS_OF_OTHERS = {"Eviction": ("policy", "v1"), "Scale": ("autoscaling", "v1")}
+_KINDS_OF_OTHERS = {
+    "Eviction": ("policy", "v1"),
+    "Scale": ("autoscaling", "v1"),
+    "TokenRequest": ("authentication.k8s.io", "v1"),
+}
 """The kinds of subresources that are of another group than their resource."""
+
+_KUBERNETES_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Resource:
     """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs.
 
     ``without_effect`` says why objects of the resource, though stored, have no effect in this cluster; it is
-    empty where they have.
+    empty where they have. ``custom`` is what a CustomResourceDefinition says of it, None for a built-in one.
     """
 
     group: str
@@ -34,11 +43,24 @@ class Resource:
     stored_group: str | None = None
     without_effect: str = ""
     version: str = VERSION
+    singular_name: str = ""
+    list_kind_name: str = ""
+    custom: CustomKind | None = None
 
     @property
     def singular(self) -> str:
         """The name that kubectl takes for one object: ``pod``."""
-        return self.kind.lower()
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of objects."""
+        return self.list_kind_name or f"{self.kind}List"
+
+    @property
+    def built_in(self) -> str:
+        """The plural of a built-in resource; empty for a custom one, whose plural may be the same."""
+        return "" if self.custom is not None else self.plural
 
     @property
     def api_version(self) -> str:
@@ -65,6 +87,10 @@ class Resource:
             return self.verbs
         return next((verbs for name, _, verbs in self.subresources if name == subresource), ())
 
+    def kind_of(self, subresource: str) -> str:
+        """The kind that a subresource takes; that of the resource for the empty name."""
+        return next((kind for name, kind, _ in self.subresources if name == subresource), self.kind)
+
     def has(self, subresource: str) -> bool:
         """Whether it has this subresource; the empty name is the resource itself."""
         return not subresource or any(name == subresource for name, _, _ in self.subresources)
@@ -72,6 +98,13 @@ class Resource:
 
 def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
+
+
+def _answered_only(group: str, *kinds: str, namespaced: bool = False) -> list[Resource]:
+    """Resources of one group that are only created, and stored nowhere: the answer is what was asked."""
+    return [
+        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, verbs=("create",)) for kind in kinds
+    ]
 
 
 def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) -> list[Resource]:
@@ -82,12 +115,14 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
     ]
 
 
+_NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-_NO_RIGHTS = "everybody may do everything"
+WITHOUT_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
+    Resource("", "endpoints", "Endpoints", short_names=("ep",), without_effect=_NO_NETWORK),
     Resource("", "events", "Event", short_names=("ev",)),
     Resource(
         "",
@@ -109,6 +144,14 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "nodes", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),)),
     Resource(
         "",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        short_names=("pvc",),
+        subresources=(_status("PersistentVolumeClaim"),),
+        without_effect="no volume is bound to it, and pods run without",
+    ),
+    Resource(
+        "",
         "pods",
         "Pod",
         short_names=("po",),
@@ -128,7 +171,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("quota",),
         subresources=(_status("ResourceQuota"),),
     ),
-    Resource("", "secrets", "Secret", without_effect="no container gets to see it"),
+    Resource("", "secrets", "Secret"),
     Resource(
         "",
         "services",
@@ -138,12 +181,23 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("Service"),),
         without_effect="it has no address, and nothing is routed to pods",
     ),
-    Resource("", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    Resource(
+        "",
+        "serviceaccounts",
+        "ServiceAccount",
+        short_names=("sa",),
+        subresources=(("token", "TokenRequest", ("create",)),),
+    ),
     *_stored_only(
         "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+        ("MutatingWebhookConfiguration", ""),
+        ("ValidatingWebhookConfiguration", ""),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
     ),
     Resource(
         "admissionregistration.k8s.io",
@@ -151,8 +205,17 @@ RESOURCES: tuple[Resource, ...] = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
         subresources=(_status("ValidatingAdmissionPolicy"),),
-        without_effect="no policy is evaluated",
     ),
+    Resource(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=(_status("CustomResourceDefinition"),),
+    ),
+    Resource("apps", "controllerrevisions", "ControllerRevision"),
     Resource(
         "apps",
         "daemonsets",
@@ -160,7 +223,6 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("ds",),
         categories=("all",),
         subresources=(_status("DaemonSet"),),
-        without_effect="no controller makes pods of it",
     ),
     Resource(
         "apps",
@@ -178,8 +240,22 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("all",),
         subresources=(_SCALE, _status("ReplicaSet")),
     ),
+    Resource(
+        "apps",
+        "statefulsets",
+        "StatefulSet",
+        short_names=("sts",),
+        categories=("all",),
+        subresources=(_SCALE, _status("StatefulSet")),
+    ),
+    *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
+    *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    *_answered_only(
+        "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
+    ),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),
+    Resource("discovery.k8s.io", "endpointslices", "EndpointSlice", without_effect=_NO_NETWORK),
     # The same objects as the core events, in another form.
     Resource("events.k8s.io", "events", "Event", short_names=("ev",), stored_group=""),
     Resource(
@@ -197,10 +273,13 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("PodDisruptionBudget"),),
     ),
     *_stored_only(
-        "rbac.authorization.k8s.io", ("ClusterRole", _NO_RIGHTS), ("ClusterRoleBinding", _NO_RIGHTS)
+        "rbac.authorization.k8s.io", ("ClusterRole", WITHOUT_RIGHTS), ("ClusterRoleBinding", WITHOUT_RIGHTS)
     ),
     *_stored_only(
-        "rbac.authorization.k8s.io", ("Role", _NO_RIGHTS), ("RoleBinding", _NO_RIGHTS), namespaced=True
+        "rbac.authorization.k8s.io",
+        ("Role", WITHOUT_RIGHTS),
+        ("RoleBinding", WITHOUT_RIGHTS),
+        namespaced=True,
     ),
     Resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
     Resource(_DRA, "deviceclasses", "DeviceClass", namespaced=False),
@@ -249,6 +328,44 @@ class Catalogue:
         """The served resource of that kind, None for an unknown one."""
         return self._by_kind.get((api_version, kind))
 
+    def still_serves(self, resource: Resource) -> bool:
+        """Whether the resource is served as it was, so that watches of it go on."""
+        found = self.find(resource.group, resource.version, resource.plural)
+        if found is None or found.custom is None or resource.custom is None:
+            return found is resource
+        # The schemas are read anew with each change of the definition.
+        return found.custom.schemas is resource.custom.schemas
+
     def groups(self) -> list[str]:
-        """The named API groups in the order that discovery has them."""
-        return sorted({resource.group for resource in self.resources if resource.group})
+        """The named API groups in the order that discovery has them: built-in ones first."""
+        built_in = {resource.group for resource in self.resources if resource.custom is None}
+        return sorted(
+            {resource.group for resource in self.resources if resource.group},
+            key=lambda group: (group not in built_in, group),
+        )
+
+    def is_custom(self, group: str) -> bool:
+        """Whether only definitions serve anything of the group, or nothing does."""
+        return all(one.custom is not None for one in self.resources if one.group == group)
+
+    def versions(self, group: str) -> list[str]:
+        """The served versions of a group, the preferred one first."""
+        found = {resource.version for resource in self.resources if resource.group == group}
+        return sorted(found, key=version_order)
+
+    def of_version(self, group: str, version: str) -> tuple[Resource, ...]:
+        """The resources of one version of a group, in the order that discovery has them."""
+        found = (one for one in self.resources if (one.group, one.version) == (group, version))
+        return tuple(sorted(found, key=lambda one: one.plural))
+
+
+def version_order(version: str) -> tuple[int, int, int, int, str]:
+    """Sorts versions of an API: ``v2``, ``v1``, ``v1beta2``, ``v1alpha1``, then other names by alphabet.
+
+    Go: CompareKubeAwareVersionStrings in apimachinery/pkg/version.
+    """
+    match = _KUBERNETES_VERSION.fullmatch(version)
+    if match is None:
+        return 1, 0, 0, 0, version
+    stage = ("alpha", "beta", None).index(match[2])
+    return 0, -stage, -int(match[1]), -int(match[3] or 0), ""

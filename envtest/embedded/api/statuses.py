@@ -40,7 +40,7 @@ def status_body(
         "status": "Failure",
         "message": message,
         **({"reason": reason} if reason else {}),
-        **({"details": details} if details else {}),
+        **({} if details is None else {"details": details}),
         "code": code,
     }
 
@@ -50,6 +50,12 @@ def internal_error(error: Exception) -> dict[str, Any]:
     text = f"{type(error).__name__}: {error}"
     causes = {"causes": [{"message": text}]}
     return status_body(500, f"Internal error occurred: {text}", details=causes)
+
+
+def internal_error_of(text: str) -> Refused:
+    """The refusal by an error on the side of the server (apimachinery: NewInternalError)."""
+    causes = {"causes": [{"message": text}]}
+    return Refused(500, f"Internal error occurred: {text}", details=causes)
 
 
 def details_of(group: str, resource: str, name: str) -> Object:

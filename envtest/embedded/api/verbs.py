@@ -1,37 +1,54 @@
 """Carries out the verbs of the API on the store, and answers or refuses as kube-apiserver does.
 
-resource.k8s.io is validated in full. Pods and the templates of workloads are validated as far as
-``kubernetes_rules.validation.pods`` says, workloads and budgets by ``kubernetes_rules.validation.workloads``.
-The status of pods, nodes and the other kinds are decoded by their types and not validated beyond that.
+Objects are validated by ``kubernetes_rules.validation.kinds``, which says what is left out; resource.k8s.io
+is validated in full. A status is decoded by its type, and not validated beyond that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
+from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.go_texts import go_text
+from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
-from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
+from envtest.embedded.api.removal import Place, Removal, evict
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
+from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
-from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
 from envtest.embedded.api.store import Key, Store
+from kubernetes_rules.deletion import Deletion
 
 Object = dict[str, Any]
 Warnings = list[str]
 
 _PODS = ("", "pods")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-_STATUS_GONE = frozenset({"devicetaintrules"})
-"""The resources whose DELETE answers a Status instead of the object."""
+_ANSWERED_WITH_OBJECTS = frozenset(
+    {
+        *((("", name)) for name in ("namespaces", "pods", "resourcequotas", "serviceaccounts", "services")),
+        *(("resource.k8s.io", f"resource{name}") for name in ("claims", "claimtemplates", "slices")),
+        ("resource.k8s.io", "deviceclasses"),
+    }
+)
+"""The resources whose DELETE answers the object that is gone, not a Status (ReturnDeletedObject in Go)."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -41,30 +58,44 @@ class Verbs:
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers.
+    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
+    resource and subresource. ``has_rights`` is whether roles have an effect.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.has_rights = False
+        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
+    @property
+    def removal(self) -> Removal:
+        """Deletes from the store, to be called while that is held."""
+        return self._removal
+
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is None or not resource.has(request.subresource):
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
+        if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        if request.verb not in resource.verbs_of(request.subresource):
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
 
     def get(self, request: Request, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
         resource = self.resource_of(request)
+        if asked_version(request) > self._store.resource_version:
+            raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
             return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
@@ -88,26 +119,36 @@ class Verbs:
         if request.subresource:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
-        _warn_without_effect(resource, found)
-        return self._add(request, resource, item, found)
+        self._warn_without_effect(resource, found)
+        answer = self.answers.get((resource.group, resource.plural, ""))
+        return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
-    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
-        """Replace the object, or only its status, unless it changed since ``body`` was read."""
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
+        """Replace the object, or only its status, unless it changed since ``body`` was read.
+
+        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
+        """
         resource = self.resource_of(request)
         check_write_options(request)
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
-        _warn_without_effect(resource, found)
+        writing.check_name(request, read[0]["metadata"])
+        self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
-        return self._changed(request, resource, change, found)
+        absent = self._store.get(resource.collection, key_of(request)) is None
+        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
+            return True, self._add(request, resource, read[0], found)
+        return False, self._changed(request, resource, change, found)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -117,80 +158,103 @@ class Verbs:
         Returns whether the object was created, and the object.
         """
         resource = self.resource_of(request)
-        check_write_options(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
-        _warn_without_effect(resource, found)
+        self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            check_config(resource, writing.kind_of(resource), patch)
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
-            # Each attempt finds the same unknown fields; one warning is enough.
-            unknown: Warnings = []
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
-            )
-            found.extend(text for text in unknown if text not in found)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
+            problems: list[str] = []
+            item = patched(before, patch, content_type, writing.kind_of(taken), problems)
+            if content_type == STRATEGIC:
+                # Its result keeps the kind, whatever the patch says.
+                item |= {"apiVersion": taken.api_version, "kind": taken.kind}
+            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
+            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            writing.check_applied_identity(resource, stored, wanted)
             return (
-                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
+                subresources.scaled(resource, stored, wanted)
+                if request.subresource == subresources.SCALE
+                else wanted
             )
 
         return False, self._changed(request, resource, change, found)
 
-    def delete(self, request: Request, body: Any = None, warnings: Warnings | None = None) -> Object:
-        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions."""
+    def delete(
+        self, request: Request, body: Any = None, warnings: Warnings | None = None
+    ) -> tuple[bool, Object]:
+        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
+
+        Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
+        kinds once it is gone.
+        """
         resource = self.resource_of(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
+        _warn_of_preserved(resource, options, found)
         admission.admit_delete(resource, request.name)
         while True:
             stored = self._existing(request, resource)
-            writing.check_preconditions(request, resource, stored, options.get("preconditions") or {})
             last = self._deleted(request, resource, stored, options, found)
             if last is not None:
                 break
-        if is_dry(request, options):
-            return shown(resource, stored)
-        if resource.plural in _STATUS_GONE:
-            return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
-        return shown(resource, last)
+        if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
+            details = details_of(resource.group, resource.plural, request.name)
+            return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
+        return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
     def deletecollection(
         self, request: Request, body: Any = None, warnings: Warnings | None = None
     ) -> Object:
-        """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
+        """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
         resource = self.resource_of(request)
-        selects = self.selection(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
-        chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
-        for namespace, name in chosen:
-            one = replace(request, namespace=namespace, name=name)
+        _warn_of_preserved(resource, options, found)
+        listed = self.list(replace(request, verb="list"))
+        for item in listed["items"]:
+            metadata = item["metadata"]
+            key = (metadata.get("namespace", ""), metadata["name"])
+            one = replace(request, verb="delete", namespace=key[0], name=key[1])
             # An object may be gone already, together with its owner.
-            while (stored := self._store.get(resource.collection, (namespace, name))) is not None:
+            while (stored := self._store.get(resource.collection, key)) is not None:
                 if self._deleted(one, resource, stored, options, found) is not None:
                     break
-        return _SUCCESS
+        return listed
 
     def _deleted(
         self, request: Request, resource: Resource, stored: Object, options: Object, warnings: Warnings
-    ) -> Object | None:
+    ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
+        before = custom_objects.in_version(resource, stored)
+        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
+        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
-        if dry:
-            return stored
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
-            return self._removal.delete(resource.collection, key_of(request), options)
+            return self._removal.delete(resource.collection, key_of(request), options, dry=dry)
+
+    def collect_garbage(self, on_garbage: Callable[[Iterable[Place]], None] | None) -> None:
+        """Have ``on_garbage`` called with the objects that a garbage collector has to look at."""
+        with self._store.changed:
+            self._removal.on_garbage = on_garbage
 
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
+        answer = self.answers.get((resource.group, resource.plural, request.subresource))
+        if answer is not None:
+            return answer(
+                request, writing.read_body(request, body_resource(request, resource), body, warnings)
+            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -215,6 +279,8 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        version = item["metadata"].get("resourceVersion")
+        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -225,14 +291,20 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-        writing.check_create(resource, item)
+            admission.admit_tolerations(item)
+        writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
+        if not dry and request.verb == "create" and version not in (None, "", "0"):
+            raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
         with self._store.changed:
             # An object that is invalid and has a taken name is refused as invalid.
-            if self._store.get(resource.collection, key) is not None:
+            there = self._store.get(resource.collection, key)
+            if there is not None:
                 details = details_of(resource.group, resource.plural, name)
+                ends = "deletionTimestamp" in there["metadata"]
                 text = f'{resource.qualified_name} "{name}" already exists'
+                text = f"object is being deleted: {text}" if ends else text
                 raise Refused(409, text, "AlreadyExists", details)
             if resource.namespaced:
                 # Asked again, since a webhook may have taken seconds.
@@ -241,8 +313,8 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, item)
-            self._removal.collect_if_ownerless(resource.collection, key)
+            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
+            self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
@@ -259,25 +331,25 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
-        if config["metadata"].get("managedFields"):
-            raise Refused(400, "metadata.managedFields must be nil")
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
+
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
+            check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
-            # A UID means the object that has it: none may be created in its place.
-            if request.subresource or config["metadata"].get("uid"):
+            if request.subresource:
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            check_place(request, resource, config, is_new=True)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
                 return True, self._add(request, resource, merged, warnings)
@@ -301,16 +373,18 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            stored = self._existing(request, resource)
+            found = self._existing(request, resource)
+            stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
-            writing.check_preconditions(request, resource, stored, wanted["metadata"])
+            writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            if item is stored or is_dry(request, {}):
+            kept = found if item is found else custom_objects.as_stored(resource, item)
+            if kept == found or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is stored:
-                    return self._put(request, resource, item)
+                if self._store.get(resource.collection, key_of(request)) is found:
+                    return self._put(request, resource, kept)
 
     def _prepared(
         self,
@@ -330,11 +404,13 @@ class Verbs:
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return stored
-        writing.check_update(request, resource, item, stored)
-        admission.admit_admin_access(self._store, item, stored)
+        changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
+        if changes:
+            writing.check_update(request, resource, item, stored, warnings)
+            admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
+        if not changes:
+            return stored
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
@@ -351,16 +427,39 @@ class Verbs:
         if resource.collection == admission.NAMESPACES and (item.get("spec") or {}).get("finalizers"):
             is_over = False
         if "deletionTimestamp" in metadata and is_over:
-            return shown(resource, self._removal.remove(resource.collection, key_of(request)))
+            self._removal.remove(resource.collection, key_of(request))
+            # The answer is what was asked for, which was never stored.
+            return shown(resource, item, request.subresource)
+        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
+        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
+
+    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+        """Warn the client that the object which it writes has no effect in this cluster."""
+        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+            warnings.append(
+                f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
+            )
 
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
         if stored is None:
             raise not_found(resource, request.name)
         return stored
+
+
+def is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    # Reviews are stored nowhere, so they have no objects with paths of their own.
+    if request.name and not request.subresource and resource.verbs == ("create",):
+        return False
+    if not resource.namespaced:
+        return not request.namespace
+    if resource.custom is not None:
+        return bool(request.namespace) or request.verb in _EVERYWHERE
+    return bool(request.namespace or not request.name)
 
 
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
@@ -370,14 +469,16 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 
 
 def body_resource(request: Request, resource: Resource) -> Resource:
-    """The resource that the body is of: a Scale for that subresource, else the requested one."""
-    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
+    """The resource that the body is of, such as a Scale; most subresources take that of the request."""
+    return subresources.KINDS.get(request.subresource, resource)
 
 
-def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:
-    """Warn the client that the object which it writes has no effect in this cluster."""
-    if resource.without_effect and warnings is not None:
-        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}")
+def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
+    """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
+    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    if resource.collection == ("batch", "jobs") and not is_said:
+        text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+        warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")
 
 
 def key_of(request: Request) -> Key:

@@ -6,87 +6,219 @@ import secrets
 import uuid
 from typing import Any
 
-from envtest.embedded.api import subresources
-from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api import custom_objects, subresources
+from envtest.embedded.api.defaults import default_status, defaulted, first_status, now
+from envtest.embedded.api.definition_status import DEFINITIONS, definition_faults
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import VERSION, Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
-from envtest.embedded.schema.types import FieldType, type_of
+from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
-from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.custom_resources.definitions import (
+    defaulted_definition,
+    definition_warnings,
+    prepared_definition,
+)
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import budget_errors, controller_errors
+from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 
 Object = dict[str, Any]
 
 # A name of 63 characters, which fits into a label, has five random ones (apimachinery, names.generate).
 _NAME_BASE_CHARACTERS = 58
+_FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_KEPT_BY_STATUS = {
+    "deployments": ("labels",),
+    "pods": ("ownerReferences",),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    "customresourcedefinitions": _FREE_METADATA,
+}
+"""The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
+
 _KEPT_METADATA = (
+    "name",
+    "namespace",
     "uid",
     "creationTimestamp",
     "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
 )
+_KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 # Without vowels and digits that look like them: no words come about (apimachinery, util/rand).
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
-        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
-"""The resources that cannot be updated without a resourceVersion."""
+_CONDITIONAL_UPDATE = frozenset(
+    {
+        *("leases", "poddisruptionbudgets", "devicetaintrules", "customresourcedefinitions"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+    }
+)
+"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
 
+CREATED_BY_UPDATE = frozenset(
+    {
+        *("leases", "events", "limitranges", "services"),
+        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+    }
+)
+"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+_SCHEME = "pkg/runtime/scheme.go:111"
+"""Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
+
+_NO_KIND = "couldn't get version/kind; json parse error: "
+
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
 
 def kind_of(resource: Resource) -> FieldType:
     """The type of a resource's objects."""
+    if resource.custom is not None:
+        return resource.custom.type
     found = type_of(resource.api_version, resource.kind)
     assert found is not None, resource
     return found
 
 
-def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+def read_body(
+    request: Request, resource: Resource, body: Any, warnings: list[str], *, completes: bool = True
+) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
-    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    ``completes`` puts in what Go's json always writes; what is applied must not get it.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
-    if found[0] != resource.api_version:
-        text = f"the API version in the data ({found[0]}) does not match the expected API version"
-        raise Refused(400, f"{text} ({resource.api_version})")
-    head = f'{resource.kind} in version "{VERSION}" cannot be handled as a {resource.kind}: '
-    if found[1] != resource.kind:
-        raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
-    decoder = Decoder()
+    if resource.custom is not None and not completes:
+        item, problems = custom_objects.read_applied(body)
+    elif resource.custom is not None:
+        item, problems = custom_objects.read(resource, body)
+    else:
+        item, problems = _decoded(resource, body, completes=completes)
+    # Warn is what the server does where the client does not say.
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
+    if mode == "Warn":
+        warnings += problems
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Object, list[str]]:
+    """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
+    api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
+    head = (
+        f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+    )
+    if (api_version, kind) != (resource.api_version, resource.kind):
+        raise Refused(400, _other_kind(resource, api_version, kind, head))
+    decoder = Decoder(completes)
     try:
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    unknown = [f'unknown field "{path}"' for path in decoder.unknown]
-    # Warn is what the server does where the client does not say.
+    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return _with_defaults(resource, item), decoder.problems
+
+
+def read_patched(
+    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+) -> Object:
+    """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
+
+    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    """
+    try:
+        item, unknown = _decoded_patched(resource, item)
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    problems = problems + unknown
     mode = request.query.get("fieldValidation") or "Warn"
-    if unknown and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
+    if problems and mode == "Strict":
+        text = f"strict decoding error: {', '.join(problems)}"
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
     if mode == "Warn":
-        warnings += unknown
+        # Each attempt finds the same; one warning is enough.
+        warnings += [text for text in problems if text not in warnings]
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
-    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+        raise Refused(400, _OTHER_NAMESPACE)
+    check_name(request, metadata)
     return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def check_name(request: Request, metadata: Object) -> None:
+    """Raises Refused (400) when an object that is to replace another has not its name."""
+    if not metadata.get("name"):
+        head = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise Refused(400, f"{head}: name must be provided")
+    if metadata["name"] != request.name:
+        head = f"the name of the object ({metadata['name']}) does not match"
+        raise Refused(400, f"{head} the name on the URL ({request.name})")
+
+
+def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
+    """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
+    if resource.custom is not None:
+        return custom_objects.decoded(resource, item)
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
+    if found != (resource.api_version, resource.kind):
+        raise DecodingError(_other_kind(resource, *found, ""))
+    decoder = Decoder()
+    item = decoder.decode(item, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
+    return _with_defaults(resource, item), decoder.problems
+
+
+def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
+    """Why a body of another kind than that of the resource is refused."""
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        field, wrong = ("apiVersion", api_version) if isinstance(kind, str) else ("kind", kind)
+        found = {list: "array", dict: "object", bool: "bool"}.get(type(wrong), "number")
+        text = f"json: cannot unmarshal {found} into Go struct field .{field} of type string"
+        return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
+    version = api_version.rpartition("/")[2]
+    if type_of(api_version, kind) is None:
+        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"'
+        return head + text
+    if kind == resource.kind:
+        text = f"the API version in the data ({api_version}) does not match the expected API version"
+        return f"{text} ({resource.api_version})"
+    internal = resource.group.partition(".")[0] or "core"
+    return f"{head}converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+
+
+def completed(resource: Resource, item: Object) -> Object:
+    """A copy of an object that was put together, with its defaults or what Go's json always writes."""
+    if resource.custom is not None:
+        return custom_objects.defaulted(resource, item)
+    return _with_defaults(resource, Decoder().decode(item, kind_of(resource)))
+
+
+def _with_defaults(resource: Resource, item: Object) -> Object:
+    """The object with what is filled in as soon as it is read."""
+    return defaulted_definition(item) if resource.collection == DEFINITIONS else item
 
 
 def prepare_create(
@@ -97,130 +229,174 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
+    if not metadata.get("name") and resource.kind == "LimitRange":
+        # The one kind that gets a name from nothing.
+        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    else:
+        metadata.pop("namespace", None)
+    for name in ("resourceVersion", "selfLink", *_KEPT_AT_DELETION):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
-    if resource.plural in _GENERATION:
+    if resource.custom is not None:
+        metadata["generation"] = 1
+        if resource.custom.has_status:
+            item.pop("status", None)
+        return item
+    if resource.built_in in _GENERATION:
         metadata["generation"] = 1
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
-    if resource.plural != "nodes":
+    if resource.built_in != "nodes":
         item.pop("status", None)
-        status = first_status(resource.plural)
-        if status is not None:
-            item["status"] = status
-    return defaulted(item, resource.plural, disabled_gates, None)
+    item = defaulted(item, resource.built_in, disabled_gates, None)
+    kind = kind_of(resource).fields.get("status")
+    if kind is not None and kind.unset and "status" not in item:
+        item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
+    return prepared_definition(item) if resource.collection == DEFINITIONS else item
 
 
-def check_create(resource: Resource, item: Object) -> None:
-    """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item) + _own_errors(resource, item, None)
-    if not errors and not item["metadata"].get("name"):
-        errors = [field_errors.required("metadata.name", "name or generateName is required")]
-    _refuse(resource, item, errors)
+def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
+    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+    if resource.custom is not None:
+        _refuse(resource, item, custom_objects.create_errors(resource, item))
+        custom_objects.warn_of_finalizers(item, None, warnings)
+        return
+    if resource.collection == DEFINITIONS:
+        _refuse(resource, item, definition_faults(item, None))
+        warnings += definition_warnings(item)
+        return
+    _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
+    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(
     request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
 ) -> Object:
     """``stored`` after the update: a write of the status changes the status alone, others all else."""
-    old, new = stored["metadata"], wanted["metadata"]
-    if new.get("name", request.name) != request.name:
-        text = (
-            f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
-        )
-        raise Refused(400, text)
+    old = stored["metadata"]
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
         # Nothing but the finalizers of a namespace is written through this subresource.
         finalizers = (wanted.get("spec") or {}).get("finalizers") or []
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        if not finalizers:
+            del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, stored, wanted)
+        item = _with_content(resource, stored, wanted)
     metadata = item["metadata"]
-    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
-    # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
-        metadata["resourceVersion"] = old["resourceVersion"]
+    # Owners that a client leaves out stay as they are.
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
+    # Put in here, so that an update that changes nothing is equal to what is stored.
+    metadata["resourceVersion"] = old["resourceVersion"]
     if request.subresource in _OF_CONTENT:
-        item = defaulted(item, resource.plural, disabled_gates, stored)
+        item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
             item["metadata"]["generation"] = old["generation"] + 1
     return item
 
 
+def _needs_version(request: Request, resource: Resource) -> bool:
+    """Whether the object cannot be updated without saying its version."""
+    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
+    return is_conditional and request.subresource != subresources.SCALE
+
+
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
-    if item.get("spec") != stored.get("spec"):
+    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
+    if resource.custom is not None:
+        # All but the metadata counts.
+        return {**item, "metadata": None} != {**stored, "metadata": None}
+    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
-    return resource.plural == "deployments" and annotations[0] != annotations[1]
+    return resource.built_in == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
-    """The stored object with the wanted status."""
-    item = {**stored, "status": wanted.get("status"), "metadata": dict(stored["metadata"])}
-    if "managedFields" in wanted["metadata"]:
-        item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
+    """The stored object with the wanted status, and for most kinds with the wanted metadata."""
+    old = stored["metadata"]
+    item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
-        # A Deployment alone lets annotations through here: its controller writes the revision with the
-        # status.
-        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
-    if resource.plural == "resourceclaims":
-        _drop_deallocated(item, stored)
-    return item
-
-
-def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
-    """The wanted object with the status and the identity of the stored one."""
-    old = stored["metadata"]
-    item = {key: value for key, value in wanted.items() if key != "status"}
-    if "status" in stored:
-        item["status"] = stored["status"]
-    metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
-    for name in (*_KEPT_METADATA, "namespace"):
+    for name in _FREE_METADATA if resource.custom else _KEPT_BY_STATUS.get(resource.plural, ()):
+        item["metadata"].pop(name, None)
         if name in old:
-            metadata[name] = old[name]
-        else:
-            metadata.pop(name, None)
+            item["metadata"][name] = old[name]
+    if resource.built_in == "resourceclaims":
+        _drop_deallocated(item, stored)
+    elif resource.built_in in ("pods", "nodes", "namespaces"):
+        default_status(item, stored)
     return item
 
 
-def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
-    """Check an update; raises Refused (422)."""
-    # In full for devices. Leases are checked only for the version that they have to bring.
-    is_dra = resource.group == "resource.k8s.io"
-    lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
-    if request.subresource == "status":
-        errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or lacks_version:
-        errors = update_errors_of(item, stored)
+def _with_content(resource: Resource, stored: Object, wanted: Object) -> Object:
+    """The wanted object with the identity of the stored one, and with its status if that is written apart."""
+    item = dict(wanted)
+    if resource.custom is None or resource.custom.has_status:
+        item = {key: value for key, value in wanted.items() if key != "status"}
+        if "status" in stored:
+            item["status"] = stored["status"]
+    item["metadata"] = _with_identity(wanted["metadata"], stored["metadata"])
+    return prepared_definition(item, stored) if resource.collection == DEFINITIONS else item
+
+
+def _with_identity(metadata: Object, old: Object) -> Object:
+    """The wanted metadata, with what no client can change as it was."""
+    found = {key: value for key, value in metadata.items() if key not in (*_KEPT_METADATA, "selfLink")}
+    return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
+
+
+def check_update(
+    request: Request, resource: Resource, item: Object, stored: Object, warnings: list[str]
+) -> None:
+    """Check an update; raises Refused (422), and adds to ``warnings`` what is unwise."""
+    errors: list[FieldError] = []
+    if resource.custom is not None:
+        errors = custom_objects.update_errors(resource, request.subresource, item, stored, warnings)
+    elif resource.collection == DEFINITIONS and not request.subresource:
+        errors = definition_faults(item, stored)
+        warnings += definition_warnings(item, stored)
+    elif request.subresource in _OF_CONTENT:
+        errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
+    elif request.subresource == "status" and resource.group == "resource.k8s.io":
+        errors = status_update_errors_of(item, stored)
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
-    """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
-    match resource.plural:
-        case "poddisruptionbudgets":
-            return budget_errors(item)
-        case "pods":
-            return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
-            return workload_errors(item) + controller_errors(item, old)
-    return []
-
-
-def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
+def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
+        # Events are of the core group, whichever they are sent to.
+        group = resource.collection[0]
+        raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
+
+
+def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
+    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
+    details = details_of(resource.group, resource.plural, request.name)
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    if uid and uid != stored["metadata"]["uid"]:
+        key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+        found = f"UID in precondition: {uid}, UID in object meta: {stored['metadata']['uid']}"
+        more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
+        raise Refused(
+            409, f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}", details=details
+        )
+    if not (text.isdecimal() and text.isascii()):
+        raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) == 0 and _needs_version(request, resource):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
+    if int(text) and text != stored["metadata"]["resourceVersion"]:
+        raise Refused(409, f"{head}{_MODIFIED}", details=details)
 
 
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
@@ -233,8 +409,24 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
         raise Refused(409, head + text, details=details)
     if version and version != stored["metadata"]["resourceVersion"]:
-        text = "the object has been modified; please apply your changes to the latest version and try again"
-        raise Refused(409, head + text, details=details)
+        raise Refused(409, head + _MODIFIED, details=details)
+
+
+def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused (409) when the object to be deleted is another one, or has changed since."""
+    metadata = stored["metadata"]
+    texts = {
+        "UID": "The object might have been deleted and then recreated",
+        "ResourceVersion": "The object might have been modified",
+    }
+    for shown, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        asked = wanted.get(name)
+        if asked is not None and asked != metadata[name]:
+            kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+            text = f"the {shown} in the precondition ({asked}) does not match the {shown} in record "
+            head = f'Operation cannot be fulfilled on {kind} "{metadata["name"]}": {text}({metadata[name]}). '
+            details = details_of(resource.group, resource.kind, metadata["name"])
+            raise Refused(409, head + texts[shown], details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:

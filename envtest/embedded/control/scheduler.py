@@ -2,7 +2,8 @@
 
 Left out are:
 
-- CPU, memory and counts of device plugins' resources, node affinity, topology, and device binding conditions.
+- CPU, memory and counts of device plugins' resources, preferred node affinity, topology, and device binding
+  conditions.
 - Preemption. kube-scheduler preempts nobody for the devices of claims either, whatever the priorities: where
   devices are lacking, the DynamicResources plugin answers UnschedulableAndUnresolvable.
 - The plugin's PostFilter, which deallocates an unused claim for a pod that cannot run on the claim's node.
@@ -20,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.errors import DriverError
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
@@ -33,7 +33,7 @@ from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, Poo
 from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
-    missing_node_label,
+    has_what_pod_asks,
     node_selector_matches,
     read_node,
 )
@@ -48,12 +48,12 @@ _NO_NODES = "no nodes available to schedule pods"
 _SCHEDULER_NAME = "default-scheduler"
 
 
-class Unschedulable(DriverError):
-    """There is no place for a pod now; ``what`` is in kube-scheduler's words."""
+class Unschedulable(Exception):
+    """There is no place for a pod now; the message is in kube-scheduler's words."""
 
 
-class SchedulingFailed(DriverError):
-    """What a pod asks for is wrong; ``what`` is in kube-scheduler's words."""
+class SchedulingFailed(Exception):
+    """What a pod asks for is wrong; the message is in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class EmbeddedScheduler(Controller):
             self._bind(pod, claims, placement, view)
         except Unschedulable as error:
             self._queue.refuse(pod, time.monotonic())
-            self._refuse(pod, "Unschedulable", error.what)
+            self._refuse(pod, "Unschedulable", str(error))
         except (SchedulingFailed, NotReserved) as error:
             self._queue.fail(pod, time.monotonic())
-            self._refuse(pod, "SchedulerError", error.what)
+            self._refuse(pod, "SchedulerError", str(error))
 
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
         """Find a node. Raises Unschedulable, SchedulingFailed."""
@@ -277,9 +277,10 @@ def _with_condition(pod: Object, condition: Object) -> Object:
 
 
 def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
-    """Why the pod may not be on the node, empty when it may; node affinity is not looked at.
+    """Why the pod may not be on the node, empty when it may.
 
-    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector.
+    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector and the
+    required node affinity.
     """
     spec = node.get("spec", {})
     tolerations = pod["spec"].get("tolerations") or ()
@@ -287,7 +288,7 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
         return "node(s) were unschedulable"
     if untolerated_taint(spec.get("taints") or (), tolerations):
         return "node(s) had untolerated taint(s)"
-    if missing_node_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
+    if not has_what_pod_asks(read_node(node), pod["spec"]):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
 
@@ -359,8 +360,8 @@ def _age(pod: Object) -> tuple[str, int, str]:
     return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)
 
 
-class NotReserved(DriverError):
-    """A claim could not be written; ``what`` is in kube-scheduler's words."""
+class NotReserved(Exception):
+    """A claim could not be written; the message is in kube-scheduler's words."""
 
 
 def _reserve(objects: Objects, claim: Object, pod: Object, allocation: Object | None) -> Object:

@@ -5,6 +5,7 @@ It does not count memory and CPU, pull images, or probe. Commands are played (se
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -15,21 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from driver.errors import DriverError, NodeIncomplete
-from driver.process.log import get_logger
-from driver.process.service import Service
 from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.node.back_offs import ContainerBackOffs
+from envtest.embedded.node.cdi import InjectionFailed
+from envtest.embedded.node.commands.environment import ConfigMissing, command_of, volume_files
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
-from envtest.embedded.node.played_commands import command_of
 from envtest.embedded.node.pod_resources import PodResources
 from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
 from envtest.embedded.server import EmbeddedApiServer
@@ -39,7 +39,7 @@ Object = dict[str, Any]
 _COMPONENT = "kubelet"
 # Pods are worked on at the same time, so the plugin gets concurrent calls, as from the real kubelet.
 _WORKERS = 16
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,6 @@ class PodWork:
     faults: int = 0
 
 
-class ScanFailed(DriverError):
-    """The folder of registration sockets could not be read; a retry may help."""
-
-
 class EmbeddedKubelet:
     """The kubelet of one node. ``plugins`` are its registered plugins, ``claims`` the prepared claims."""
 
@@ -93,13 +89,13 @@ class EmbeddedKubelet:
         self._node_name = node.name
         self._runtime = runtime
         self._times = times or KubeletTimes()
-        self._service = Service()
+        self._threads = Threads()
         self._lock = threading.Lock()
         self._work: dict[str, PodWork] = {}
         self._name = f"kubelet of {node.name}"
         self._back_off = change_loop.ObjectBackOff(self._name)
         self._loop = change_loop.ChangeLoop(self._name, server, (kinds.PODS,), self._sync)
-        self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
+        self.plugins = PluginRegistry(node.registry_dir, self._threads, self._loop.ask)
         self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
         self._pod_resources = PodResources(node.kubelet_dir, self._pods_here, self.claims)
         self._container_back_offs = ContainerBackOffs(*self._times.restart_back_off)
@@ -109,18 +105,18 @@ class EmbeddedKubelet:
 
     def start(self) -> None:
         """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
-        self._service.on_stop("plugins", self.plugins.close)
-        self._workers = self._service.pool(f"pods of {self._node_name}", _WORKERS)
+        self._threads.on_stop(self.plugins.close)
+        self._workers = self._threads.pool(f"pods of {self._node_name}", _WORKERS)
         # A container that ends changes no object, so the loop has to be asked.
         self._runtime.on_end = self._loop.ask
         self._pod_resources.start()
-        self._service.on_stop("pod resources", self._pod_resources.stop)
-        self._loop.start(self._service)
-        self._service.repeat(f"sockets of {self._node_name}", self._times.scan, self._scan)
+        self._threads.on_stop(self._pod_resources.stop)
+        self._loop.start(self._threads)
+        self._threads.repeat(f"{self._name}: looking for plugins", self._times.scan, self.plugins.scan)
 
     def stop(self) -> None:
         """End all threads and connections. Containers run on, and claims stay prepared."""
-        self._service.stop()
+        self._threads.stop()
         if self._workers is not None:
             self._workers.shutdown(wait=True, cancel_futures=True)
 
@@ -147,16 +143,6 @@ class EmbeddedKubelet:
             for pod in self._objects.list(kinds.PODS)
             if (pod.get("spec") or {}).get("nodeName") == self._node_name
         ]
-
-    def _scan(self) -> None:
-        """Scan for sockets; raises ScanFailed, after which the service tries again with a back-off."""
-        try:
-            self.plugins.scan()
-        except DriverError:
-            raise
-        except Exception as error:
-            unforeseen.note(f"{self._name}: looking for plugins", error)
-            raise ScanFailed(f"the sockets of plugins cannot be looked at: {error}", "look again") from error
 
     def _sync_pod(self, pod: Object) -> float | None:
         uid = uid_of(pod)
@@ -215,7 +201,7 @@ class EmbeddedKubelet:
         try:
             task()
         except (Refused, ApiDown) as error:
-            _log.info("pod has to be looked at again", uid=uid, error=str(error))
+            _log.info("the pod %s has to be looked at again: %s", uid, error)
             self._retry_after(uid, change_loop.AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - nobody catches what a worker raises
             unforeseen.note(f"{self._name} at the pod {uid}", error)
@@ -234,12 +220,20 @@ class EmbeddedKubelet:
         """Prepare the pod's claims and start its containers, or post why not, and try again later."""
         uid = uid_of(pod)
         try:
+            for volume in pod["spec"].get("volumes") or ():
+                volume_files(pod, volume, partial(self._find_source, pod))
+        except ConfigMissing as error:
+            self._retry_after(uid, self._times.create_retry)
+            self._write_status(pod, None)
+            self._objects.post_event(pod, "Warning", "FailedMount", str(error), _COMPONENT)
+            return
+        try:
             self.claims.prepare(pod)
         except KubeletError as error:
             # The kubelet posts the event and returns no sync error, so the next attempt is the next resync.
             self._retry_after(uid, random.uniform(*self._times.prepare_retry))  # noqa: S311 - no secret
             self._write_status(pod, None)
-            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
+            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
             self._objects.post_event(pod, "Warning", "FailedPrepareDynamicResources", text, _COMPONENT)
             return
         metadata = pod["metadata"]
@@ -264,14 +258,20 @@ class EmbeddedKubelet:
         uid, name = uid_of(pod), container["name"]
         devices = container_device_ids(self.claims, pod, container)
         ends = container in (pod["spec"].get("initContainers") or ()) and not is_sidecar(container)
-        command, image = command_of(pod, container), container.get("image", "")
+        image = container.get("image", "")
         try:
+            command = command_of(pod, container, partial(self._find_source, pod))
             self._runtime.start(uid, name, devices, command, image=image, ends=ends)
-        except NodeIncomplete as error:
+        except InjectionFailed as error:
             self._retry_after(uid, self._times.create_retry)
-            text = f"failed to generate container spec: CDI device injection failed: {error.what}"
+            text = f"failed to generate container spec: CDI device injection failed: {error}"
             self._set_waiting(uid, name, Waiting("CreateContainerError", text))
             self._objects.post_event(pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
+            return
+        except ConfigMissing as error:
+            self._retry_after(uid, self._times.create_retry)
+            self._set_waiting(uid, name, Waiting("CreateContainerConfigError", str(error)))
+            self._objects.post_event(pod, "Warning", "Failed", f"Error: {error}", _COMPONENT)
             return
         except StartFailed as error:
             self._set_waiting(uid, name, Waiting("RunContainerError", str(error)))
@@ -279,6 +279,11 @@ class EmbeddedKubelet:
             return
         self._set_waiting(uid, name, None)
         self._objects.post_event(pod, "Normal", "Started", "Container started", _COMPONENT)
+
+    def _find_source(self, pod: Object, kind: str, name: str) -> Object | None:
+        """The ConfigMap or the Secret of a name that a pod refers to."""
+        resource = kinds.CONFIG_MAPS if kind == "configmap" else kinds.SECRETS
+        return self._objects.find(resource, pod["metadata"]["namespace"], name)
 
     def _end(self, uid: str, pod: Object | None) -> None:
         """End the containers, unprepare unused claims, and remove the object of a deleted pod."""
@@ -289,11 +294,11 @@ class EmbeddedKubelet:
             self._waiting.pop(uid, None)
         try:
             self.claims.unprepare(uid)
-        except DriverError as error:
+        except KubeletError as error:
             self._retry_after(uid, self._times.unprepare_retry)
-            _log.warning("pod's claims not unprepared", uid=uid, error=error.what)
+            _log.warning("the claims of the pod %s are not unprepared: %s", uid, error)
             if pod is not None:
-                text = f"error killing pod: unprepare dynamic resources: {error.what}"
+                text = f"error killing pod: unprepare dynamic resources: {error}"
                 self._objects.post_event(pod, "Warning", "FailedKillPod", text, _COMPONENT)
             return
         if pod is None:
@@ -343,7 +348,7 @@ class EmbeddedKubelet:
         # A plugin that comes back in time keeps its slices.
         over, rest = self.plugins.unused(self._times.wipe)
         for driver in over:
-            _log.info("wiping slices of a driver that is gone", driver=driver, node=self._node_name)
+            _log.info("%s: wiping the slices of %s, which is gone", self._name, driver)
             self._objects.delete_collection(
                 kinds.SLICES, f"spec.nodeName={self._node_name},spec.driver={driver}"
             )

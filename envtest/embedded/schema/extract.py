@@ -1,6 +1,6 @@
-"""Writes types.json from the OpenAPI documents of a Kubernetes source tree (its folder api/openapi-spec/v3).
+"""Writes types.json from Kubernetes' sources: its OpenAPI documents, and k8s.io/api and k8s.io/apimachinery.
 
-python -m envtest.embedded.schema.extract FOLDER
+python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY APIEXTENSIONS
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ Schema = dict[str, Any]
 _DOCUMENTS = {
     "api__v1_openapi.json": (
         ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
-        ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret")),
+        ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret", "Endpoints", "PersistentVolumeClaim")),
         ("policy/v1", ("Eviction",)),
+        ("authentication.k8s.io/v1", ("TokenRequest",)),
     ),
     "apis__admissionregistration.k8s.io__v1_openapi.json": (
         (
@@ -30,12 +31,23 @@ _DOCUMENTS = {
             ),
         ),
     ),
+    "apis__apiextensions.k8s.io__v1_openapi.json": (
+        ("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),
+    ),
     "apis__apps__v1_openapi.json": (
-        ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
+        ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
         ("autoscaling/v1", ("Scale",)),
+    ),
+    "apis__authentication.k8s.io__v1_openapi.json": (
+        ("authentication.k8s.io/v1", ("SelfSubjectReview", "TokenReview")),
+    ),
+    "apis__authorization.k8s.io__v1_openapi.json": (
+        ("authorization.k8s.io/v1", ("LocalSubjectAccessReview", "SelfSubjectAccessReview")),
+        ("authorization.k8s.io/v1", ("SelfSubjectRulesReview", "SubjectAccessReview")),
     ),
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
+    "apis__discovery.k8s.io__v1_openapi.json": (("discovery.k8s.io/v1", ("EndpointSlice",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
     "apis__networking.k8s.io__v1_openapi.json": (("networking.k8s.io/v1", ("NetworkPolicy",)),),
     "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),
@@ -51,19 +63,38 @@ _DOCUMENTS = {
 _SPECIAL = {
     "Quantity": "quantity",
     "Time": "time",
-    "MicroTime": "time",
+    "MicroTime": "microTime",
     "IntOrString": "intOrString",
     "FieldsV1": "any",
     "RawExtension": "any",
+    "JSON": "any",
 }
+_UNIONS = {
+    "JSONSchemaPropsOrBool": "boolean",
+    "JSONSchemaPropsOrArray": "list",
+    "JSONSchemaPropsOrStringArray": "strings",
+}
+"""A schema of a CustomResourceDefinition, or something else that the name says."""
 
+
+_SCALARS = {
+    ("integer", "int32"): "int32",
+    ("integer", None): "int64",
+    ("integer", "int64"): "int64",
+    ("string", "byte"): "bytes",
+}
+"""The shapes of types with a format; others are named as OpenAPI names their type."""
+
+_STRUCT = re.compile(r"^type (\w+) struct \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_GO_FIELD = re.compile(r'^[ \t]+(?:\w+[ \t]+)?(\S+)[ \t]+`.*?json:"([\w$-]*),?([^"]*)"', re.MULTILINE)
+"""A field of a struct in Go: its type, its name in JSON and the options behind the name."""
 
 _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 # Only fields; ``oneof`` and nested messages do not occur in Kubernetes' protobuf.
 _FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
 
 
-def main(folder: Path, api: Path, apimachinery: Path) -> None:
+def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> None:
     """Write the types that the served kinds are made of, one a line."""
     kinds: dict[str, dict[str, str]] = {}
     types: dict[str, Any] = {}
@@ -77,7 +108,11 @@ def main(folder: Path, api: Path, apimachinery: Path) -> None:
                 _collect(schemas, root, types)
     tags: dict[str, Any] = {}
     for name in sorted(types):
-        _collect_tags((api, apimachinery), name, types[name], tags)
+        folders = (api, apimachinery, apiextensions)
+        _collect_tags(folders, name, types[name], tags)
+        sources = _folder(folders, name).glob("types*.go")
+        text = "\n".join(path.read_text() for path in sorted(sources))
+        _mark_written(dict(_STRUCT.findall(text)), name.rpartition(".")[2], types[name])
     head = f'{{"kinds":{json.dumps(kinds, sort_keys=True)},\n"types":{{\n'
     text = head + _lines(types) + '\n},\n"tags":{\n' + _lines(tags) + "\n}}\n"
     TYPES_FILE.write_text(text)
@@ -90,20 +125,52 @@ def _lines(entries: dict[str, Any]) -> str:
 
 
 def _collect_tags(
-    folders: tuple[Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
+    folders: tuple[Path, Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
 ) -> None:
     """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
     package, _, message = name.rpartition(".")
-    folder = folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]
-    text = (folder / package.replace(".", "/") / "generated.proto").read_text()
+    text = (_folder(folders, name) / "generated.proto").read_text()
     found = tags[name] = {}
-    for kind, field, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+    for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+        # JSON has x-kubernetes-list-type for xKubernetesListType, and $ref for ref.
+        words = re.sub(r"[A-Z]", lambda match: f"-{match[0].lower()}", name_in_protobuf)
+        candidates = (words, f"${name_in_protobuf}", name_in_protobuf)
+        field = next((one for one in candidates if one in fields), name_in_protobuf)
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
         # A struct that Go embeds: JSON shows its fields here, protobuf sends it as a message.
         elif kind[0].isupper():
             found[number] = ["", f"{package}.{kind}"]
             _collect_tags(folders, f"{package}.{kind}", fields, tags)
+
+
+def _folder(folders: tuple[Path, Path, Path], name: str) -> Path:
+    """Where the Go package of a type is."""
+    package = name.rpartition(".")[0]
+    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
+    return parts.get(package.partition(".")[0], folders[0]) / package.replace(".", "/")
+
+
+def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
+    """Mark how Go's json writes ``fields`` that are unset: as their zero (!), as null (?), or not at all (-).
+
+    Without a mark are pointers: of them it writes a zero that is set, and nothing where none is.
+    """
+    for kind, name, options in _GO_FIELD.findall(structs.get(struct, "")):
+        if not name:
+            # A struct that Go embeds: JSON has its fields here.
+            _mark_written(structs, kind, fields)
+        spec = fields.get(name)
+        # The option omitempty has no effect on structs.
+        is_struct = not kind.startswith(("*", "[", "map")) and (
+            (isinstance(spec, dict) and "ref" in spec)
+            or spec in ("quantity", "time", "microTime", "intOrString")
+        )
+        is_pointer, is_left_out = kind.startswith("*"), "omitempty" in options and not is_struct
+        if spec is None or "omitzero" in options or (is_pointer and is_left_out):
+            continue
+        mark = "?" if is_pointer else "-" if is_left_out else "!"
+        fields[name] = spec + mark if isinstance(spec, str) else {**spec, "unset": mark}
 
 
 def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
@@ -117,7 +184,8 @@ def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
 
 def _short(name: str) -> str:
     """``core.v1.Pod`` for ``io.k8s.api.core.v1.Pod``: unique, and no longer than it has to be."""
-    return name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")
+    prefixes = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.apiextensions-apiserver.pkg.apis.")
+    return next((name.removeprefix(one) for one in prefixes if name.startswith(one)), name)
 
 
 def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
@@ -130,7 +198,7 @@ def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
 
 
 def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
-    """What types.json says of a field: the name of a scalar, or a map with ref, list or map."""
+    """What types.json says of a field: the shape of a scalar, or a map with ref, list or map."""
     # OpenAPI v3 wraps a $ref so, to put a default or a description beside it.
     if len(value.get("allOf", ())) == 1:
         value = {**value["allOf"][0], **{key: item for key, item in value.items() if key != "allOf"}}
@@ -139,6 +207,10 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         last = name.rpartition(".")[2]
         if last in _SPECIAL:
             return _SPECIAL[last]
+        if last in _UNIONS:
+            schema = name.removesuffix(last) + "JSONSchemaProps"
+            _collect(schemas, schema, types)
+            return {"ref": _short(schema), "or": _UNIONS[last]}
         _collect(schemas, name, types)
         target = schemas[name]
         atomic = "atomic" in (value.get("x-kubernetes-map-type"), target.get("x-kubernetes-map-type"))
@@ -151,7 +223,8 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         return spec
     if value.get("type") == "object":
         return {"map": _spec(schemas, value.get("additionalProperties") or {}, types)}
-    return value.get("type", "any")
+    kind = value.get("type", "any")
+    return _SCALARS.get((kind, value.get("format")), kind)
 
 
 def _patch(value: Schema) -> dict[str, str]:

@@ -19,11 +19,6 @@ _STATES = (
 Object = dict[str, Any]
 Cells = list[Any]
 
-TABLE = "as=Table"
-"""In the Accept header of a client that wants a table."""
-METADATA = "as=PartialObjectMetadata"
-"""In the Accept header of a client that wants metadata only (for a list, PartialObjectMetadataList)."""
-
 
 def _deployment_cells(item: Object) -> list[Any]:
     """Name, ready and wanted pods, updated pods, available pods, age, and what the pods run."""
@@ -86,7 +81,7 @@ def _wanted(item: Object) -> int:
     return int((item.get("spec") or {}).get("replicas", 1))
 
 
-def _age_of(timestamp: str | None) -> str:
+def age_of(timestamp: str | None) -> str:
     """The time since then as kubectl shows it; ``<unknown>`` without a time."""
     if not timestamp:
         return "<unknown>"
@@ -126,8 +121,12 @@ class Columns:
     cells: Callable[[Object], Cells]
 
 
-def table_of(items: Iterable[Object], plural: str, metadata: Object, include: str) -> Object:
-    """A metav1.Table; ``include`` (None, Metadata or Object) is the part of the object in each row."""
+MakeTable = Callable[[Iterable[Object], Object], Object]
+"""Makes the metav1.Table of objects and its metadata; its rows have no objects."""
+
+
+def table_of(plural: str, items: Iterable[Object], metadata: Object) -> Object:
+    """A metav1.Table, whose rows have no objects."""
     columns = _COLUMNS.get(plural, _PLAIN)
     return {
         "kind": "Table",
@@ -144,29 +143,8 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
             }
             for name in columns.names
         ],
-        "rows": [{"cells": columns.cells(item), "object": _carried(item, include)} for item in items],
+        "rows": [{"cells": columns.cells(item)} for item in items],
     }
-
-
-def metadata_of(answer: Object) -> Object:
-    """The metadata of an object, or of each object of a list."""
-    if "items" not in answer:
-        return _metadata(answer)
-    items = [_metadata(item) for item in answer["items"]]
-    about = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-    return {**about, "metadata": answer["metadata"], "items": items}
-
-
-def _metadata(item: Object) -> Object:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-
-
-def _carried(item: Object, include: str) -> Any:
-    if include == "None":
-        return None
-    if include == "Object":
-        return item
-    return _metadata(item)
 
 
 def _name(item: Object) -> str:
@@ -174,7 +152,7 @@ def _name(item: Object) -> str:
 
 
 def _age(item: Object) -> str:
-    return _age_of(item["metadata"].get("creationTimestamp"))
+    return age_of(item["metadata"].get("creationTimestamp"))
 
 
 def _plain(item: Object) -> Cells:
@@ -226,12 +204,12 @@ def _node(item: Object) -> Cells:
 
 def _event(item: Object) -> Cells:
     about, source = item.get("involvedObject") or {}, item.get("source") or {}
-    first = _age_of(item.get("firstTimestamp") or item.get("eventTime"))
-    last = _age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
+    first = age_of(item.get("firstTimestamp") or item.get("eventTime"))
+    last = age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
     # Events of the newer API count in a series.
     count, series = item.get("count") or 1, item.get("series")
     if series:
-        last, count = _age_of(series.get("lastObservedTime")), series.get("count")
+        last, count = age_of(series.get("lastObservedTime")), series.get("count")
     kind, name = str(about.get("kind") or "").lower(), about.get("name")
     component = source.get("component") or item.get("reportingComponent") or ""
     host = source.get("host") or item.get("reportingInstance") or ""
@@ -268,7 +246,7 @@ def _resource_slice(item: Object) -> Cells:
 def _taint_rule(item: Object) -> Cells:
     taint = (item.get("spec") or {}).get("taint") or {}
     words = [taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")]
-    return [_name(item), *words, _age_of(taint.get("timeAdded")), _age(item)]
+    return [_name(item), *words, age_of(taint.get("timeAdded")), _age(item)]
 
 
 def _quota(item: Object) -> Cells:

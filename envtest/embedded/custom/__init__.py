@@ -1,0 +1,1 @@
+"""Kinds that CustomResourceDefinitions add to the API server."""
