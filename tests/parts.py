@@ -29,6 +29,7 @@ QUICK_FOLDERS = (
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/cel",
     "tests/tools/conformance/pods",
+    "tests/tools/conformance/rules",
     "tests/tools/conformance/validation",
 )
 TAKE_LONG = (
