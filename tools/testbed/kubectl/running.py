@@ -1,0 +1,96 @@
+"""Runs the commands of ``commands.txt`` one after the other against a cluster, and collects the answers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.testbed.kubectl.unchanging import unchanging
+
+FOLDER = Path(__file__).parent
+_OBJECTS = FOLDER / "objects"
+_UNTIL = "until "
+_COMMAND_SECONDS = 30.0
+_SETTLE_SECONDS, _ALIKE_ROUNDS = 20.0, 4
+"""How long a cluster may take until an ``until`` command is answered alike so many times."""
+_PAUSE_SECONDS = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A line of the list. ``is_repeated`` is whether its answer takes time to become what it should be."""
+
+    line: str
+    is_repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What kubectl printed and its exit status, without what changes from run to run."""
+
+    line: str
+    text: str
+    status: int
+
+
+def commands(path: Path = FOLDER / "commands.txt") -> list[Command]:
+    """The commands of the list, in their order."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return [Command(line.removeprefix(_UNTIL), line.startswith(_UNTIL)) for line in lines]
+
+
+def answers(
+    kubectl: Path, kubeconfig: Path, listed: Sequence[Command], expected: Sequence[Answer] = ()
+) -> Iterator[Answer]:
+    """The answers to the commands, run one after the other.
+
+    A repeated command is run until its answer is the expected one, by its place in the list. Without
+    expected answers it is run until it is answered alike several times.
+    """
+    with tempfile.TemporaryDirectory(prefix="kubectl-") as home:
+        config = Path(home, "config")
+        shutil.copy(kubeconfig, config)
+        for index, command in enumerate(listed):
+            wanted = expected[index] if expected else None
+            yield _answered(command, wanted, lambda line: _run(kubectl, line, config))
+
+
+def _answered(command: Command, wanted: Answer | None, run: Callable[[str], Answer]) -> Answer:
+    answer = run(command.line)
+    if not command.is_repeated:
+        return answer
+    deadline, alike = time.monotonic() + _SETTLE_SECONDS, 1
+    while answer != wanted and time.monotonic() < deadline:
+        if wanted is None and alike == _ALIKE_ROUNDS:
+            break
+        time.sleep(_PAUSE_SECONDS)
+        former, answer = answer, run(command.line)
+        alike = alike + 1 if answer == former else 1
+    return answer
+
+
+def _run(kubectl: Path, line: str, config: Path) -> Answer:
+    words = shlex.split(line)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(config.parent), "KUBECONFIG": str(config)}
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    done = subprocess.run(
+        [kubectl, *words],
+        cwd=_OBJECTS,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+    )
+    return Answer(line, unchanging(done.stdout), done.returncode)
